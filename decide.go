@@ -43,7 +43,7 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	case o.Kind == OutcomeCancelled:
 		return Verdict{Kind: Cancel}
 	case o.Kind == OutcomeRejected:
-		return Verdict{Kind: Fail}
+		return t.fails(l, o, "", now)
 	case o.Kind == OutcomeSnoozed && stage >= 0 && now.Before(t.snoozeEnd(stage, o)):
 		return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt,
 			OrderTime: earlier(now.Add(o.RetryAfter), t.snoozeEnd(stage, o)), Reason: WaitSnooze}
@@ -76,7 +76,7 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	}
 	pause, again := policyOf(t.Stages[stage], l.Options).Next(failureOf(l, o))
 	if !again {
-		return Verdict{Kind: Fail, Error: why}
+		return t.fails(l, o, why, now)
 	}
 	return Verdict{Kind: Retry, Stage: l.Stage, Attempt: l.Attempt + 1, OrderTime: now.Add(pause),
 		Reason: WaitRetry, Error: why}

@@ -1,10 +1,12 @@
 package asyncflow
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Bounds of the steps of a task: each visit of a stage is one.
@@ -15,6 +17,11 @@ const (
 
 // NextFinish in a stage's Next lets the stage's workers end the task.
 const NextFinish = "finish"
+
+// OnFailure is what follows when a task has failed in a stage for good.
+type OnFailure struct {
+	Next string `json:"next"` // the stage with which it goes on, such as one that undoes
+}
 
 // nexts returns the indexes of the stages with which a task may go on after a stage. The number of
 // stages stands for its end.
@@ -154,12 +161,48 @@ func (t TaskType) Chosen(o Outcome) []string {
 // NeedsPath reports whether Decide needs the Path of an outcome: the task may have taken as many
 // steps as it may. Each step has a row in the journal, so that Seq bounds their number.
 func (t TaskType) NeedsPath(l Lease, o Outcome) bool {
-	return l.Seq >= t.maxSteps() && o.passed() && l.Options.Child == nil && t.Branches()
+	return l.Seq >= t.maxSteps() && (o.passed() || t.undone(l) >= 0) && l.Options.Child == nil &&
+		t.Branches()
 }
 
 // Branches reports whether the type says for any stage what comes next.
 func (t TaskType) Branches() bool {
-	return slices.ContainsFunc(t.Stages, func(s Stage) bool { return len(s.Next) > 0 })
+	return slices.ContainsFunc(t.Stages, func(s Stage) bool {
+		return len(s.Next) > 0 || s.OnFailure != nil
+	})
+}
+
+// undone returns the index of the stage with which a task goes on that fails in the stage of a lease
+// for good; -1: it fails. Children and votes fail: their parent decides.
+func (t TaskType) undone(l Lease) int {
+	stage := t.StageIndex(l.Stage)
+	if stage < 0 || t.Stages[stage].OnFailure == nil || l.Options.Child != nil {
+		return -1
+	}
+	return t.StageIndex(t.Stages[stage].OnFailure.Next)
+}
+
+// fails returns the verdict on a task that has failed in a stage for good. why is its error if that
+// isn't the attempt's.
+func (t TaskType) fails(l Lease, o Outcome, why string, now time.Time) Verdict {
+	to := t.undone(l)
+	if to < 0 {
+		return Verdict{Kind: Fail, Error: why}
+	}
+	if over := t.overSteps(l, o, t.StageIndex(l.Stage), to); over != "" {
+		return Verdict{Kind: Fail, Error: over + ". It failed: " + cmp.Or(why, o.Error)}
+	}
+	return Verdict{Kind: Advance, Stage: t.Stages[to].Name, Attempt: 1, Error: why,
+		OrderTime: EnterOrder(t, to, l.Options, now)}
+}
+
+// ways returns the indexes of all stages to which a task may go from a stage.
+func (t TaskType) ways(stage int) []int {
+	all := t.nexts(stage)
+	if undo := t.Stages[stage].OnFailure; undo != nil {
+		all = append(all, t.StageIndex(undo.Next))
+	}
+	return all
 }
 
 // Senders returns the stages of an older version, still in t, from which its workers may send tasks
@@ -167,7 +210,8 @@ func (t TaskType) Branches() bool {
 func (t TaskType) Senders(old TaskType, removed []string) (names []string) {
 	for _, s := range old.Stages {
 		leads := slices.ContainsFunc(s.Next,
-			func(next string) bool { return slices.Contains(removed, next) })
+			func(next string) bool { return slices.Contains(removed, next) }) ||
+			s.OnFailure != nil && slices.Contains(removed, s.OnFailure.Next)
 		if leads && t.StageIndex(s.Name) >= 0 {
 			names = append(names, s.Name)
 		}
@@ -184,7 +228,7 @@ func (t TaskType) Revisits(stage int) bool {
 	seen[len(t.Stages)] = true // nothing follows from the end
 	after := []int{stage}
 	for len(after) > 0 {
-		for _, to := range t.nexts(after[0]) {
+		for _, to := range t.ways(after[0]) {
 			if to == stage {
 				return true
 			}
@@ -268,11 +312,28 @@ func (t TaskType) checkNext(field string, s Stage, out *problems) (known bool) {
 			out.add(entry, "is %q, which an earlier entry is", name)
 		}
 	}
+	if undo := s.OnFailure; undo != nil {
+		known = t.checkUndo(strings.TrimSuffix(field, "next")+"on_failure", s, out) && known
+	}
 	if s.Spreads() != nil && len(s.Next) > 1 {
 		out.add(field, "has %d entries; a stage with fan_out or quorum can have one: "+
 			"its children and votes don't choose", len(s.Next))
 	}
 	return known
+}
+
+// checkUndo checks where tasks go that fail in a stage, and reports whether that is known.
+func (t TaskType) checkUndo(field string, s Stage, out *problems) (known bool) {
+	switch next := s.OnFailure.Next; {
+	case s.Spreads() != nil:
+		out.add(field, "can't be with fan_out or quorum: put a stage behind it that decides")
+	case next == s.Name:
+		out.add(field+".next", "is the stage itself: retry has its attempts")
+	case t.StageIndex(next) < 0:
+		out.add(field+".next", "is %q, which is not a stage", cutName(next))
+		return false
+	}
+	return true
 }
 
 // checkEnds checks that tasks can end, wherever they are.
@@ -300,7 +361,7 @@ func (t TaskType) checkOrdered(out *problems) {
 		return
 	}
 	for i := range t.Stages {
-		if slices.Contains(t.nexts(i), 0) {
+		if slices.Contains(t.ways(i), 0) {
 			out.add(fmt.Sprintf("stages[%d].next", i), "leads back to the first stage; with "+
 				"flow.ordered no stage may: put another stage before it")
 		}

@@ -189,3 +189,97 @@ func TestNextIsChecked(t *testing.T) {
 		})
 	}
 }
+
+// undoing is the pipeline in which failed reports go to undo, and failed undos back to inspect.
+func undoing() asyncflow.TaskType {
+	t := pipeline()
+	t.Stages[2].OnFailure = &asyncflow.OnFailure{Next: "undo"}
+	t.Stages[2].Next = []string{asyncflow.NextFinish}
+	t.Stages = append(t.Stages, asyncflow.Stage{Name: "undo",
+		OnFailure: &asyncflow.OnFailure{Next: "inspect"}})
+	t.MaxSteps = 4
+	return t.WithDefaults()
+}
+
+// A task goes on with on_failure.next once it has failed for good, and only then.
+func TestOnFailure(t *testing.T) {
+	t.Parallel()
+	spec := undoing()
+	require.NoError(t, spec.Validate())
+	last := spec.Stages[2].Retry.MaxAttempts
+	failed := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no"}
+	for name, c := range map[string]struct {
+		l    asyncflow.Lease
+		o    asyncflow.Outcome
+		want asyncflow.VerdictKind
+		to   string
+	}{
+		"another attempt": {asyncflow.Lease{Stage: "report", Attempt: last - 1}, failed,
+			asyncflow.Retry, "report"},
+		"the last attempt": {asyncflow.Lease{Stage: "report", Attempt: last}, failed,
+			asyncflow.Advance, "undo"},
+		"not to be retried": {asyncflow.Lease{Stage: "report", Attempt: 1},
+			asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}, asyncflow.Advance, "undo"},
+		"lost": {asyncflow.Lease{Stage: "report", Attempt: last},
+			asyncflow.Outcome{Kind: asyncflow.OutcomeLost}, asyncflow.Advance, "undo"},
+		"cancelled": {asyncflow.Lease{Stage: "report", Attempt: last},
+			asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled}, asyncflow.Cancel, ""},
+		"done": {asyncflow.Lease{Stage: "report", Attempt: last},
+			asyncflow.Outcome{Kind: asyncflow.OutcomeDone}, asyncflow.Succeed, ""},
+		"a stage without it": {asyncflow.Lease{Stage: "inspect", Attempt: 1},
+			asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}, asyncflow.Fail, ""},
+		"a child": {asyncflow.Lease{Stage: "report", Attempt: last,
+			Options: asyncflow.Options{Child: &asyncflow.Child{}}}, failed, asyncflow.Fail, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := asyncflow.Decide(spec, c.l, c.o, now)
+			require.Equal(t, []any{c.want, c.to}, []any{v.Kind, v.Stage})
+			if v.Kind == asyncflow.Advance {
+				require.Equal(t, 1, v.Attempt)
+			}
+		})
+	}
+}
+
+// Failures that lead from one stage to the other end at max_steps, too.
+func TestOnFailureEnds(t *testing.T) {
+	t.Parallel()
+	spec := undoing()
+	l := asyncflow.Lease{Stage: "undo", Attempt: 1, Seq: 4}
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"}
+	require.True(t, spec.NeedsPath(l, o))
+	require.False(t, spec.NeedsPath(asyncflow.Lease{Stage: "inspect", Seq: 4}, o),
+		"it fails anyway")
+	o.Path = []string{"inspect", "resize", "report"}
+	v := asyncflow.Decide(spec, l, o, now)
+	require.Equal(t, asyncflow.Verdict{Kind: asyncflow.Fail, Error: "it took 4 steps; max_steps is " +
+		"4: inspect → resize → report → undo. It failed: no"}, v)
+	o.Path = o.Path[1:]
+	require.Equal(t, asyncflow.Advance, asyncflow.Decide(spec, l, o, now).Kind)
+}
+
+func TestBadOnFailure(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(*asyncflow.TaskType){
+		`stages[2].on_failure.next is "gone", which is not a stage`: func(t *asyncflow.TaskType) {
+			t.Stages[2].OnFailure.Next = "gone"
+		},
+		"stages[2].on_failure.next is the stage itself": func(t *asyncflow.TaskType) {
+			t.Stages[2].OnFailure.Next = "report"
+		},
+		"stages[2].on_failure can't be with fan_out or quorum": func(t *asyncflow.TaskType) {
+			t.Stages[2].FanOut = &asyncflow.FanOut{Shards: 2}
+		},
+		"stages[3].next leads back to the first stage; with flow.ordered": func(t *asyncflow.TaskType) {
+			t.Flow = &asyncflow.Flow{Ordered: true}
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			spec := undoing()
+			change(&spec)
+			require.ErrorContains(t, spec.Validate(), want)
+		})
+	}
+}

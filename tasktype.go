@@ -102,6 +102,9 @@ type Stage struct {
 	// Next names the stages with which a task may go on after this one, and NextFinish if it may end
 	// here; empty: the following stage or, after the last one, the end.
 	Next []string `json:"next,omitempty"`
+	// OnFailure says where a task goes on when its last attempt in the stage has failed; nil: the
+	// task fails.
+	OnFailure *OnFailure `json:"on_failure,omitempty"`
 	// FanOut makes children of a task, which pass through the stage; nil: it makes none.
 	FanOut *FanOut `json:"fan_out,omitempty"`
 	// Quorum has several workers do the stage until enough of them agree; nil: one does it.

@@ -310,3 +310,48 @@ func TestRemovingAStageThatIsNext(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, same)
 }
+
+// A task that fails for good in a stage with on_failure goes on there, with the context that it had;
+// the visit counts as a step.
+func TestOnFailure(t *testing.T) { eachSet(t, testOnFailure) }
+
+func testOnFailure(t *testing.T, b *bundle) {
+	spec := twoStages()
+	spec.Retry = asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Interval{}}
+	spec.Stages[0].Next = []string{"second"}
+	spec.Stages[1].Next = []string{asyncflow.NextFinish}
+	spec.Stages[1].OnFailure = &asyncflow.OnFailure{Next: "undo"}
+	spec.Stages = append(spec.Stages, asyncflow.Stage{Name: "undo",
+		OnFailure: &asyncflow.OnFailure{Next: "second"}})
+	spec.MaxSteps = 4
+	b.put(spec.WithDefaults())
+	id := b.submit(newTask(`0`))[0].ID
+	b.goTo(b.leaseAll(b.known(), 1)[0], to("second", `"charged"`))
+	refused := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "out of stock"}
+	for _, stage := range []string{"second", "undo"} {
+		l := b.leaseAll(b.known(), 1)[0]
+		require.Equal(t, []any{stage, 1, `"charged"`}, []any{l.Stage, l.Attempt, string(l.Context)})
+		b.goTo(l, refused)
+		require.Equal(t, "out of stock", b.task(id).Error)
+	}
+	l := b.leaseAll(b.known(), 1)[0]
+	require.Equal(t, "second", l.Stage)
+	path, err := b.Passed(t.Context(), b.known(), l)
+	require.NoError(t, err)
+	require.Equal(t, []string{"first", "second", "undo"}, path)
+	b.goTo(l, refused)
+	task := b.task(id)
+	require.Equal(t, asyncflow.StatusFailed, task.Status)
+	require.Equal(t, "it took 4 steps; max_steps is 4: first → second → undo → second. "+
+		"It failed: out of stock", task.Error)
+	require.Equal(t, []store.Visit{visit("first", 1, 1), visit("second", 1, 1), visit("undo", 1, 1),
+		visit("second", 2, 1)}, task.Path)
+	attempts, err := b.Attempts(t.Context(), tenant, id)
+	require.NoError(t, err)
+	var went []string
+	for _, a := range attempts {
+		went = append(went, a.NextStage)
+	}
+	require.Equal(t, []string{"second", "undo", "second", ""}, went)
+	b.checkTokens("pipe")
+}

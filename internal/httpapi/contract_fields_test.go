@@ -88,7 +88,8 @@ func TestEveryFieldIsKept(t *testing.T) {
 			"deliver":{"input":true,"outputs":["one"]},"fan_out":{"items":"/a",
 			"shared":"/b","max_parallel":2,"on_child_failure":{"tolerate":{"count":3}},"results":"settled"}}`,
 			`{"name":"one","mode":"claim","quorum":{"votes":3,"max_votes":7,"agree_on":"/a"},
-			"window":{"tasks":20,"per":"1h"},"identity":"unchecked"}`}, ""},
+			"window":{"tasks":20,"per":"1h"},"identity":"unchecked"}`,
+			`{"name":"one","on_failure":{"next":"undo"}}`}, ""},
 		{"ScheduleSpec", "PUT", "/v1/schedules/nightly", []string{`{"type":"pipe","context":{"a":[1]},
 			"priority":7,"retry":{"max_attempts":2},"depends_on":[{"type":"pipe","key":"k",
 			"on_failure":"run","wait_for":"3h"}],"context_from":"dependencies","cron":"*/7 3 * * *",
@@ -201,7 +202,7 @@ func durationFields(t *testing.T, schema string) (names []string) {
 func (b *bundle) kept(t *testing.T, method, path, schema, body string) []string {
 	sent := body
 	if schema == "Stage" {
-		sent = `{"stages":[` + body + `]}`
+		sent = `{"stages":[` + body + `,{"name":"undo"}]}`
 	}
 	a := b.call(method, path, sent)
 	require.Less(t, a.status, 300, "%s", a.body)

@@ -283,8 +283,8 @@ func firstSent(ctx context.Context, db postgres.Querier, t *config.Type, l async
 var deliveredOutcomes = []string{string(asyncflow.OutcomeFailed), string(asyncflow.OutcomeLost),
 	string(asyncflow.OutcomeSnoozed)}
 
-// Passed returns the stages that a task has passed since it was submitted or redriven last, in
-// order.
+// Passed returns the stages that a task has passed, or left as failed, since it was submitted or
+// redriven last, in order.
 func (s *Path) Passed(ctx context.Context, t *config.Type, l asyncflow.Lease) ([]string, error) {
 	path, err := Passed(ctx, s.core.DB(t.Tenant), t, l)
 	return path, postgres.Wrap(err, "Passed(%s)", l.ID)
@@ -296,11 +296,13 @@ func Passed(
 ) ([]string, error) {
 	path := []string{} // not nil: it was read
 	err := db.QueryRow(ctx, t.SQL(l.ID.Position(), `
-		SELECT coalesce(array_agg(stage ORDER BY seq), '{}') FROM {journal}
-		WHERE type = $1 AND id = $2 AND seq < $3 AND final IS NULL
-		  AND outcome IN ('done', 'joined') AND seq > coalesce((
-		    SELECT max(seq) FROM {journal} WHERE type = $1 AND id = $2 AND final <> 'succeeded'), -1)`),
-		t.Number(), l.ID.Number, l.Seq).Scan(&path)
+		SELECT coalesce(array_agg(stage ORDER BY seq), '{}') FROM (
+		  SELECT seq, stage, outcome, lead(stage, 1, $4) OVER (ORDER BY seq) AS next FROM {journal}
+		  WHERE type = $1 AND id = $2 AND seq < $3 AND final IS NULL AND seq > coalesce((
+		    SELECT max(seq) FROM {journal} WHERE type = $1 AND id = $2 AND final <> 'succeeded'), -1)) j
+		WHERE outcome IN ('done', 'joined')
+		  OR next <> stage AND outcome IN ('failed', 'rejected', 'lost', 'snoozed')`),
+		t.Number(), l.ID.Number, l.Seq, l.Stage).Scan(&path)
 	return path, err
 }
 
