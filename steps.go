@@ -18,8 +18,8 @@ const (
 // NextFinish in a stage's Next lets the stage's workers end the task.
 const NextFinish = "finish"
 
-// OnFailure is what follows when a task has failed in a stage for good.
-type OnFailure struct {
+// StageFailure is what follows when a task has failed in a stage for good.
+type StageFailure struct {
 	Next string `json:"next"` // the stage with which it goes on, such as one that undoes
 }
 

@@ -193,10 +193,10 @@ func TestNextIsChecked(t *testing.T) {
 // undoing is the pipeline in which failed reports go to undo, and failed undos back to inspect.
 func undoing() asyncflow.TaskType {
 	t := pipeline()
-	t.Stages[2].OnFailure = &asyncflow.OnFailure{Next: "undo"}
+	t.Stages[2].OnFailure = &asyncflow.StageFailure{Next: "undo"}
 	t.Stages[2].Next = []string{asyncflow.NextFinish}
 	t.Stages = append(t.Stages, asyncflow.Stage{Name: "undo",
-		OnFailure: &asyncflow.OnFailure{Next: "inspect"}})
+		OnFailure: &asyncflow.StageFailure{Next: "inspect"}})
 	t.MaxSteps = 4
 	return t.WithDefaults()
 }

@@ -104,7 +104,7 @@ type Stage struct {
 	Next []string `json:"next,omitempty"`
 	// OnFailure says where a task goes on when its last attempt in the stage has failed; nil: the
 	// task fails.
-	OnFailure *OnFailure `json:"on_failure,omitempty"`
+	OnFailure *StageFailure `json:"on_failure,omitempty"`
 	// FanOut makes children of a task, which pass through the stage; nil: it makes none.
 	FanOut *FanOut `json:"fan_out,omitempty"`
 	// Quorum has several workers do the stage until enough of them agree; nil: one does it.

@@ -320,9 +320,9 @@ func testOnFailure(t *testing.T, b *bundle) {
 	spec.Retry = asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Interval{}}
 	spec.Stages[0].Next = []string{"second"}
 	spec.Stages[1].Next = []string{asyncflow.NextFinish}
-	spec.Stages[1].OnFailure = &asyncflow.OnFailure{Next: "undo"}
+	spec.Stages[1].OnFailure = &asyncflow.StageFailure{Next: "undo"}
 	spec.Stages = append(spec.Stages, asyncflow.Stage{Name: "undo",
-		OnFailure: &asyncflow.OnFailure{Next: "second"}})
+		OnFailure: &asyncflow.StageFailure{Next: "second"}})
 	spec.MaxSteps = 4
 	b.put(spec.WithDefaults())
 	id := b.submit(newTask(`0`))[0].ID

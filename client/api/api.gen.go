@@ -1072,8 +1072,9 @@ type Delivery struct {
 	// Attempt The attempt of this stage; the first is 1.
 	Attempt int `json:"attempt"`
 
-	// ByURL Which of the documents have a DocumentLink in their place: `input`, and `outputs.` with
-	// the name of a stage. Left out if none has.
+	// ByURL In place of which documents the delivery has `{url, bytes}`, with their length: `input`,
+	// and `outputs.` with the name of a stage. GET the URL with the delivery's token. Left out
+	// if it has all of them.
 	//
 	//
 	// Example: ["outputs.render"]
@@ -1095,14 +1096,14 @@ type Delivery struct {
 	FanOut DeliveryFanOut `json:"fan_out,omitempty,omitzero"`
 
 	// Input The context as the task was submitted with it, if the stage has `deliver: {input: true}`.
-	// An input that is too long has a DocumentLink in its place: see by_url.
+	// For an input that is too long it has `{url, bytes}`: see by_url.
 	Input JSON `json:"input,omitempty,omitzero"`
 
 	// MaxAttempts The attempts that the stage has for this task.
 	MaxAttempts int `json:"max_attempts"`
 
 	// Outputs The latest outputs of the stages that this stage names in `deliver.outputs`; null for one
-	// that has none yet. One that is too long has a DocumentLink in its place: see by_url.
+	// that has none yet. In place of one that is too long it has `{url, bytes}`: see by_url.
 	//
 	//
 	// Example: {"inspect":{"width":640},"render":null}
@@ -1190,13 +1191,6 @@ type DependencyState struct {
 // missing: no task has the key yet, or the task was deleted. late: it had not ended when
 // wait_for was over.
 type DependencyStateStatus string
-
-// DocumentLink Where a document is that is too long for a delivery. GET it with the delivery's token.
-type DocumentLink struct {
-	// Bytes Its length.
-	Bytes int    `json:"bytes"`
-	URL   string `json:"url"`
-}
 
 // Duration A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
 // written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,

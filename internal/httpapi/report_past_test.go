@@ -37,8 +37,11 @@ func TestDocumentsByURL(t *testing.T) {
 
 	second := b.claimFrom("decide", "anna", `,"wait":"1m"`)[0]
 	assert.Equal(t, []string{"input"}, second.ByURL)
-	var link api.DocumentLink
-	require.NoError(t, api.Decode(second.Input, &link))
+	var link struct {
+		URL   string `json:"url"`
+		Bytes int    `json:"bytes"`
+	}
+	require.NoError(t, json.Unmarshal(second.Input, &link))
 	assert.Equal(t, len(input), link.Bytes)
 	assert.True(t, strings.HasSuffix(link.URL, path+"/input"), link.URL)
 	assert.Equal(t, map[string]json.RawMessage{"look": []byte(`{"n": 1.0}`), "decide": []byte(`null`)},

@@ -1750,6 +1750,14 @@ export interface components {
              *     ]
              */
             next?: components["schemas"]["Name"][];
+            /**
+             * @description Where a task goes on when it has failed in this stage for good. By default it fails. Not
+             *     with fan_out or quorum.
+             */
+            on_failure?: {
+                /** @description The stage, such as one that undoes what earlier ones did. */
+                next: components["schemas"]["Name"];
+            };
             fan_out?: components["schemas"]["FanOut"];
             quorum?: components["schemas"]["Quorum"];
             /**
@@ -4007,12 +4015,12 @@ export interface components {
             checkpoint?: components["schemas"]["JSON"];
             /**
              * @description The context as the task was submitted with it, if the stage has `deliver: {input: true}`.
-             *     An input that is too long has a DocumentLink in its place: see by_url.
+             *     For an input that is too long it has `{url, bytes}`: see by_url.
              */
             input?: components["schemas"]["JSON"];
             /**
              * @description The latest outputs of the stages that this stage names in `deliver.outputs`; null for one
-             *     that has none yet. One that is too long has a DocumentLink in its place: see by_url.
+             *     that has none yet. In place of one that is too long it has `{url, bytes}`: see by_url.
              * @example {
              *       "inspect": {
              *         "width": 640
@@ -4024,8 +4032,9 @@ export interface components {
                 [key: string]: unknown;
             };
             /**
-             * @description Which of the documents have a DocumentLink in their place: `input`, and `outputs.` with
-             *     the name of a stage. Left out if none has.
+             * @description In place of which documents the delivery has `{url, bytes}`, with their length: `input`,
+             *     and `outputs.` with the name of a stage. GET the URL with the delivery's token. Left out
+             *     if it has all of them.
              * @example [
              *       "outputs.render"
              *     ]
@@ -4033,18 +4042,6 @@ export interface components {
             by_url?: string[];
             callback: components["schemas"]["DeliveryCallback"];
             fan_out?: components["schemas"]["DeliveryFanOut"];
-        };
-        /**
-         * @description Where a document is that is too long for a delivery. GET it with the delivery's token.
-         * @example {
-         *       "url": "https://tasks.example.com/v1/callbacks/thumbnails.1.42/outputs/render",
-         *       "bytes": 1843210
-         *     }
-         */
-        DocumentLink: {
-            url: string;
-            /** @description Its length. */
-            bytes: number;
         };
         /**
          * @description Which part of another task's work a child is. Only children have it.
