@@ -555,7 +555,7 @@ func (s subject) badFields(schema *openapi3.Schema, at string, in map[string]any
 			if p.Items.Value.Properties["name"] != nil {
 				inner["name"], other["name"] = "a", "b"
 			}
-			if p.Items.Value.Properties["on_failure"] != nil { // a dependency
+			if p.Items.Value.Properties["wait_for"] != nil { // a dependency
 				inner["type"], inner["key"], other["task"] = "pipe", "k", "pipe.1.1"
 			}
 			in[name] = []any{other, inner}
