@@ -340,6 +340,53 @@ func TestSDKSteps(t *testing.T) {
 		`after stage "fetch": it must be next_stage: "store"`)
 }
 
+// What an order has done is undone if its shipment fails for good, by a stage that sees what earlier
+// stages have put out. The second attempt at the shipment goes on where the first one was.
+func TestSDKUndo(t *testing.T) {
+	t.Parallel()
+	p := startNode(t, database(t))
+	c := p.client()
+	w := startSDKWorker(t, sdk.Config{})
+	sdk.Handle(w.Worker, "pipe", "charge", func(
+		_ context.Context, task sdk.Task[counted],
+	) (counted, error) {
+		return counted{task.Context.N * 10}, nil
+	})
+	sdk.Handle(w.Worker, "pipe", "ship", func(
+		ctx context.Context, task sdk.Task[counted],
+	) (counted, error) {
+		if task.Checkpoint == nil {
+			return counted{}, errors.Join(task.SaveCheckpoint(ctx, "packed"), errors.New("no van"))
+		}
+		return counted{}, sdk.Fail(fmt.Errorf("out of stock, but %s", task.Checkpoint))
+	})
+	sdk.Handle(w.Worker, "pipe", "undo", func(
+		_ context.Context, task sdk.Task[counted],
+	) (counted, error) {
+		charged, err := sdk.Output[counted](task, "charge")
+		order, err2 := sdk.Input[counted](task)
+		return counted{}, sdk.Fail(errors.Join(err, err2,
+			fmt.Errorf("order of %d: %d given back", order.N, charged.N)))
+	})
+	ship, undo := stage("ship"), stage("undo")
+	ship.Next = []string{asyncflow.NextFinish}
+	ship.OnFailure = &asyncflow.StageFailure{Next: "undo"}
+	undo.Deliver = &asyncflow.Deliver{Input: true, Outputs: []string{"charge"}}
+	w.pipe(t, c, stage("charge"), ship, undo)
+	task, outcomes := ended(t, c, submit(t, c, `{"n": 7}`))
+	require.Equal(t, "charge done, ship failed, ship rejected, undo rejected", outcomes)
+	require.Equal(t, []any{asyncflow.StatusFailed, "order of 7: 70 given back"},
+		[]any{task.Status, task.Error})
+	attempts, err := c.Attempts(t.Context(), task.ID)
+	require.NoError(t, err)
+	require.Equal(t, []any{`out of stock, but "packed"`, "undo"},
+		[]any{attempts[2].Error, attempts[2].NextStage})
+	shown := runCLI(t, map[string]string{"ASYNCFLOW_URL": p.url,
+		"ASYNCFLOW_TOKEN": testToken(t)}, "types", "get", "pipe").stdout
+	require.Regexp(t, `(?m)^STAGE .* DELIVER +NEXT +ON_FAILURE$`, shown)
+	require.Regexp(t, `(?m)^ship .* - +finish +undo$`, shown)
+}
+
 // An output that is too large for a report fails the task for good: a retry would be useless.
 func TestSDKReportRefused(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,7 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	if done, err := g.asDocument(t, err); done {
 		return err
 	}
-	mapping, inFlight, flow, deliverBytes := "", "", "", ""
+	mapping, inFlight, flow, deliverBytes, steps := "", "", "", "", ""
 	if len(t.StageMapping) > 0 {
 		mapping = jsonText(t.StageMapping)
 	}
@@ -75,25 +75,48 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	if t.MaxDeliverBytes > 0 {
 		deliverBytes = strconv.Itoa(t.MaxDeliverBytes)
 	}
+	if branches(t) {
+		steps = strconv.Itoa(t.MaxSteps)
+	}
 	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused",
 		timeText(t.PausedAt), "reason", t.PauseReason,
 		"ramping up until", timeText(t.RampUntil), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
 		"schedule_interval", t.ScheduleInterval.Text(), "max_in_flight", inFlight, "rate",
-		t.Rate.String(), "max_deliver_bytes", deliverBytes, "flow", flow, "roll_rows", strconv.Itoa(t.RollRows), "roll_age",
+		t.Rate.String(), "max_deliver_bytes", deliverBytes, "max_steps", steps, "flow", flow,
+		"roll_rows", strconv.Itoa(t.RollRows), "roll_age",
 		t.RollAge.Text(), "retention", t.Retention.Text(),
 		"stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated",
 		timeText(t.UpdatedAt)); err != nil {
 		return err
 	}
 	fmt.Fprintln(g.stdout)
+	return g.printStages(t)
+}
+
+// branches reports whether a type has stages after which workers choose, or a failure leads on.
+func branches(t client.TaskType) bool { return asyncflow.TaskType{Stages: t.Stages}.Branches() }
+
+// printStages shows the stages of a type and, if it branches, what may follow each of them.
+func (g *globals) printStages(t client.TaskType) error {
+	columns := "STAGE TIMEOUT MAX_PROCESSING_TIME MAX_SNOOZE MAX_ATTEMPTS INTERVAL PRIORITY DELIVER"
+	if branches(t) {
+		columns += " NEXT ON_FAILURE"
+	}
 	rows := make([][]string, len(t.Stages))
 	for i, s := range t.Stages {
 		rows[i] = []string{s.Name, s.Timeout.Text(), s.MaxProcessingTime.Text(), s.MaxSnooze.Text(),
 			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority),
 			deliverText(s.Deliver)}
+		if !branches(t) {
+			continue
+		}
+		undo := ""
+		if s.OnFailure != nil {
+			undo = s.OnFailure.Next
+		}
+		rows[i] = append(rows[i], strings.Join(s.Next, ","), undo)
 	}
-	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_SNOOZE MAX_ATTEMPTS INTERVAL PRIORITY "+
-		"DELIVER", rows)
+	return g.printTable(columns, rows)
 }
 
 type typesPauseCmd struct {
