@@ -18,8 +18,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-// recipePort is the port of the worker in docs/recipes.md.
-const recipePort = "8085"
+// recipePorts are the ports of the workers in docs/recipes.md.
+var recipePorts = []string{"8085", "8086", "8087"}
 
 var recipeResults = regexp.MustCompile(`(?m)^# (result  .*)$`)
 
@@ -39,17 +39,21 @@ func TestDocumentedRecipes(t *testing.T) {
 			script += m[2]
 		}
 	}
-	require.Contains(t, script, recipePort)
-	_, port, err := net.SplitHostPort(freeAddress(t))
-	require.NoError(t, err)
+	var ports []string
+	for _, documented := range recipePorts {
+		require.Contains(t, script, documented)
+		_, port, err := net.SplitHostPort(freeAddress(t))
+		require.NoError(t, err)
+		ports = append(ports, documented, port)
+	}
 	data := pgtest.Dir(t)
 	dev := start(t, nil, "dev", "--no-samples", "--addr=127.0.0.1:0", "--data="+data)
 	require.NotEmpty(t, dev.url, dev.said())
 	f := readDevFile(t, data)
 
-	said := runRecipe(t, f, strings.ReplaceAll(script, recipePort, port))
+	said := runRecipe(t, f, strings.NewReplacer(ports...).Replace(script))
 	results := recipeResults.FindAllStringSubmatch(script, -1)
-	require.Len(t, results, 2)
+	require.Len(t, results, 4)
 	for _, want := range results {
 		assert.Contains(t, said, want[1])
 	}
@@ -60,6 +64,7 @@ func TestDocumentedRecipes(t *testing.T) {
 	require.Len(t, albums.Data, 1, said)
 	album, _ := ended(t, c, albums.Data[0].ID)
 	assert.JSONEq(t, `{"files": ["front.jpg", "back.jpg"]}`, string(album.Result), "%+v", album)
+	assert.Contains(t, outcomesOf(t, c, "parcel"), "snoozed")
 }
 
 // runRecipe runs a script whose asyncflow is this one, and returns its output. What it leaves
@@ -87,4 +92,18 @@ func runRecipe(t *testing.T, f devFile, script string) string {
 	said, _ := os.ReadFile(output.Name())
 	require.NoError(t, err, string(said))
 	return string(said)
+}
+
+// outcomesOf returns the outcomes of the attempts at the only task of a type.
+func outcomesOf(t *testing.T, c *client.Client, taskType string) (all []string) {
+	t.Helper()
+	tasks, err := c.List(t.Context(), client.ListParams{Type: taskType})
+	require.NoError(t, err)
+	require.Len(t, tasks.Data, 1)
+	attempts, err := c.Attempts(t.Context(), tasks.Data[0].ID)
+	require.NoError(t, err)
+	for _, a := range attempts {
+		all = append(all, string(a.Outcome))
+	}
+	return all
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -141,19 +142,9 @@ func (c *tasksSubmitCmd) task() (client.NewTask, error) {
 	return t, err
 }
 
-// readContext returns the context of an argument: JSON, @FILE, - for standard input, or {}
-// without one.
+// readContext returns the context of an argument, {} without one.
 func readContext(text string) (json.RawMessage, error) {
-	raw := []byte(text)
-	var err error
-	switch {
-	case text == "":
-		raw = []byte("{}")
-	case text == "-":
-		raw, err = readInput("-")
-	case strings.HasPrefix(text, "@"):
-		raw, err = readInput(text[1:])
-	}
+	raw, err := readArgument(cmp.Or(text, "{}"))
 	if err != nil {
 		return nil, err
 	}
@@ -161,6 +152,20 @@ func readContext(text string) (json.RawMessage, error) {
 		return nil, asyncflow.InvalidField("the context", "%v", err)
 	}
 	return raw, nil
+}
+
+// readArgument returns the document of an argument: itself, @FILE, or - for standard input; nil
+// without one. Whether it is JSON isn't checked.
+func readArgument(text string) (json.RawMessage, error) {
+	switch {
+	case text == "":
+		return nil, nil
+	case text == "-":
+		return readInput("-")
+	case strings.HasPrefix(text, "@"):
+		return readInput(text[1:])
+	}
+	return json.RawMessage(text), nil
 }
 
 // template returns the task without its context.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +19,9 @@ type verifyCmd struct {
 	Type         string        `required:"" help:"Task type of the deliveries."`
 	Stage        string        `required:"" help:"Their stage."`
 	Context      string        `placeholder:"JSON"`
+	Input        string        `placeholder:"JSON" help:"Input that all deliveries carry."`
+	Outputs      string        `placeholder:"JSON" help:"Outputs that all carry, by stage."`
+	Checkpoint   string        `placeholder:"JSON" help:"A checkpoint that the worker may leave."`
 	Secret       string        `env:"ASYNCFLOW_ENDPOINT_SECRET"`
 	SecretFile   string        `type:"path" placeholder:"FILE" help:"File with the secret, instead."`
 	Batch        int           `placeholder:"N"`
@@ -33,7 +37,7 @@ func (c *verifyCmd) Help() string {
 	return `Plays a difficult dispatcher. The checks include challenges, bad and old signatures,
 missing headers, the same delivery twice, an attempt that comes after its successor, a large
 context and a slow connection. For a worker that answers with 202, a server takes its reports,
-and refuses some.
+and refuses some. If the stage asks for more than the context, give --input and --outputs.
 
 The output shows the result of each check, and how to fix what failed; the exit code is then 1. A
 check that doesn't concern the worker, such as heartbeats if it answers at once, is not
@@ -111,12 +115,33 @@ func (c *verifyCmd) config() (workercheck.Config, error) {
 				asyncflow.InvalidField(name, "is %v; it must be above 0", d)
 		}
 	}
-	return workercheck.Config{URL: c.Worker, Type: c.Type, Stage: c.Stage, Secret: secret,
+	cfg := workercheck.Config{URL: c.Worker, Type: c.Type, Stage: c.Stage, Secret: secret,
 		Context: document, Batch: c.Batch,
 		Timeout: c.Timeout, ReportTime: c.ReportWithin, Listen: c.Listen,
 		CallbackURL: c.CallbackURL,
 		Version:     version,
-		Egress:      asyncflow.Egress{AllowHTTP: c.AllowHTTP, AllowPrivate: c.AllowPrivate}}, nil
+		Egress:      asyncflow.Egress{AllowHTTP: c.AllowHTTP, AllowPrivate: c.AllowPrivate}}
+	err = c.readFields(&cfg)
+	return cfg, err
+}
+
+// readFields reads the documents of the fields that only some stages ask for.
+func (c *verifyCmd) readFields(cfg *workercheck.Config) (err error) {
+	if cfg.Input, err = readArgument(c.Input); err != nil {
+		return err
+	}
+	if cfg.Checkpoint, err = readArgument(c.Checkpoint); err != nil {
+		return err
+	}
+	outputs, err := readArgument(c.Outputs)
+	if err != nil || outputs == nil {
+		return err
+	}
+	if json.Unmarshal(outputs, &cfg.Outputs) != nil {
+		return asyncflow.InvalidField("--outputs",
+			`must be an object with stages, such as {"inspect": {"width": 640}}`)
+	}
+	return nil
 }
 
 func (c *verifyCmd) secret() (string, error) {

@@ -51,7 +51,8 @@ func answerAsNode(before []report, one report) (int, asyncflow.Status) {
 		return http.StatusOK, endOf(one)
 	case !over:
 		return http.StatusOK, asyncflow.StatusRunning
-	case one.verb == last.verb && same(one.output, last.output):
+	case one.verb == last.verb && same(one.output, last.output) &&
+		one.choice.confirms(last.choice):
 		return http.StatusOK, endOf(last)
 	}
 	return http.StatusConflict, ""

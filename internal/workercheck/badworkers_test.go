@@ -34,6 +34,7 @@ type badWorker struct {
 	noPast, noFuture, oneSignature                           bool
 	misspells, strict, readsOnce, forgets, waitsNot          bool // in what it does
 	forgetsStale, drops, faints, dies                        bool
+	needsPage, choosesOften                                  bool
 	limit                                                    int64
 
 	later, silent, once, insists, deaf, slow bool // in what it reports
@@ -63,8 +64,13 @@ var badWorkers = map[string]struct {
 	"one signature":      {badWorker{oneSignature: true}, []string{"rotated secret"}},
 	"dies of a delivery": {badWorker{dies: true}, []string{"delivery"}},
 	"misspells":          {badWorker{misspells: true}, []string{"delivery"}},
-	"strict":             {badWorker{strict: true}, []string{"unknown fields"}},
-	"small":              {badWorker{limit: 128 << 10}, []string{"large context"}},
+	"strict":             {badWorker{strict: true}, []string{"unknown fields", "fields of stages"}},
+	"needs a page":       {badWorker{needsPage: true}, []string{"fields of stages"}},
+	"chooses at random": {badWorker{choosesOften: true},
+		[]string{"duplicate delivery", "duplicate at once", "stale attempt"}},
+	"chooses at random, later": {badWorker{later: true, choosesOften: true},
+		[]string{"duplicate delivery", "duplicate at once", "stale attempt"}},
+	"small": {badWorker{limit: 128 << 10}, []string{"large context"}},
 	"reads once": {badWorker{readsOnce: true},
 		[]string{"large context", "slow connection"}},
 	"counts": {badWorker{forgets: true},
@@ -114,6 +120,7 @@ type badDelivery struct {
 	Seq         int             `json:"seq"`
 	Deadline    time.Time       `json:"deadline"`
 	Context     json.RawMessage `json:"context"`
+	Checkpoint  map[string]int  `json:"checkpoint"`
 	Callback    struct{ URL, Token string }
 	sent        time.Time
 }
@@ -158,6 +165,10 @@ func (h *badHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	case h.misspells:
 		h.answer(w, map[string]any{"ouput": 1})
+	case h.needsPage && e.Checkpoint != nil && e.Checkpoint["page"] == 0:
+		w.WriteHeader(http.StatusInternalServerError)
+	case h.choosesOften:
+		h.answer(w, map[string]any{"output": "hello", "next_stage": h.nextStage()})
 	default:
 		h.answer(w, map[string]any{"output": h.work(e.badDelivery)})
 	}
@@ -237,6 +248,11 @@ func (h *badHandler) work(d badDelivery) string {
 	return output
 }
 
+// nextStage returns another stage each time.
+func (h *badHandler) nextStage() string {
+	return "stage-" + strconv.FormatInt(h.count.Add(1), 10)
+}
+
 // brief is longer than the time of a brief delivery of these tests, and shorter than that of
 // another one, both with a second more: the time of a request has no fractions.
 const brief = 3 * time.Second
@@ -261,8 +277,12 @@ func (h *badHandler) report(d badDelivery) {
 		}
 		time.Sleep(h.rest)
 	}
+	doc := `{"output": "hello"}`
+	if h.choosesOften {
+		doc = `{"output": "hello", "next_stage": "` + h.nextStage() + `"}`
+	}
 	for range 10 {
-		status := h.call(d, "complete", `{"output": "hello"}`)
+		status := h.call(d, "complete", doc)
 		if h.once || status < 500 && !(h.insists && status == http.StatusConflict) {
 			return
 		}

@@ -37,6 +37,9 @@ var work = []check{
 					return r.resign(req, body)
 				}))
 		}},
+	{"fields of stages",
+		"pass over input, outputs and checkpoint if you don't need them; if you do, try the worker " +
+			"with --input, --outputs and --checkpoint", fieldsOfStages},
 	{"large context",
 		fmt.Sprintf("take requests of %d KiB and more: a context may have %d KiB",
 			asyncflow.DefaultMaxContext>>10+16, asyncflow.DefaultMaxContext>>10),
@@ -188,6 +191,9 @@ func (r *rehearsal) treatedAsOne(ctx context.Context, first, second ending) find
 	if !same(first.output(), second.output()) {
 		return failed("the two answers have different outputs")
 	}
+	if a, b := first.choice(), second.choice(); a != b {
+		return failed("the two answers choose differently: %q and %q", a, b)
+	}
 	if a := first.attempt; a != nil && a.await(ctx, time.Now().Add(r.cfg.Quiet), contradicts) {
 		return failed("it was accepted twice, and reported with different outcomes")
 	}
@@ -224,6 +230,9 @@ func stale(ctx context.Context, r *rehearsal) finding {
 		return passed("refused: %s", older.problem())
 	case !same(older.output(), newer.output()):
 		return failed("the first attempt, which came after the second, has another output")
+	case older.choice() != newer.choice():
+		return failed("the first attempt, which came after the second, chooses %q, not %q",
+			older.choice(), newer.choice())
 	}
 	return passed("the same output")
 }

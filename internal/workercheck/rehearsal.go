@@ -55,6 +55,9 @@ func newRehearsal(cfg Config) (*rehearsal, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := cfg.checkFields(); err != nil {
+		return nil, err
+	}
 	if r.endpoint, err = r.signedBy(cfg.Secret); err != nil {
 		return nil, err
 	}
@@ -101,7 +104,7 @@ func (r *rehearsal) delivery() asyncflow.Delivery {
 		Tenant: tenant,
 		Lease: asyncflow.Lease{ID: asyncflow.NewTaskID(r.cfg.Type, r.position, r.tasks), Seq: 1,
 			Stage: r.cfg.Stage, Attempt: 1,
-			Context: r.cfg.Context},
+			Context: r.cfg.Context, Past: past(r.cfg.Input, r.cfg.Outputs)},
 		Endpoint:    r.endpoint,
 		MaxAttempts: 5,
 		At:          now,
@@ -200,11 +203,15 @@ func (e ending) output() json.RawMessage {
 
 // describe says how a delivery was done.
 func (e ending) describe() string {
+	text := "accepted, and reported as done"
 	if e.attempt == nil {
-		return fmt.Sprintf("answered %d in %s", e.outcome.Status,
+		text = fmt.Sprintf("answered %d in %s", e.outcome.Status,
 			e.outcome.Duration.Round(time.Millisecond))
 	}
-	return "accepted, and reported as done"
+	if chosen := e.choice().String(); chosen != "" {
+		text += ", with " + chosen
+	}
+	return text
 }
 
 // allDone is the finding that deliveries are done, or why they aren't.

@@ -27,6 +27,12 @@ type Config struct {
 	Secret string
 	// Context is a context that the worker can process; nil: {}.
 	Context json.RawMessage
+	// Input and Outputs are in all deliveries, as if the stage asked for them by deliver; nil: they
+	// are only in that of the check "fields of stages".
+	Input   json.RawMessage
+	Outputs map[string]json.RawMessage // by stage
+	// Checkpoint is one that the worker could have left; nil: {}.
+	Checkpoint json.RawMessage
 	// Batch is the most tasks of a request; 0: the worker gets no batches.
 	Batch int
 	// Timeout is how long an answer may take; 0: 10 s.
@@ -54,6 +60,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if len(c.Context) == 0 {
 		c.Context = json.RawMessage("{}")
+	}
+	if len(c.Checkpoint) == 0 {
+		c.Checkpoint = json.RawMessage("{}")
 	}
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	c.ReportTime = cmp.Or(c.ReportTime, 30*time.Second)
@@ -185,6 +194,7 @@ const (
 type report struct {
 	verb    string
 	output  json.RawMessage // of complete
+	choice  choice          // of complete
 	error   string          // of fail and snooze
 	problem string          // why the report was refused
 	status  int             // of the answer; 0: undecided, the report is valid
@@ -226,7 +236,10 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch doc := into.(type) {
 	case *api.Completion:
-		one.output = json.RawMessage(doc.Output)
+		one.output, one.choice = json.RawMessage(doc.Output), choice{doc.NextStage, doc.Finish}
+		if err := one.choice.check(); err != nil {
+			return err
+		}
 		if len(one.output) > 0 {
 			return asyncflow.CheckDocument("output", one.output, asyncflow.DefaultMaxContext)
 		}

@@ -181,6 +181,63 @@ func TestSnoozed(t *testing.T) {
 	}
 }
 
+// The finding says how a worker lets the task go on, and the checks accept it.
+func TestChoices(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		within time.Duration
+		step   worker.Step
+		want   string
+	}{
+		"at once": {time.Minute, worker.Next("review"), `^answered 200 in .*, with next_stage: "review"$`},
+		"later":   {-1, worker.Finish, `^accepted, and reported as done, with finish: true$`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			secret := signing.NewSecret()
+			choose := func(_ context.Context, t worker.Task[person]) (person, error) {
+				return t.Context, c.step
+			}
+			report := tryOut(t, Config{Secret: secret, Quiet: time.Second, ReportTime: 8 * time.Second,
+				Watch: 2 * time.Second}, sdkWorker(t, secret, c.within, choose))
+			require.Empty(t, named(report, Failed), "%+v", report)
+			require.Equal(t, "delivery", report.Checks[1].Name)
+			require.Regexp(t, c.want, report.Checks[1].Detail)
+		})
+	}
+}
+
+// A worker gets the documents of the fields that only some stages ask for.
+func TestFieldsOfStages(t *testing.T) {
+	t.Parallel()
+	secret := signing.NewSecret()
+	var mu sync.Mutex
+	got := map[string]int{}
+	look := func(_ context.Context, task worker.Task[person]) (person, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if saved := string(task.Checkpoint); saved != "" {
+			got[saved]++
+		}
+		width, err := worker.Output[int](task, "inspect")
+		if err != nil || width != 640 {
+			return person{}, fmt.Errorf("width %d: %w", width, err)
+		}
+		input, err := worker.Input[person](task)
+		if err != nil || input.Name != "Bob" {
+			return person{}, fmt.Errorf("input %v: %w", input, err)
+		}
+		return task.Context, nil
+	}
+	report := tryOut(t, Config{Secret: secret, Quiet: time.Second, ReportTime: 8 * time.Second,
+		Input:      json.RawMessage(`{"name": "Bob"}`),
+		Outputs:    map[string]json.RawMessage{"inspect": json.RawMessage("640")},
+		Checkpoint: json.RawMessage(`{"page":12}`)},
+		sdkWorker(t, secret, time.Minute, look))
+	require.Empty(t, named(report, Failed), "%+v", report)
+	require.Equal(t, map[string]int{`{"page":12}`: 1}, got)
+}
+
 // Without a worker there is one thing to fix.
 func TestNotReached(t *testing.T) {
 	t.Parallel()
@@ -215,6 +272,14 @@ func TestConfigIsChecked(t *testing.T) {
 		"batch.max_tasks is 1001; it must be":     func(c *Config) { c.Batch = 1001 },
 		`callback_url is "host:9999"; it must be`: func(c *Config) { c.CallbackURL = "host:9999" },
 		"reports can't be taken":                  func(c *Config) { c.Listen = "nowhere" },
+		"input is not":                            func(c *Config) { c.Input = json.RawMessage("{") },
+		"checkpoint is not":                       func(c *Config) { c.Checkpoint = json.RawMessage("{") },
+		`outputs has "NO": must start`: func(c *Config) {
+			c.Outputs = map[string]json.RawMessage{"NO": nil}
+		},
+		"outputs.inspect is not": func(c *Config) {
+			c.Outputs = map[string]json.RawMessage{"inspect": json.RawMessage("{")}
+		},
 	} {
 		t.Run(want, func(t *testing.T) {
 			cfg := good
@@ -251,12 +316,18 @@ func TestDeskRefuses(t *testing.T) {
 		{"complete", token, "application/json", `{"ouput": 1}`, 400},
 		{"complete", token, "application/json",
 			`{"output": "` + strings.Repeat("x", asyncflow.DefaultMaxContext) + `"}`, 413},
+		{"complete", token, "application/json", `{"next_stage": "review", "finish": true}`, 400},
+		{"complete", token, "application/json",
+			`{"next_stage": "` + strings.Repeat("x", 101) + `"}`, 400},
 		{"fail", token, "application/json", `{}`, 400},
 		{"finish", token, "application/json", `{}`, 400},
 		{"progress", token, "application/json", `{"percent": 1}`, 200},
 		{"heartbeat", token, "", "", 200},
+		{"complete", token, "application/json", `{"output": 1, "next_stage": "review"}`, 200},
+		{"complete", token, "application/json", `{"output": 1, "next_stage": "review"}`, 200},
 		{"complete", token, "application/json", `{"output": 1}`, 200},
-		{"complete", token, "application/json", `{"output": 1}`, 200},
+		{"complete", token, "application/json", `{"output": 1, "next_stage": "render"}`, 409},
+		{"complete", token, "application/json", `{"output": 1, "finish": true}`, 409},
 		{"complete", token, "application/json", `{"output": 2}`, 409},
 		{"heartbeat", token, "", "", 409},
 	} {

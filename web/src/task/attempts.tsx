@@ -44,7 +44,8 @@ function Attempt({ attempt: a }: { attempt: Row }) {
     <li class={a.outcome}>
       <div>
         <strong>{a.stage}</strong> attempt {a.attempt}: <Status status={a.outcome} />
-        {a.final && <> → {a.final}</>} <Time at={a.at} />
+        {a.final && <> → {a.final}</>}
+        {a.next_stage && <> → <strong>{a.next_stage}</strong></>} <Time at={a.at} />
         {a.duration_ms !== undefined && <>, took {duration(a.duration_ms)}</>}
         {a.status_code !== undefined && <>, answered {a.status_code}</>}
         {a.next_time && <Next at={a.next_time} />}

@@ -13,15 +13,22 @@ export function Pipeline(
         return (
           <li key={s.name} class={state} aria-current={i === at ? "step" : undefined}>
             {s.name}
-            <span class="quiet">
-              {s.mode === "claim" ? " claimed" : ""}
-              {s.fan_out ? " fans out" : ""}
-              {s.quorum ? ` ${s.quorum.votes} votes` : ""}
-            </span>
+            <span class="quiet"><StageKind stage={s} /></span>
             <span class="hidden">, {state}</span>
           </li>
         );
       })}
     </ol>
+  );
+}
+
+/** What is special about a stage, in a few words. */
+export function StageKind({ stage: s }: { stage: Schemas["Stage"] }) {
+  return (
+    <>
+      {s.mode === "claim" ? " claimed" : ""}
+      {s.fan_out ? " fans out" : ""}
+      {s.quorum ? ` ${s.quorum.votes} votes` : ""}
+    </>
   );
 }

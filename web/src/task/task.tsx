@@ -3,14 +3,18 @@ import { useRoute } from "preact-iso";
 import { answer, api, type Schemas } from "../api.ts";
 import { useLoad } from "../load.ts";
 import { members } from "../json.ts";
+import { span } from "../format.ts";
 import { Json } from "../parts/json.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
+import { branches } from "../parts/ways.tsx";
+import { given } from "../types/given.ts";
 import { TaskActions } from "./actions.tsx";
 import { Attempts } from "./attempts.tsx";
 import { isFinal } from "./final.ts";
+import { Path, TaskWays } from "./path.tsx";
 import { Pipeline } from "./pipeline.tsx";
 import { Parents, Relatives } from "./relatives.tsx";
 import { Repeat } from "./repeat.tsx";
@@ -36,19 +40,22 @@ export function Task() {
   const type = useLoad(async (signal) => task && answer(api.GET("/v1/task-types/{type}",
     { signal, params: { path: { type: task.type } } })), [task?.type]);
   if (!whole.data || !task) return <Problem error={whole.error} retry={whole.reload} />;
+  const stages = type.data?.stages ?? [];
+  const Drawing = branches(stages) ? TaskWays : Pipeline;
   return (
     <>
       <Parents task={task} />
       <Title text={task.id}><Status status={task.status} /></Title>
       <Problem error={whole.error} retry={whole.reload} />
-      <TaskActions whole={whole.data} stages={type.data?.stages ?? []} changed={whole.reload} />
-      <Pipeline task={task} stages={type.data?.stages ?? []} />
+      <TaskActions whole={whole.data} stages={stages} changed={whole.reload} />
+      <Drawing task={task} stages={stages} />
       <Why task={task} />
       {task.error && <pre class="problem">{task.error}</pre>}
-      <Facts task={task} />
+      <Facts task={task} stage={stages.find((s) => s.name === task.stage)} />
+      <Path task={task} />
       <Attempts task={task} />
       <Relatives task={task} />
-      <Votes task={task} stages={type.data?.stages ?? []} />
+      <Votes task={task} stages={stages} />
       <Json label="Context" text={whole.data.context} />
       <Json label="Result" text={whole.data.result} />
       <Repeat whole={whole.data} />
@@ -56,7 +63,13 @@ export function Task() {
   );
 }
 
-function Facts({ task: t }: { task: Schemas["Task"] }) {
+interface FactsProps {
+  task: Schemas["Task"];
+  /** The stage in which the task is or was, if there still is one of its name. */
+  stage: Schemas["Stage"] | undefined;
+}
+
+function Facts({ task: t, stage }: FactsProps) {
   return (
     <dl class="facts">
       <div><dt>Type</dt><dd><a href={`/console/types/${t.type}`}>{t.type}</a></dd></div>
@@ -66,6 +79,10 @@ function Facts({ task: t }: { task: Schemas["Task"] }) {
       {t.finished_at && <div><dt>Ended</dt><dd><Time at={t.finished_at} /></dd></div>}
       {t.attempt !== undefined && (
         <div><dt>Attempt</dt><dd>{t.attempt} of {t.max_attempts ?? "?"} in {t.stage}</dd></div>
+      )}
+      {stage?.deliver && <div><dt>The stage is given</dt><dd>{given(stage.deliver)}</dd></div>}
+      {t.waits_for === "snooze" && stage?.max_snooze && (
+        <div><dt>May be put off for</dt><dd>{span(stage.max_snooze)} in all</dd></div>
       )}
       {t.priority !== undefined && (
         <div><dt>Priority</dt><dd>{JSON.stringify(t.priority)} s</dd></div>

@@ -3,6 +3,8 @@ import { count, percent, span } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
+import { branches, nameOf, nexts, Ways } from "../parts/ways.tsx";
+import { given } from "./given.ts";
 
 /** The stages of a type in their order, each with its endpoints. */
 export function Stages({ type }: { type: Schemas["TaskType"] }) {
@@ -12,11 +14,12 @@ export function Stages({ type }: { type: Schemas["TaskType"] }) {
     <section>
       <h2>Stages</h2>
       <Problem error={endpoints.error} retry={endpoints.reload} />
+      {branches(type.stages) && <Ways stages={type.stages} />}
       <ol class="stages">
-        {type.stages.map((s) => (
+        {type.stages.map((s, i) => (
           <li key={s.name}>
             <h3>{s.name}</h3>
-            <StageFacts stage={s} />
+            <StageFacts stage={s} next={s.next && after(type.stages, i)} />
             {s.mode !== "claim" && endpoints.data && (
               <Endpoints of={endpoints.data.data.filter((e) => e.stage === s.name)} />
             )}
@@ -30,12 +33,24 @@ export function Stages({ type }: { type: Schemas["TaskType"] }) {
   );
 }
 
-function StageFacts({ stage: s }: { stage: Schemas["Stage"] }) {
+/** Says with what a task may go on after a stage. */
+function after(stages: Schemas["Stage"][], at: number): string {
+  return nexts(stages, at).map((to) => nameOf(stages, to)).join(" or ");
+}
+
+interface StageFactsProps {
+  stage: Schemas["Stage"];
+  next: string | undefined;
+}
+
+function StageFacts({ stage: s, next }: StageFactsProps) {
   const facts: [string, string | undefined | false][] = [
     ["Tasks are", s.mode === "claim" ? "claimed by workers" : "sent to endpoints"],
     ["Answer within", s.timeout && span(s.timeout)],
     ["Work of at most", s.max_processing_time && span(s.max_processing_time)],
     ["May be put off for", s.max_snooze && span(s.max_snooze)],
+    ["Then comes", next],
+    ["Is given", s.deliver && given(s.deliver)],
     ["Head start", !!s.priority && `${count(s.priority)} s`],
     ["Fans out", s.fan_out && fanOut(s.fan_out)],
     ["Quorum", s.quorum && quorum(s.quorum)],

@@ -6,6 +6,7 @@ import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
+import { branches } from "../parts/ways.tsx";
 import { TypeActions } from "./actions.tsx";
 import { Editor } from "./editor.tsx";
 import { flowLimits, limits } from "./limits.ts";
@@ -61,6 +62,9 @@ function Facts({ type: t }: { type: Schemas["TaskType"] }) {
         <div><dt>Tasks that one lease takes</dt><dd>{count(t.schedule_limit)}</dd></div>
         {t.schedule_interval !== "0s" && (
           <div><dt>Between two leases</dt><dd>{span(t.schedule_interval)}</dd></div>
+        )}
+        {branches(t.stages) && t.max_steps !== undefined && (
+          <div><dt>A task visits at most</dt><dd>{count(t.max_steps)} stages</dd></div>
         )}
         {t.retention && <div><dt>Ended tasks are kept for</dt><dd>{span(t.retention)}</dd></div>}
         {t.roll_rows !== undefined && t.roll_age && (
