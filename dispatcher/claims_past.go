@@ -7,8 +7,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// readPasts reads what the stage of some claims asks for. New claims for which that is too much are
-// given back; claimers get others, for which it is too much, when they ask again.
+// readPasts reads what the stage of some claims asks for, up to claimBytes. New claims beyond that
+// go back in line. A claimer gets its earlier claims beyond that when it asks again.
 func (h *claims) readPasts(ctx context.Context, t *store.Type, asks []*store.ClaimAsk) error {
 	var all []asyncflow.Lease
 	for _, a := range asks {

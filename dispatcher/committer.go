@@ -131,8 +131,9 @@ func (w *write) size() int {
 		return w.insert.size()
 	case w.settle != nil:
 		return len(w.settle.Outcome.Output)
+	default:
+		return len(w.extend.Checkpoint)
 	}
-	return 0
 }
 
 func (w *write) linger() time.Duration {

@@ -180,7 +180,7 @@ func (p *part) sort() {
 	slices.SortStableFunc(p.settles, func(a, b *ending) int {
 		return cmp.Compare(a.Lease.ID.Number, b.Lease.ID.Number)
 	})
-	slices.SortFunc(p.extends, func(a, b *extension) int {
+	slices.SortStableFunc(p.extends, func(a, b *extension) int {
 		return cmp.Or(cmp.Compare(a.ID.Number, b.ID.Number), cmp.Compare(a.Seq, b.Seq),
 			a.rank()-b.rank(), a.Until.Compare(b.Until))
 	})

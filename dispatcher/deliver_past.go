@@ -50,8 +50,8 @@ func (d *Dispatcher) beginWithPast(t *store.Type, leases []asyncflow.Lease) {
 // readPast reads what the stages of the first leases ask for, and returns for how many it has, at
 // least one; else it says why. Their documents then count in the byte budget.
 func (d *Dispatcher) readPast(t *store.Type, leases []asyncflow.Lease) (n int, why string) {
-	d.pasts.Acquire(t.Tenant, false)
-	defer d.pasts.Release(false)
+	d.pasts.Acquire(t.Tenant, true)
+	defer d.pasts.Release(true)
 	own := contextBytes(leases)
 	lent := d.ledger.Lend(t.Key(), own, min(pastBytes, len(leases)*t.MaxDeliverBytes))
 	if lent == 0 {

@@ -86,7 +86,7 @@ func (s *standardJobs) list() []Job {
 		{"expire-keys", "@every 1m", s.expireKeys.run, s.expireKeys.dryRun},
 		{"fold", "@every 1m", s.fold.run, s.fold.dryRun},
 		{"alerts", "@every 15s", s.alerts.run, s.alerts.dryRun},
-		{"forget", "@every 1h", s.forget.run, s.forget.dryRun},
+		{"forget", "@every 10m", s.forget.run, s.forget.dryRun},
 		{"drop-tenants", "@every 10s", s.dropTenants.run, s.dropTenants.dryRun},
 	}
 }

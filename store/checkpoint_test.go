@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,4 +173,29 @@ func TestCheckpointBesideHeartbeats(t *testing.T) {
 	}
 	b.loseAll(b.known(), 1)
 	require.Equal(t, `"four"`, string(b.due(id).Checkpoint))
+}
+
+// A transaction writes about as many bytes of checkpoints as of contexts, so that the other writes of
+// its batch don't wait for more.
+func TestCheckpointsOfABatchAreBounded(t *testing.T) {
+	const size, tasks = 200 << 10, 60
+	b := setup(t)
+	b.put(twoStages())
+	all := make([]asyncflow.NewTask, tasks)
+	for i := range all {
+		all[i] = newTask(`1`)
+	}
+	b.submit(all...)
+	stands := make(chan bool, tasks)
+	for _, l := range b.lease(b.known(), tasks) {
+		b.ExtendWith(tenant, l, b.Clock.Now().Add(time.Hour),
+			json.RawMessage(`"`+strings.Repeat("x", size)+`"`),
+			func(ok bool, err error) { stands <- ok && err == nil })
+	}
+	for range tasks {
+		require.True(t, <-stands)
+	}
+	most := b.count(`SELECT max(n) FROM (SELECT sum(length(document)) AS n
+		FROM tenant_acme.checkpoints GROUP BY xmin::text) q`)
+	require.LessOrEqual(t, most, 1<<20+size)
 }

@@ -217,7 +217,7 @@ func TestCompactBesideABackup(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, b.compact(1, b.Clock.Now()))
 	require.Equal(t, asyncflow.StatusFailed, b.task(ended).Status)
-	require.Equal(t, 3, b.rowsAround())
+	require.Equal(t, 4, b.rowsAround())
 	_, err = backup.Exec(t.Context(), `COMMIT`)
 	require.NoError(t, err)
 	require.True(t, b.compact(1, b.Clock.Now()))
@@ -233,13 +233,15 @@ func (b *bundle) leaveRows(id asyncflow.TaskID) {
 	b.exec(b.at(0, `INSERT INTO {fan_outs} (type, id, seq, waits, stage, rule, count, closed)
 		SELECT {number}, $1, 1, 1, 'first', '{}', 1, true`), id.Number)
 	b.exec(b.at(0, `INSERT INTO {past_keys} (type, key, id) SELECT {number}, 'past', $1`), id.Number)
+	b.exec(b.at(0, `INSERT INTO {checkpoints} (type, id, seq, stage, written_at, check_at, document)
+		SELECT {number}, $1, 1, 'first', now(), 'infinity', '1'`), id.Number)
 }
 
 // rowsAround counts the rows of leaveRows.
 func (b *bundle) rowsAround() int {
 	b.t.Helper()
 	return b.count(b.at(0, `SELECT (SELECT count(*) FROM {edges}) + (SELECT count(*) FROM {fan_outs})
-		+ (SELECT count(*) FROM {past_keys})`))
+		+ (SELECT count(*) FROM {past_keys}) + (SELECT count(*) FROM {checkpoints})`))
 }
 
 // A failed task that blocks its flow key stays: a redrive of it frees the key.
@@ -351,7 +353,7 @@ func TestCompactHasBounds(t *testing.T) {
 		waiting.Number)
 	require.False(t, b.compact(1, b.Clock.Now()))
 	require.Equal(t, asyncflow.StatusFailed, b.task(ended).Status)
-	require.Equal(t, 3, b.rowsAround())
+	require.Equal(t, 4, b.rowsAround())
 
 	b.exec(b.at(1, `UPDATE {task} SET context = '1' WHERE id = $1`), waiting.Number)
 	b.exec(b.at(0, `UPDATE {rolls} SET remaining_since = NULL WHERE position = 1`))

@@ -145,7 +145,7 @@ func readAll(doc []byte, into any) error {
 // if its text is garbled; the text is cleaned before it is stored.
 func takesAnyText(into any) bool {
 	switch into.(type) {
-	case *Failure, *Progress:
+	case *Failure, *ProgressReport, *Snooze:
 		return true
 	}
 	return false

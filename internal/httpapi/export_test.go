@@ -3,6 +3,7 @@ package httpapi
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
@@ -29,6 +30,11 @@ func (s *Server) BodyMemory() int { return s.bodies.InUse() }
 
 // AnswerMemory returns how much memory is lent for answers that are not sent yet, in bytes.
 func (s *Server) AnswerMemory() int { return s.answers.InUse() }
+
+// ChargeCheckpoints has a tenant wait for a long time before it may write checkpoints.
+func (s *Server) ChargeCheckpoints(tenant string) {
+	s.checkpoints.Charge(tenant, checkpointRate, 3600*checkpointRate, time.Now())
+}
 
 // Arrivals returns of how many claims it is not known yet whether they have arrived.
 func (s *Server) Arrivals() int { return s.arrived.InUse() }

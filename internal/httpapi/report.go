@@ -2,13 +2,11 @@ package httpapi
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
-	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -154,7 +152,7 @@ func (s *Server) beat(
 	}
 	l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
 	if err == nil && stands && checkpoint != nil {
-		err = mayKeep(l)
+		err = s.mayKeep(a, l, checkpoint)
 	}
 	if err == nil && stands {
 		deadline := s.deadlineOf(a, l)
@@ -170,23 +168,6 @@ func (s *Server) beat(
 		return api.HeartbeatResult{Status: asyncflow.StatusCancelled}, nil
 	}
 	return beat, err
-}
-
-// checkpointOf checks the checkpoint of a report, and returns nil for none.
-func (s *Server) checkpointOf(doc json.RawMessage) (json.RawMessage, error) {
-	if len(doc) == 0 || string(doc) == "null" { // as many libraries write an absent one
-		return nil, nil
-	}
-	return doc, asyncflow.CheckDocument("checkpoint", doc, s.cfg.MaxContext)
-}
-
-// mayKeep refuses the checkpoint of a vote: the next claimer is another one, who is not to see what
-// this one found.
-func mayKeep(l asyncflow.Lease) error {
-	if l.Options.Child != nil && l.Options.Child.Vote {
-		return asyncflow.InvalidField("checkpoint", "must not be given: a vote has none")
-	}
-	return nil
 }
 
 // deadlineOf returns the deadline of an attempt after a heartbeat: max_processing_time from now,
@@ -222,36 +203,27 @@ func (s *Server) extend(
 	}
 }
 
-// progressReport is api.ProgressReport; a nil Percent was not given.
-type progressReport struct {
-	Percent    *int     `json:"percent"`
-	Note       string   `json:"note"`
-	Checkpoint api.JSON `json:"checkpoint"`
-}
-
-// maxNote bounds a note in characters.
+// maxNote is how many bytes of a note need no further check.
 const maxNote = 500
 
 // reportProgress stores the progress that a worker reports, and its checkpoint.
 func (s *Server) reportProgress(c *fiber.Ctx) error {
-	var body progressReport
+	var body api.ProgressReport
 	if err := decodeBody(c, &body); err != nil {
 		return err
 	}
-	switch {
-	case body.Percent == nil:
-		return asyncflow.InvalidField("percent", "is required")
-	case *body.Percent < 0 || *body.Percent > 100:
-		return asyncflow.InvalidField("percent", "is %d; it must be 0 to 100", *body.Percent)
-	case utf8.RuneCountInString(body.Note) > maxNote:
-		return asyncflow.InvalidField("note", "is longer than %d characters", maxNote)
+	if body.Percent < 1 || body.Percent > 100 || len(body.Note) > maxNote {
+		// For these the type allows more than the contract: it doesn't know whether percent is given.
+		if err := s.checkBody(c); err != nil {
+			return err
+		}
 	}
 	checkpoint, err := s.checkpointOf(body.Checkpoint)
 	if err != nil {
 		return err
 	}
 	err = s.setProgress(c.UserContext(), store.Progress{
-		Percent:    *body.Percent,
+		Percent:    body.Percent,
 		Note:       callbacks.Clean(body.Note, callbacks.MaxErrorBytes),
 		Checkpoint: checkpoint,
 	})
@@ -274,8 +246,14 @@ func (s *Server) setProgress(ctx context.Context, p store.Progress) error {
 		}
 	}
 	if p.Checkpoint != nil {
-		l, _, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
-		if err = cmp.Or(err, mayKeep(l)); err != nil {
+		l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
+		switch {
+		case err != nil:
+			return err
+		case !stands:
+			return s.ended(ctx, a)
+		}
+		if err := s.mayKeep(a, l, p.Checkpoint); err != nil {
 			return err
 		}
 	}

@@ -88,13 +88,17 @@ func TestCheckpointReport(t *testing.T) {
 	_, token := b.lease()
 	large := `{"checkpoint":"` + strings.Repeat("x", 1000) + `"}`
 	for body, status := range map[string]int{
-		`{"checkpoint":{"page":1}}`: 200,
-		`{"checkpoint":null}`:       200,
-		`{}`:                        200,
-		`{"checkpoints":1}`:         400,
-		`{"checkpoint":`:            400,
-		`[]`:                        400,
-		large:                       413,
+		`{"checkpoint":{"page":1}}`:       200,
+		`{"checkpoint":null}`:             200,
+		`{}`:                              200,
+		`{"checkpoints":1}`:               400,
+		`{"checkpoint":`:                  400,
+		`{"checkpoint":1}1`:               400,
+		`{"checkpoint":1,"checkpoint":2}`: 400,
+		"{\"checkpoint\":\"\xff\"}":       400,
+		`{"checkpoint":` + strings.Repeat("[", 129) + strings.Repeat("]", 129) + `}`: 400,
+		`[]`:  400,
+		large: 413,
 	} {
 		a := b.callAs(token, "POST", path+"/heartbeat", body)
 		require.Equal(t, status, a.status, body[:min(len(body), 40)])
@@ -121,6 +125,55 @@ func TestCheckpointReport(t *testing.T) {
 	require.Equal(t, 200, b.callAs(token, "POST", path+"/fail",
 		`{"error":"no","retryable":false}`).status)
 	require.Equal(t, 409, b.callAs(token, "POST", path+"/heartbeat", `{"checkpoint":3}`).status)
+}
+
+// Checkpoints of a tenant have a rate. Beyond it, reports without one are taken as before.
+func TestCheckpointsHaveARate(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	_, path := b.submitOne()
+	_, token := b.lease()
+	checked := map[string]string{"heartbeat": `{"checkpoint":1}`,
+		"progress": `{"percent":1,"checkpoint":1}`}
+	b.server.ChargeCheckpoints("other")
+	for verb, body := range checked {
+		require.Equal(t, 200, b.callAs(token, "POST", path+"/"+verb, body).status)
+	}
+	b.server.ChargeCheckpoints("acme")
+	for verb, body := range checked {
+		a := b.callAs(token, "POST", path+"/"+verb, body)
+		require.Equal(t, 429, a.status, verb)
+		require.NotEmpty(t, a.header.Get("Retry-After"))
+		require.Contains(t, a.problem.Detail, "checkpoints per second")
+	}
+	require.Equal(t, 200, b.callAs(token, "POST", path+"/heartbeat", "").status)
+	require.Equal(t, 200, b.callAs(token, "POST", path+"/progress", `{"percent":2}`).status)
+	require.Equal(t, 200, b.callAs(token, "POST", path+"/complete", "").status)
+	a := b.callAs(token, "POST", path+"/heartbeat", checked["heartbeat"])
+	require.Equal(t, 409, a.status, "an attempt that is over takes nothing of the rate")
+}
+
+// A report counts even if its text is garbled.
+func TestGarbledReports(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, path := b.submitOne()
+	_, token := b.lease()
+	for body, status := range map[string]int{
+		"{\"percent\":0,\"note\":\"a\xff\\u0000b\"}":              200,
+		"{\"percent\":3,\"checkpoint\":\"a\xff\"}":                400,
+		`{"percent":3,"note":"` + strings.Repeat("ä", 500) + `"}`: 200,
+		`{"percent":3,"note":"` + strings.Repeat("x", 501) + `"}`: 400,
+		`{"checkpoint":{"percent":1}}`:                            400,
+	} {
+		a := b.callAs(token, "POST", path+"/progress", body)
+		require.Equal(t, status, a.status, "%.60q: %s", body, a.body)
+	}
+	a := b.callAs(token, "POST", path+"/snooze",
+		"{\"retry_after\":\"1h\",\"error\":\"not\xff yet\"}")
+	require.Equal(t, 200, a.status, "%s", a.body)
+	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+	require.Equal(t, asyncflow.WaitSnooze, asyncflow.WaitReason(task.WaitsFor))
 }
 
 // A vote has no checkpoint, as another claimer gets it next, and can't be put off.

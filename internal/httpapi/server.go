@@ -39,6 +39,7 @@ type Server struct {
 	statsFeeds  *statsFeeds
 	submitRates ratelimit.Tenants
 	testRates   ratelimit.Tenants
+	checkpoints ratelimit.Tenants // in bytes
 	denied      *deniedcalls.Counter
 }
 

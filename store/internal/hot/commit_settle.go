@@ -213,7 +213,7 @@ func (s *Path) Written(ctx context.Context, t *config.Type, id asyncflow.TaskID,
 const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTINCT FROM $4::text
 	AND ($5::text[] IS NULL OR coalesce(final = 'failed', false) OR ` + WentTo + ` = ANY ($5)))`
 
-// WentTo is the stage with which a task went on after the row j of its journal; ” if it ended.
+// WentTo is the stage with which a task went on after the row j of its journal, empty if it ended.
 // Whatever becomes of the next token row, a row with its stage has the next seq.
 const WentTo = `CASE WHEN final IS NOT NULL THEN '' ELSE coalesce(
 	(SELECT stage FROM {journal} n WHERE n.type = j.type AND n.id = j.id AND n.seq = j.seq + 1),
