@@ -153,6 +153,9 @@ func TestNextIsChecked(t *testing.T) {
 			t *asyncflow.TaskType) {
 			t.Stages[0].Next[0] = "reprot"
 		},
+		"stages[0].next has 52 entries; the limit is 51": func(t *asyncflow.TaskType) {
+			t.Stages[0].Next = slices.Repeat([]string{"reprot"}, 52)
+		},
 		`stages[0].next[1] is "report", which an earlier entry is`: func(t *asyncflow.TaskType) {
 			t.Stages[0].Next[1] = "report"
 		},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -62,7 +63,7 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	if done, err := g.asDocument(t, err); done {
 		return err
 	}
-	mapping, inFlight, flow, deliverBytes := "", "", "", ""
+	mapping, inFlight, flow, deliverBytes, maxSteps := "", "", "", "", ""
 	if len(t.StageMapping) > 0 {
 		mapping = jsonText(t.StageMapping)
 	}
@@ -75,13 +76,16 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	if t.MaxDeliverBytes > 0 {
 		deliverBytes = strconv.Itoa(t.MaxDeliverBytes)
 	}
+	if slices.ContainsFunc(t.Stages, func(s client.Stage) bool { return len(s.Next) > 0 }) {
+		maxSteps = strconv.Itoa(t.MaxSteps)
+	}
 	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused",
 		timeText(t.PausedAt), "reason", t.PauseReason,
 		"ramping up until", timeText(t.RampUntil), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
 		"schedule_interval", t.ScheduleInterval.Text(), "max_in_flight", inFlight, "rate",
-		t.Rate.String(), "max_deliver_bytes", deliverBytes, "flow", flow, "roll_rows", strconv.Itoa(t.RollRows), "roll_age",
-		t.RollAge.Text(), "retention", t.Retention.Text(),
-		"stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated",
+		t.Rate.String(), "max_deliver_bytes", deliverBytes, "max_steps", maxSteps, "flow", flow,
+		"roll_rows", strconv.Itoa(t.RollRows), "roll_age", t.RollAge.Text(),
+		"retention", t.Retention.Text(), "stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated",
 		timeText(t.UpdatedAt)); err != nil {
 		return err
 	}
@@ -90,10 +94,10 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	for i, s := range t.Stages {
 		rows[i] = []string{s.Name, s.Timeout.Text(), s.MaxProcessingTime.Text(), s.MaxSnooze.Text(),
 			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority),
-			deliverText(s.Deliver)}
+			deliverText(s.Deliver), strings.Join(s.Next, ",")}
 	}
 	return g.printTable("STAGE TIMEOUT MAX_PROCESSING_TIME MAX_SNOOZE MAX_ATTEMPTS INTERVAL PRIORITY "+
-		"DELIVER", rows)
+		"DELIVER NEXT", rows)
 }
 
 type typesPauseCmd struct {
