@@ -194,13 +194,17 @@ func (t TaskType) HasFanOut() bool {
 
 // CountNew returns how many tasks a new task with a context makes, as far as that is known
 // beforehand: itself, its shards and the votes that it needs in each stage, and the children over
-// the items of its context in the first one, but none in stages that it may visit again. A stage that would have more children than most has
-// none, because the task fails there.
+// the items of its context in the first one, but none in stages that it may visit again. A stage
+// that would have more children than most has none, because the task fails there.
 func (t TaskType) CountNew(context json.RawMessage, most int) int {
 	n := 1
+	if !t.HasFanOut() {
+		return n
+	}
+	again := t.revisited()
 	for i := range t.Stages {
-		if t.Stages[i].Spreads() != nil && t.Revisits(i) {
-			continue // each visit makes its own
+		if again.has(i) {
+			continue // each visit makes its own children
 		}
 		if children := t.Stages[i].countNew(context, i == 0); children <= most {
 			n += children

@@ -221,25 +221,56 @@ func (t TaskType) Senders(old TaskType, removed []string) (names []string) {
 
 // Revisits reports whether a task may come back to a stage.
 func (t TaskType) Revisits(stage int) bool {
-	if stage < 0 || !t.Branches() {
-		return false
+	return stage >= 0 && t.revisited().has(stage)
+}
+
+// stageSet has a bit for each of up to MaxStages stages.
+type stageSet uint64
+
+func (s stageSet) has(stage int) bool { return s>>stage&1 == 1 }
+
+// revisited returns the stages to which a task may come back. Each submit may ask for them.
+func (t TaskType) revisited() (all stageSet) {
+	if !t.Branches() {
+		return 0
 	}
-	seen := make([]bool, len(t.Stages)+1)
-	seen[len(t.Stages)] = true // nothing follows from the end
-	after := []int{stage}
-	for len(after) > 0 {
-		for _, to := range t.ways(after[0]) {
-			if to == stage {
-				return true
-			}
-			if !seen[to] {
-				seen[to] = true
-				after = append(after, to)
+	after := t.followers()
+	for via, reached := range after {
+		for from := range after {
+			if after[from].has(via) {
+				after[from] |= reached
 			}
 		}
-		after = after[1:]
 	}
-	return false
+	for stage, reached := range after {
+		all |= reached & (1 << stage)
+	}
+	return all
+}
+
+// followers returns the stages that may come right after each stage.
+func (t TaskType) followers() []stageSet {
+	numbers := make(map[string]int, len(t.Stages))
+	for i := range t.Stages {
+		numbers[t.Stages[i].Name] = i
+	}
+	after := make([]stageSet, len(t.Stages))
+	for i := range t.Stages {
+		if len(t.Stages[i].Next) == 0 && i+1 < len(t.Stages) {
+			after[i] = 1 << (i + 1)
+		}
+		for _, name := range t.Stages[i].Next {
+			if to, ok := numbers[name]; ok { // not the end
+				after[i] |= 1 << to
+			}
+		}
+		if undo := t.Stages[i].OnFailure; undo != nil {
+			if to, ok := numbers[undo.Next]; ok {
+				after[i] |= 1 << to
+			}
+		}
+	}
+	return after
 }
 
 // maxSteps returns MaxSteps. Types from before it was known have the default.
@@ -283,7 +314,7 @@ func (t TaskType) checkSteps(out *problems) {
 	if t.MaxSteps < 0 || t.MaxSteps > MaxMaxSteps {
 		out.add("max_steps", "is %d; it must be 1 to %d", t.MaxSteps, MaxMaxSteps)
 	}
-	if !t.Branches() {
+	if !t.Branches() || len(t.Stages) > MaxStages {
 		return
 	}
 	known := true
@@ -298,6 +329,10 @@ func (t TaskType) checkSteps(out *problems) {
 
 // checkNext checks the next stages of one stage, and reports whether they are known.
 func (t TaskType) checkNext(field string, s Stage, out *problems) (known bool) {
+	if n := len(s.Next); n > MaxStages+1 {
+		out.add(field, "has %d entries; the limit is %d", n, MaxStages+1)
+		return false
+	}
 	known = true
 	for i, name := range s.Next {
 		entry := fmt.Sprintf("%s[%d]", field, i)

@@ -153,6 +153,9 @@ func TestNextIsChecked(t *testing.T) {
 			t *asyncflow.TaskType) {
 			t.Stages[0].Next[0] = "reprot"
 		},
+		"stages[0].next has 52 entries; the limit is 51": func(t *asyncflow.TaskType) {
+			t.Stages[0].Next = slices.Repeat([]string{"reprot"}, 52)
+		},
 		`stages[0].next[1] is "report", which an earlier entry is`: func(t *asyncflow.TaskType) {
 			t.Stages[0].Next[1] = "report"
 		},
@@ -282,4 +285,15 @@ func TestBadOnFailure(t *testing.T) {
 			require.ErrorContains(t, spec.Validate(), want)
 		})
 	}
+}
+
+// A stage may be visited again through failures, too.
+func TestRevisitsByFailure(t *testing.T) {
+	t.Parallel()
+	spec := undoing()
+	for stage, again := range []bool{true, true, true, true} {
+		require.Equal(t, again, spec.Revisits(stage), "%d", stage)
+	}
+	spec.Stages[3].OnFailure = nil
+	require.False(t, spec.Revisits(0))
 }

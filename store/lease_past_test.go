@@ -214,3 +214,33 @@ func TestAVoteIsNotGivenEarlierVotes(t *testing.T) {
 	vote.Options.Child.Vote = false
 	require.Equal(t, `"decided"`, b.given(vote)["second"])
 }
+
+// An output may be many rows back in the journal, under an earlier name of its stage.
+func TestOutputOfLongAgo(t *testing.T) {
+	b := setup(t)
+	spec := looping()
+	spec.Stages = append(spec.Stages, asyncflow.Stage{Name: "third"}, asyncflow.Stage{Name: "never"})
+	spec.Stages[0].Next = []string{"second", "third"}
+	spec.Stages[2].Next = []string{"first", asyncflow.NextFinish}
+	spec.Stages[1].Deliver = &asyncflow.Deliver{Outputs: []string{"third", "first", "never"}}
+	b.put(spec.WithDefaults())
+	id := b.submit(newTask(`0`))[0].ID
+	b.goTo(b.leaseAll(b.known(), 1)[0], to("third", `1`))
+	b.goTo(b.leaseAll(b.known(), 1)[0], to("first", `"of third"`))
+	b.goTo(b.leaseAll(b.known(), 1)[0], to("second", `"of first"`))
+	b.exec(b.at(1, `INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome)
+		SELECT type, id, s, at, 'second', 1, 'released' FROM {journal}, generate_series(4, 200) s
+		WHERE seq = 1`))
+	l := b.leaseAll(b.known(), 1)[0]
+	require.Equal(t, id, l.ID)
+	want := map[string]string{"third": `"of third"`, "first": `"of first"`, "never": "null"}
+	require.Equal(t, want, b.given(l))
+
+	spec.Stages[2].Name = "last"
+	spec.Stages[0].Next[1] = "last"
+	spec.Stages[1].Deliver.Outputs[0] = "last"
+	spec.StageMapping = map[string]string{"third": "last"}
+	b.put(spec.WithDefaults())
+	want = map[string]string{"last": `"of third"`, "first": `"of first"`, "never": "null"}
+	require.Equal(t, want, b.given(l))
+}

@@ -61,6 +61,8 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	"ReleaseClaims",
 	// it tells nobody: Extend is the same
 	"Prolong",
+	// a first delivery needs none: PastDocument, and FirstSent of a later one, read the same tables
+	"FirstSent", "ReadPast",
 	// Postgres skips the tables of another role with a warning
 	"VacuumSet",
 	// it runs under the base role

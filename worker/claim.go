@@ -170,8 +170,8 @@ func (l *claimer) giveBack(d client.Delivery) {
 func deliveryOf(d client.Delivery) delivery {
 	out := delivery{TaskID: d.TaskID, Type: d.Type, Stage: d.Stage, Attempt: d.Attempt,
 		MaxAttempts: d.MaxAttempts, Seq: d.Seq, Deadline: d.Deadline, Context: d.Context,
-		Callback: Callback{URL: d.Callback.URL, Token: d.Callback.Token},
-		Input:    d.Input, Outputs: d.Outputs, ByURL: d.ByURL}
+		Checkpoint: d.Checkpoint, Callback: Callback{URL: d.Callback.URL, Token: d.Callback.Token},
+		Input: d.Input, Outputs: d.Outputs, ByURL: d.ByURL}
 	if f := d.FanOut; f.Parent != "" {
 		out.FanOut = &FanOut{Parent: f.Parent, Index: f.Index, Count: f.Count, Shared: f.Shared}
 	}

@@ -81,6 +81,34 @@ func TestClaimedTasks(t *testing.T) {
 	require.NoError(t, w.Close(t.Context()))
 }
 
+// A claimer gets the checkpoint that an earlier claim left, and may choose the next stage.
+func TestClaimedCheckpoint(t *testing.T) {
+	t.Parallel()
+	c := claimType(t, "claim-checkpoint")
+	w := claimWorker(t)
+	worker.Handle(w, "claim-checkpoint", "look", func(
+		ctx context.Context, task worker.Task[int],
+	) (string, error) {
+		if task.Attempt == 1 {
+			assert.NoError(t, task.SaveCheckpoint(ctx, "half"))
+			return "", errors.New("not yet")
+		}
+		return string(task.Checkpoint), worker.Finish
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.Claim(ctx, worker.Claims{Client: c}, "claim-checkpoint", "look") }()
+	submitted, err := c.Submit(t.Context(),
+		client.NewTask{Type: "claim-checkpoint", Context: client.JSON(`1`)})
+	require.NoError(t, err)
+	task, err := c.Wait(t.Context(), submitted.ID, 2*time.Minute)
+	require.NoError(t, err)
+	assert.JSONEq(t, `"\"half\""`, string(task.Result), task.Error)
+	stop()
+	require.NoError(t, <-ended)
+	require.NoError(t, w.Close(t.Context()))
+}
+
 // After a stop, nothing begins; what has begun is finished and reported.
 func TestClaimStops(t *testing.T) {
 	t.Parallel()

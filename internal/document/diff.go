@@ -60,7 +60,8 @@ func (t Type) diff(ctx context.Context, c *client.Client) (Difference, error) {
 			ScheduleLimit: full.ScheduleLimit, ScheduleInterval: full.ScheduleInterval,
 			MaxInFlight: full.MaxInFlight, Rate: full.Rate, Flow: full.Flow,
 			RollRows: full.RollRows, RollAge: full.RollAge, Retention: full.Retention,
-			MaxSteps: full.MaxSteps, StageMapping: full.StageMapping}
+			MaxDeliverBytes: full.MaxDeliverBytes, MaxSteps: full.MaxSteps,
+			StageMapping: full.StageMapping}
 	}
 	d.Fields = diffTypes(old, would)
 	return d, nil
@@ -98,6 +99,7 @@ func flatten(t client.TaskType, both func(string) bool) map[string]string {
 		"roll_rows":         jsonText(t.RollRows),
 		"roll_age":          jsonText(t.RollAge),
 		"retention":         jsonText(t.Retention),
+		"max_deliver_bytes": jsonText(t.MaxDeliverBytes),
 		"max_steps":         jsonText(t.MaxSteps),
 		"retry":             jsonText(t.Retry),
 	}

@@ -94,7 +94,7 @@ func (t Type) taskType() asyncflow.TaskType {
 		ScheduleInterval: t.ScheduleInterval,
 		Limits:           asyncflow.Limits{MaxInFlight: t.MaxInFlight, Rate: t.Rate}, Flow: t.Flow,
 		RollRows: t.RollRows, RollAge: t.RollAge, Retention: t.Retention,
-		MaxSteps: t.MaxSteps, StageMapping: t.StageMapping}
+		MaxDeliverBytes: t.MaxDeliverBytes, MaxSteps: t.MaxSteps, StageMapping: t.StageMapping}
 	for _, s := range t.Stages {
 		full.Stages = append(full.Stages, asyncflow.Stage(s))
 	}

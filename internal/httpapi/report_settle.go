@@ -169,8 +169,7 @@ func (s *Server) reportLate(ctx context.Context, a attempt, o asyncflow.Outcome)
 }
 
 func (s *Server) statusOf(ctx context.Context, a attempt) (asyncflow.Status, error) {
-	task, err := s.cfg.Store.Task(ctx, a.Tenant, a.Task)
-	return task.Status, err
+	return s.cfg.Store.TaskStatus(ctx, a.Tenant, a.Task)
 }
 
 // errCancelled answers the worker of a cancelled task.

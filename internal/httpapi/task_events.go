@@ -54,7 +54,7 @@ type taskStream struct {
 	seq     int  // of the last attempt sent
 	outputs bool // the client asked for long outputs too
 	behind  bool // the journal has more rows after seq
-	parent  bool // the task waits for its children
+	slow    bool // the task is read only so often: see slowPause
 
 	changed <-chan struct{}
 	shown   []byte    // the last task event
@@ -94,16 +94,16 @@ func (e *taskStream) waitForTask() {
 	case <-e.changed:
 	case <-poll.C:
 	}
-	if e.parent && !sleep.For(e.ctx, childrenPause-time.Since(e.looked)) {
+	if e.slow && !sleep.For(e.ctx, slowPause-time.Since(e.looked)) {
 		e.ended = true
 		return
 	}
 	e.readAgain()
 }
 
-// childrenPause is the least time between two reads of a task that waits for its children: it may
-// hear of each of them.
-const childrenPause = 200 * time.Millisecond
+// slowPause is the least time between two reads of a task that waits for its children, as it may
+// hear of each of them, or has a long path, as each read counts its visits.
+const slowPause = 200 * time.Millisecond
 
 // readAgain reads within the time of a request. An error ends the stream: the client connects
 // again and gets the error as its answer.
@@ -137,7 +137,7 @@ func (e *taskStream) read(ctx context.Context) error {
 		return err
 	}
 	e.behind = more
-	e.parent = task.WaitsFor == asyncflow.WaitChildren
+	e.slow = task.WaitsFor == asyncflow.WaitChildren || task.Steps > len(task.Path)
 	e.looked = time.Now()
 	for _, a := range attempts {
 		doc, err := encode(attemptOut(a))

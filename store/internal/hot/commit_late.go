@@ -129,12 +129,12 @@ func reportedLate(
 	if l.Claimer != "" {
 		claimed = o.Endpoint
 	}
-	var kind asyncflow.OutcomeKind
-	err = tx.QueryRow(ctx, t.SQL(l.ID.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} j
+	kind, same, err := scanSame(tx.QueryRow(ctx, t.SQL(l.ID.Position(), `
+		SELECT outcome, `+sameOutcome+` FROM {journal} j
 		WHERE type = $8 AND id = $1 AND seq = $2 AND attempt = $6 AND stage = $7
 		  AND outcome IN ('done', 'rejected', 'failed', 'snoozed') AND ($9 = '' OR endpoint = $9)`),
 		l.ID.Number, l.Seq, string(o.Kind), postgres.OrNull(string(o.Output)), t.Chosen(o),
-		l.Attempt, l.Stage, t.Number(), claimed).Scan(&kind, &same)
+		l.Attempt, l.Stage, t.Number(), claimed))
 	switch {
 	case err == pgx.ErrNoRows:
 		return false, nil

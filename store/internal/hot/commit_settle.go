@@ -209,12 +209,13 @@ func (s *Path) Written(ctx context.Context, t *config.Type, id asyncflow.TaskID,
 // sameOutcome compares a journal row with an outcome ($3), its output ($4, NULL for none) and the
 // names of the stage that it chose ($5, NULL for none). Outcomes "done" are the same only with the
 // same output, byte for byte, and if the task went on with the chosen stage, or failed as it
-// couldn't.
+// couldn't. It is null if WentTo is.
 const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTINCT FROM $4::text
 	AND ($5::text[] IS NULL OR coalesce(final = 'failed', false) OR ` + WentTo + ` = ANY ($5)))`
 
-// WentTo is the stage with which a task went on after the row j of its journal, empty if it ended.
-// Whatever becomes of the next token row, a row with its stage has the next seq.
+// WentTo is the stage with which a task went on after the row j of its journal; empty if it ended.
+// Whatever becomes of the next token row, a row with its stage has the next seq. It is null if that
+// row is in a ready table that this node doesn't know: see config.ErrElsewhere.
 const WentTo = `CASE WHEN final IS NOT NULL THEN '' ELSE coalesce(
 	(SELECT stage FROM {journal} n WHERE n.type = j.type AND n.id = j.id AND n.seq = j.seq + 1),
 	(SELECT stage FROM {lease} n WHERE n.type = j.type AND n.id = j.id AND n.seq = j.seq + 1),
@@ -240,15 +241,29 @@ func (s *Path) WrittenAs(ctx context.Context, t *config.Type, id asyncflow.TaskI
 func (s *Path) writtenAs(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome) (
 	kind asyncflow.OutcomeKind, same bool, err error) {
-	err = s.core.DB(t.Tenant).QueryRow(ctx,
-		t.SQL(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} j
-			WHERE type = $6 AND id = $1 AND seq = $2`),
-		id.Number, seq, string(o.Kind), postgres.OrNull(string(o.Output)), t.Chosen(o),
-		t.Number()).Scan(&kind, &same)
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
+		kind, same, err = scanSame(s.core.DB(t.Tenant).QueryRow(ctx,
+			t.SQL(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} j
+				WHERE type = $6 AND id = $1 AND seq = $2`),
+			id.Number, seq, string(o.Kind), postgres.OrNull(string(o.Output)), t.Chosen(o),
+			t.Number()))
+		return err
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
 	}
 	return kind, same, postgres.Wrap(err, "WrittenAs(%s, %d)", id, seq)
+}
+
+// scanSame reads an outcome and sameOutcome. The error is ErrElsewhere if it isn't known where the
+// task went: its token row is in a ready table that this node doesn't know.
+func scanSame(row pgx.Row) (kind asyncflow.OutcomeKind, same bool, err error) {
+	var is *bool
+	err = row.Scan(&kind, &is)
+	if err == nil && is == nil {
+		err = config.ErrElsewhere
+	}
+	return kind, err == nil && *is, err
 }
 
 // FirstSent returns when a task was delivered in the stage of a lease for the first time, since it

@@ -97,8 +97,12 @@ func (s *Tasks) AttemptPage(
 	if err != nil {
 		return nil, false, err
 	}
-	rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(), attemptsSQL), p.args(t, id)...)
-	page, more, err = p.collect(rows)
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
+		rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(), attemptsSQL),
+			p.args(t, id)...)
+		page, more, err = p.collect(rows)
+		return err
+	})
 	if err == nil && len(page) == 0 { // none yet, or no such task
 		_, err = s.Task(ctx, tenant, id)
 	}
@@ -127,9 +131,17 @@ func (s *Tasks) Attempts(
 func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	var seconds float32
 	var output []byte
+	var next *string
 	err = row.Scan(&a.Seq, &a.At, &a.Stage, &a.Attempt, &a.Outcome, &a.Final, &a.Endpoint, &seconds,
 		&a.Status, &a.Error, &a.NextTime, &output, &a.LeftOut, &a.Excerpt, &a.long,
-		&a.NextStage)
+		&next)
+	switch {
+	case err != nil:
+		return a, err
+	case next == nil:
+		return a, config.ErrElsewhere
+	}
+	a.NextStage = *next
 	a.Duration = time.Duration(float64(seconds) * float64(time.Second))
 	a.Output = output
 	return a, err

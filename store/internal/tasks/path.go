@@ -16,26 +16,13 @@ type Visit struct {
 	Attempts int    `json:"attempts"`
 }
 
-// pathSQL reads the last visits of a task and the number of all, newest first. A visit begins after
-// a stage was passed, or by a redrive. The row that $3, $4 and $5 make stands for the token row of a
-// live task: its stage, and its attempt if that is under way.
+// pathVisits is how many visits are shown at most, the last ones.
+const pathVisits = 100
+
+// pathSQL reads a task's journal up to a seq: the task may have gone on since it was read.
 const pathSQL = `
-WITH rows AS (
-  SELECT seq, stage, attempt, outcome FROM {journal} WHERE type = $1 AND id = $2
-  UNION ALL SELECT 40000, $3::text, $4::int, 'lost' WHERE $5::bool),
-begun AS (
-  SELECT *, lag(stage) OVER w IS DISTINCT FROM stage OR outcome = 'redriven'
-    OR lag(outcome) OVER w IN ('done', 'joined') AS begins
-  FROM rows WINDOW w AS (ORDER BY seq)),
-numbered AS (
-  SELECT *, count(*) FILTER (WHERE begins) OVER (ORDER BY seq) AS n FROM begun),
-visits AS (
-  SELECT n, min(stage) AS stage, coalesce(max(attempt) FILTER (
-    WHERE outcome IN ('done', 'failed', 'rejected', 'lost')), 0) AS attempts
-  FROM numbered GROUP BY n)
-SELECT stage, row_number() OVER (PARTITION BY stage ORDER BY n)::int, attempts::int,
-  count(*) OVER ()::int
-FROM visits ORDER BY n DESC LIMIT 100`
+SELECT stage, attempt, outcome, final IS NOT NULL FROM {journal}
+WHERE type = $1 AND id = $2 AND seq <= $3 ORDER BY seq`
 
 // tellPath reads the path of a task into it, if its type branches.
 func (s *Tasks) tellPath(ctx context.Context, tenant string, task *Task) error {
@@ -43,15 +30,69 @@ func (s *Tasks) tellPath(ctx context.Context, tenant string, task *Task) error {
 	if err != nil || !t.Branches() || task.Options.Child != nil {
 		return err
 	}
-	underWay := 0
-	if task.Status == asyncflow.StatusRunning {
-		underWay = task.Attempt
-	}
+	p := path{ofStage: map[string]int{}}
+	var row pathRow
 	rows, _ := s.core.DB(tenant).Query(ctx, t.SQL(task.ID.Position(), pathSQL), t.Number(),
-		task.ID.Number, task.Stage, underWay, !task.Status.Final())
-	task.Path, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (v Visit, err error) {
-		return v, row.Scan(&v.Stage, &v.Visit, &v.Attempts, &task.Steps)
-	})
-	slices.Reverse(task.Path)
+		task.ID.Number, task.seq)
+	_, err = pgx.ForEachRow(rows, []any{&row.stage, &row.attempt, &row.outcome, &row.final},
+		func() error {
+			p.add(row)
+			return nil
+		})
+	if !task.Status.Final() {
+		p.add(pathRow{stage: task.Stage})
+	}
+	if task.Status == asyncflow.StatusRunning {
+		p.visits[len(p.visits)-1].Attempts = task.Attempt
+	}
+	task.Path = slices.Clone(p.visits[max(0, len(p.visits)-pathVisits):])
+	task.Steps = p.steps
 	return err
+}
+
+// path is the way of a task through its stages.
+type path struct {
+	visits  []Visit // the last ones
+	steps   int
+	ofStage map[string]int // visits of each stage
+	passed  bool           // the stage of the last visit was passed
+}
+
+// pathRow is a row of a journal, or a token row without an outcome.
+type pathRow struct {
+	stage   string
+	attempt int
+	outcome asyncflow.OutcomeKind
+	final   bool
+}
+
+// add adds a row. A visit begins after a stage was passed, or by a redrive.
+func (p *path) add(r pathRow) {
+	n := len(p.visits)
+	redriven := r.outcome == asyncflow.OutcomeRedriven
+	if n == 0 || p.passed || redriven || p.visits[n-1].Stage != r.stage {
+		if n == 2*pathVisits {
+			n = copy(p.visits, p.visits[pathVisits:])
+		}
+		p.steps++
+		p.ofStage[r.stage]++
+		p.visits = append(p.visits[:n], Visit{Stage: r.stage, Visit: p.ofStage[r.stage]})
+	}
+	last := &p.visits[len(p.visits)-1]
+	if r.counts() {
+		last.Attempts = max(last.Attempts, r.attempt)
+	}
+	p.passed = r.outcome == asyncflow.OutcomeDone || r.outcome == asyncflow.OutcomeJoined
+}
+
+// counts reports whether an attempt was counted for a row.
+func (r pathRow) counts() bool {
+	switch r.outcome {
+	case asyncflow.OutcomeDone, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected,
+		asyncflow.OutcomeLost:
+		return true
+	case asyncflow.OutcomeSnoozed: // it came after max_snooze
+		return r.final
+	}
+	return false
 }

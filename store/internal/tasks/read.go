@@ -43,6 +43,8 @@ type Task struct {
 	Steps int
 	// Redriven are the dependents that were redriven with it, or would be.
 	Redriven []asyncflow.TaskID
+
+	seq int // of the last row of its journal when it was read; 0: there was none
 }
 
 // statusSQL reads a task's status from the rows of stateJoins.
@@ -67,7 +69,7 @@ SELECT t.id, t.created_at, {options}, t.context,
     coalesce(j.error, ''),
     coalesce(j.outcome = 'snoozed' AND j.attempt = coalesce(w.attempt, r.attempt), false),
   ` + resultSQL + `,
-  l.progress, coalesce(l.note, '')`
+  l.progress, coalesce(l.note, ''), coalesce(j.seq, 0)`
 
 // stateJoins read one row of each table by its index. The limit on ready keeps the
 // condition on order_time from becoming a filter over the whole index, in plans that
@@ -92,6 +94,15 @@ func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 	}
 	err = s.tellRelations(ctx, tenant, &task)
 	return task, postgres.Wrap(err, "Task(%q, %s)", tenant, id)
+}
+
+// TaskStatus returns the status of a task; CodeNotFound when there is none. It takes one read,
+// however long the task's path is and however many children it has.
+func (s *Tasks) TaskStatus(
+	ctx context.Context, tenant string, id asyncflow.TaskID,
+) (asyncflow.Status, error) {
+	task, err := s.task(ctx, tenant, id)
+	return task.Status, postgres.Wrap(err, "TaskStatus(%q, %s)", tenant, id)
 }
 
 // tellRelations reads what a task waits for, and its children and dependencies, into task.
@@ -141,7 +152,8 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 	var snoozed bool
 	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage,
 		&task.Attempt,
-		&task.WaitsFor, &order, &until, &ended, &task.Error, &snoozed, &result, &percent, &note)
+		&task.WaitsFor, &order, &until, &ended, &task.Error, &snoozed, &result, &percent, &note,
+		&task.seq)
 	if err != nil {
 		return task, err
 	}

@@ -31,12 +31,11 @@ func (s *Tasks) WatchPause() time.Duration {
 	return max(WatchPoll, time.Duration(s.core.Watchers.Following.Load())*5*time.Millisecond)
 }
 
-// watchColumns are stateColumns without the context, unless it is the result, and the seq
-// of the last journal row.
+// watchColumns are stateColumns without the context, unless it is the result.
 var watchColumns = strings.NewReplacer(
 	"t.context", "NULL::text",
 	resultSQL, "coalesce("+resultSQL+", CASE WHEN j.final = 'succeeded' THEN t.context END)").
-	Replace(stateColumns) + `, coalesce(j.seq, 0)`
+	Replace(stateColumns)
 
 // Watch returns a task without its context, a page of its journal up to the task's state, and
 // whether there are more rows; CodeNotFound when there is no such task. It takes one round
@@ -48,7 +47,6 @@ func (s *Tasks) Watch(
 	if err != nil {
 		return task, nil, false, err
 	}
-	last := 0
 	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		b := &pgx.Batch{}
 		state := b.Queue(t.SQL(id.Position(),
@@ -56,7 +54,7 @@ func (s *Tasks) Watch(
 			id.Number, t.Number())
 		state.Query(func(rows pgx.Rows) (err error) {
 			task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) {
-				return scanTask(alsoScan{row, &last}, t, s.core.Clock.Now())
+				return scanTask(row, t, s.core.Clock.Now())
 			})
 			return err
 		})
@@ -75,17 +73,8 @@ func (s *Tasks) Watch(
 	}
 	err = s.tellRelations(ctx, tenant, &task)
 	// Leave out rows that were written between the two statements.
-	for len(attempts) > 0 && attempts[len(attempts)-1].Seq > last {
+	for len(attempts) > 0 && attempts[len(attempts)-1].Seq > task.seq {
 		attempts = attempts[:len(attempts)-1]
 	}
 	return task, attempts, more, postgres.Wrap(err, "Watch(%q, %s)", tenant, id)
 }
-
-// alsoScan is a row that has one more column at its end.
-type alsoScan struct {
-	pgx.CollectableRow
-	into any
-}
-
-// Scan reads the row and its last column.
-func (r alsoScan) Scan(dest ...any) error { return r.CollectableRow.Scan(append(dest, r.into)...) }
