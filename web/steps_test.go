@@ -33,8 +33,9 @@ func (p *page) makeLoop(name string) {
 		Stages: []client.Stage{
 			{Name: "fetch", Next: []string{"store", "finish"}},
 			{Name: "store", Next: []string{"fetch", "review", "finish"},
-				Deliver: &asyncflow.Deliver{Input: true, Outputs: []string{"fetch"}},
-				Retry:   client.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(1)}},
+				Deliver:   &asyncflow.Deliver{Input: true, Outputs: []string{"fetch"}},
+				OnFailure: &asyncflow.StageFailure{Next: "review"},
+				Retry:     client.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(1)}},
 			{Name: "review"},
 		}})
 	require.NoError(p.t, err)
@@ -81,17 +82,18 @@ func TestSteps(t *testing.T) {
 	p.checkPage(shown{"steps-type", "/console/types/loop", "A task visits at most 500 stages"})
 	p.See("Then comes fetch or review or the end")
 	p.See("Is given the input; the latest output of fetch")
-	ways := []string{"fetch → store, the end", "store → fetch, review, the end", "review → the end",
-		"the end"}
+	p.See("If it fails, then comes review")
+	ways := []string{"fetch → store, the end",
+		"store → fetch, review, the end; if it fails → review", "review → the end", "the end"}
 	assert.Equal(t, ways, p.list(".ways li"))
-	assert.Len(t, p.list(".ways g"), 6)
+	assert.Len(t, p.list(".ways g"), 7)
 	assert.Empty(t, p.list(".ways g.taken"))
 
 	long := p.submit("loop", `{"page": 1, "last": 55}`, client.StatusSucceeded)
 	p.checkPage(shown{"steps", "/console/tasks/" + long, "10 earlier visits"})
 	assert.Equal(t, []string{
 		"fetch, passed 55 visits → store (taken), the end",
-		"store, passed 55 visits → fetch (taken), review, the end (taken)",
+		"store, passed 55 visits → fetch (taken), review, the end (taken); if it fails → review",
 		"review, next → the end",
 		"the end",
 	}, p.list(".ways li"))

@@ -4,7 +4,8 @@ import type { Schemas } from "../api.ts";
 type Stage = Schemas["Stage"];
 
 /** Reports whether any stage says what comes next. */
-export const branches = (stages: Stage[]): boolean => stages.some((s) => s.next?.length);
+export const branches = (stages: Stage[]): boolean =>
+  stages.some((s) => s.next?.length || s.on_failure);
 
 /** Returns the indexes of what may follow a stage. The number of stages stands for the end. */
 export function nexts(stages: Stage[], at: number): number[] {
@@ -39,8 +40,8 @@ export function Ways({ stages, taken = () => false, row, current }: WaysProps) {
             {row ? row(s, i) : <strong>{s.name}</strong>}
             <span class="quiet">
               {" → "}
-              {nexts(stages, i).map((to) => nameOf(stages, to) + (taken(i, to) ? " (taken)" : ""))
-                .join(", ")}
+              {nexts(stages, i).map((to) => nameOf(stages, to) + mark(taken(i, to))).join(", ")}
+              {s.on_failure && `; if it fails → ${s.on_failure.next}`}
             </span>
           </li>
         ))}
@@ -50,25 +51,46 @@ export function Ways({ stages, taken = () => false, row, current }: WaysProps) {
   );
 }
 
+const mark = (taken: boolean): string => taken ? " (taken)" : "";
+
 const height = 36; // of a row, in px: also that of .ways li
 
-/** How far the line between two stages reaches to the left, in px. */
-const reach = (from: number, to: number): number =>
-  Math.min(28 + 12 * Math.abs(to - from), 120) + (to <= from ? 8 : 0);
+/** A way from a stage to another. */
+interface Way {
+  from: number;
+  to: number;
+  /** Whether it is the way of tasks that have failed in the stage. */
+  failed: boolean;
+}
+
+function waysOf(stages: Stage[]): Way[] {
+  return stages.flatMap((s, from) => {
+    const ways = nexts(stages, from).map((to) => ({ from, to, failed: false }));
+    const undo = stages.findIndex((other) => other.name === s.on_failure?.next);
+    return undo < 0 ? ways : [...ways, { from, to: undo, failed: true }];
+  });
+}
+
+const isBent = ({ from, to, failed }: Way): boolean => failed || to !== from + 1;
+
+/** How far a bent line reaches to the left, in px. */
+const reach = ({ from, to, failed }: Way): number =>
+  Math.min(28 + 12 * Math.abs(to - from), 120) + (to <= from ? 8 : 0) + (failed ? 16 : 0);
 
 /** The lines beside the list. What they show, the list says. */
 function Lines({ stages, taken }: Required<Pick<WaysProps, "stages" | "taken">>) {
-  const ways = stages.flatMap((_, from) => nexts(stages, from).map((to) => ({ from, to })));
-  const bent = ways.filter(({ from, to }) => to !== from + 1);
+  const ways = waysOf(stages);
+  const bent = ways.filter(isBent);
   // A curve gets as far as three quarters of the way to its handles.
-  const x = 12 + Math.max(0, ...bent.map(({ from, to }) => reach(from, to) * 0.75));
+  const x = 12 + Math.max(0, ...bent.map((w) => reach(w) * 0.75));
   const rows = stages.length + 1;
   return (
     <svg width={x + 12} height={rows * height} aria-hidden="true">
-      {ways.map(({ from, to }) => {
-        const { line, head } = way(from, to, x);
+      {ways.map((w) => {
+        const { line, head } = draw(w, x);
+        const kind = w.failed ? "undo" : taken(w.from, w.to) ? "taken" : undefined;
         return (
-          <g key={`${from} ${to}`} class={taken(from, to) ? "taken" : undefined}>
+          <g key={`${w.from} ${w.to} ${w.failed}`} class={kind}>
             <path d={line} />
             <path class="head" d={head} />
           </g>
@@ -81,14 +103,14 @@ function Lines({ stages, taken }: Required<Pick<WaysProps, "stages" | "taken">>)
 
 const middle = (row: number): number => (row + 0.5) * height;
 
-/** The line from a row to another, and its arrowhead: straight down, or bent to the left. */
-function way(from: number, to: number, x: number): { line: string; head: string } {
-  if (to === from + 1) {
-    const end = middle(to) - 6;
-    return { line: `M${x} ${middle(from)}V${end - 6}`, head: `M${x} ${end}l-4 -7h8z` };
+/** The line of a way, and its arrowhead: straight down, or bent to the left. */
+function draw(w: Way, x: number): { line: string; head: string } {
+  if (!isBent(w)) {
+    const end = middle(w.to) - 6;
+    return { line: `M${x} ${middle(w.from)}V${end - 6}`, head: `M${x} ${end}l-4 -7h8z` };
   }
-  const begin = middle(from) + 4, end = middle(to) - 4; // apart, as there may be a way back
-  const left = x - reach(from, to);
+  const begin = middle(w.from) + 4, end = middle(w.to) - 4; // apart, as there may be a way back
+  const left = x - reach(w);
   return {
     line: `M${x - 4} ${begin}C${left} ${begin} ${left} ${end} ${x - 11} ${end}`,
     head: `M${x - 5} ${end}l-7 -4v8z`,
