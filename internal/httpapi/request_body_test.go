@@ -49,7 +49,7 @@ func TestBodiesOfStrangers(t *testing.T) {
 		"a worker":                   {"POST", callback + "/complete", completion, 70_000, 0},
 		"a worker's failure":         {"POST", callback + "/fail", completion, 50_000, 0},
 		"a worker's large failure":   {"POST", callback + "/fail", completion, 20 << 20, 413},
-		"a worker's heartbeat":       {"POST", callback + "/heartbeat", completion, 20 << 20, 400},
+		"a worker's heartbeat":       {"POST", callback + "/heartbeat", completion, 20 << 20, 413},
 		"a worker that is late":      {"POST", callback + "/complete", expired, 70_000, 401},
 		"a small report, late":       {"POST", callback + "/complete", expired, 60_000, 0},
 		"a worker of another task":   {"POST", callback + "/complete", forged, 70_000, 401},

@@ -311,7 +311,7 @@ func TestBadReports(t *testing.T) {
 			"4096"},
 		"a note too long": {"progress", `{"percent":1,"note":"` + strings.Repeat("x", 501) + `"}`,
 			400, "note", "500"},
-		"a heartbeat with more": {"heartbeat", `{"percent":1}`, 400, "body", "empty"},
+		"a heartbeat with more": {"heartbeat", `{"percent":1}`, 400, "percent", "not a known field"},
 	} {
 		a := b.callAs(token, "POST", path+"/"+c.call, c.body)
 		assert.Equal(t, c.status, a.status, "%s: %s", name, a.body)
