@@ -140,6 +140,7 @@ var reports = map[string]string{"/v1/callbacks/pipe.9.1/complete": "",
 	"/v1/callbacks/pipe.9.1/fail":      `{"error":"no"}`,
 	"/v1/callbacks/pipe.9.1/heartbeat": "",
 	"/v1/callbacks/pipe.9.1/progress":  `{"percent":1}`,
+	"/v1/callbacks/pipe.9.1/snooze":    `{"retry_after":"1s"}`,
 	"/v1/claims/pipe.9.1/answer":       `{"status":200}`,
 	"/v1/claims/pipe.9.1/release":      ""}
 
@@ -157,7 +158,10 @@ func TestReportsWithoutADatabase(t *testing.T) {
 		assert.Equal(t, 503, a.status, "%s: %s", path, a.body)
 		assert.Equal(t, "unavailable", a.problem.Code)
 	}
-	assert.Equal(t, 503, b.callAs(token, "GET", "/v1/tasks/pipe.9.1/results", "").status)
+	for _, path := range []string{"/v1/tasks/pipe.9.1/results", "/v1/callbacks/pipe.9.1/input",
+		"/v1/callbacks/pipe.9.1/outputs/first"} {
+		assert.Equal(t, 503, b.callAs(token, "GET", path, "").status, path)
+	}
 	assert.Equal(t, 503, b.callAs("", "GET", "/readyz", "").status)
 	assert.Equal(t, 200, b.callAs("", "GET", "/healthz", "").status)
 }

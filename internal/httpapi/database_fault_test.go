@@ -112,7 +112,11 @@ func (f *faults) round() {
 		f.operator: faultCallsOfOperators,
 		f.worker:   `POST /v1/claims {"type":"judge","stage":"look","claimer":"c","max":3}`,
 		held.Callback.Token: `POST /v1/callbacks/{held}/heartbeat
-			POST /v1/callbacks/{held}/progress {"percent":1}
+			POST /v1/callbacks/{held}/heartbeat {"checkpoint":1}
+			POST /v1/callbacks/{held}/progress {"percent":1,"checkpoint":2}
+			GET /v1/callbacks/{held}/input
+			GET /v1/callbacks/{held}/outputs/look
+			POST /v1/callbacks/{held}/snooze {"retry_after":"1s"}
 			POST /v1/callbacks/{held}/complete {"output":1}
 			POST /v1/claims/{held}/release`,
 	} {
