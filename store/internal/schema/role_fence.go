@@ -224,7 +224,7 @@ func (f *RoleFence) need(ctx context.Context, names ...string) error {
 		return postgres.Wrap(err, "look at roles")
 	}
 	for i, role := range missing {
-		_, err := f.db.Exec(ctx, role.makeSQL())
+		err := f.make(ctx, role)
 		if postgres.State(err) == pgerrcode.InsufficientPrivilege {
 			return mayNotMakeRoles(f.user, missing[i:], err)
 		}
@@ -233,6 +233,20 @@ func (f *RoleFence) need(ctx context.Context, names ...string) error {
 		}
 	}
 	return nil
+}
+
+// makeTries is how often a role is made that a copy of the database makes at the same time.
+const makeTries = 10
+
+// make makes a role, in as many transactions as it takes until the connection knows it.
+func (f *RoleFence) make(ctx context.Context, role missingRole) (err error) {
+	for range makeTries {
+		_, err = f.db.Exec(ctx, role.makeSQL())
+		if postgres.State(err) != pgerrcode.UndefinedObject {
+			return err
+		}
+	}
+	return err
 }
 
 // missingRole is a role that our user can't take. It doesn't exist, or the user is no member.
