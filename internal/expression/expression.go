@@ -109,20 +109,29 @@ func compile(text string) (p *vm.Program, err error) {
 // type, and errors would appear only at evaluation.
 var options = func() []expr.Option {
 	all := []expr.Option{expr.Env(names{}), expr.AsFloat64(), expr.MaxNodes(maxNodes),
-		expr.Patch(floats{}),
-		expr.Function("mod", mod, math.Mod), expr.Operator("%", "mod"), expr.DisableAllBuiltins()}
+		expr.Patch(floats{}), expr.Function("%", mod, math.Mod), expr.DisableAllBuiltins()}
 	for _, name := range functions {
 		all = append(all, expr.EnableBuiltin(name))
 	}
 	return all
 }()
 
-// floats turns the integers of a tree into floats.
+// floats turns the integers of a tree into floats, and each % into a call of mod. With
+// expr.Operator the library would do that once it knows the types of both sides, and leave a
+// condition inside them without a type.
 type floats struct{}
 
 func (floats) Visit(node *ast.Node) {
-	if n, ok := (*node).(*ast.IntegerNode); ok {
+	switch n := (*node).(type) {
+	case *ast.IntegerNode:
 		ast.Patch(node, &ast.FloatNode{Value: float64(n.Value)})
+	case *ast.BinaryNode:
+		if n.Operator == "%" {
+			ast.Patch(node, &ast.CallNode{
+				Callee:    &ast.IdentifierNode{Value: "%"},
+				Arguments: []ast.Node{n.Left, n.Right},
+			})
+		}
 	}
 }
 

@@ -22,17 +22,19 @@ func newReader() *reader { return &reader{programs: map[string]*vm.Program{}} }
 func TestSeconds(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]float64{
-		"30":                         30,
-		" 0x10 // in hexadecimal":    16,
-		"attempt\n* 2":               6,
-		"2 ** attempt":               8,
-		"2 ^ attempt":                8,
-		"7 % attempt":                1,
-		"-7 % attempt":               -1,
-		"attempt / 2":                1.5,
-		"min(2 ** attempt, 5, rand)": 0.5,
-		"max(attempt, 3.5)":          3.5,
-		"attempt | min(2)":           2,
+		"30":                      30,
+		" 0x10 // in hexadecimal": 16,
+		"attempt\n* 2":            6,
+		"2 ** attempt":            8,
+		"2 ^ attempt":             8,
+		"7 % attempt":             1,
+		"-7 % attempt":            -1,
+		// conditions on either side of it keep their types
+		"(attempt / (status > 1 ? attempt % 2 : 3)) % 4": 3,
+		"attempt / 2":                                  1.5,
+		"min(2 ** attempt, 5, rand)":                   0.5,
+		"max(attempt, 3.5)":                            3.5,
+		"attempt | min(2)":                             2,
 		"status == 429 ? 60 : min(2 ** attempt, 3600)": 60,
 		"status in [429, 503] ? 60 : 5":                60,
 		"status not in [500] ? 60 : 5":                 60,
@@ -80,8 +82,7 @@ func TestCheck(t *testing.T) {
 		"attempt ? 1 : 2": "non-bool expression (type float64) used as condition (1:1)",
 		"error * 2": "invalid operation: * (mismatched types string and float64) " +
 			"(1:7)",
-		"error % 2": "invalid operation: % (mismatched types string and float64) " +
-			"(1:7)",
+		"error % 2": "cannot use string as argument (type float64) to call % (1:1)",
 		"attempt == '3' ? 1 : 2": "invalid operation: == (mismatched types float64 and string) " +
 			"(1:9)",
 		"min(error, 3)":           "invalid argument for min (type string) (1:1)",
