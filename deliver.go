@@ -7,7 +7,7 @@ import (
 
 // Bounds of what a stage is given besides the context.
 const (
-	MaxDeliverOutputs = 20      // stages whose outputs a stage is given
+	MaxDeliverOutputs = 20      // outputs that a stage is given
 	MaxDeliverBytes   = 1 << 20 // of documents in a delivery; also the default
 )
 
@@ -15,7 +15,7 @@ const (
 type Deliver struct {
 	// Input adds the context as the task was submitted with it.
 	Input bool `json:"input,omitempty"`
-	// Outputs are the stages whose latest outputs are added.
+	// Outputs names stages: the latest output of each is added.
 	Outputs []string `json:"outputs,omitempty"`
 }
 
@@ -64,9 +64,10 @@ func (t TaskType) checkDeliverBytes(out *problems) {
 
 // PastDocument is a document of a task's past in a delivery: see Deliver.
 type PastDocument struct {
-	Stage string // whose output it is; "": it is the input
+	Stage string // of the output; "": it is the input
 	Bytes int    // 0: there is none
-	// JSON are its bytes; nil: there is none, or it is too long for the delivery, which has its URL.
+	// JSON are its bytes; nil: there is none, or it is too long for the delivery, which has its
+	// URL.
 	JSON json.RawMessage
 }
 

@@ -61,8 +61,8 @@ type TaskType struct {
 
 	// Limits of the type, on all nodes together.
 	Limits
-	// MaxDeliverBytes bounds what the deliveries of stages with Deliver carry besides the context, in
-	// bytes; 0: no stage has it.
+	// MaxDeliverBytes bounds what the deliveries of stages with Deliver carry besides the context,
+	// in bytes; 0: no stage has it.
 	MaxDeliverBytes int `json:"max_deliver_bytes,omitempty"`
 	// Flow holds the rules for flow keys; nil: flow keys have no effect.
 	Flow *Flow `json:"flow,omitempty"`
@@ -99,8 +99,8 @@ type Stage struct {
 	Priority int `json:"priority,omitzero"`
 	// Deliver adds what came before to deliveries; nil: they have the context only.
 	Deliver *Deliver `json:"deliver,omitempty"`
-	// Next names the stages with which a task may go on after this one, and NextFinish if it may end
-	// here; empty: the following stage or, after the last one, the end.
+	// Next names the stages with which a task may go on after this one, and NextFinish if it may
+	// end here; empty: the following stage or, after the last one, the end.
 	Next []string `json:"next,omitempty"`
 	// OnFailure says where a task goes on when its last attempt in the stage has failed; nil: the
 	// task fails.

@@ -143,8 +143,8 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 	}
 	if err != nil {
 		return errors.New(
-			"the answer is not the JSON object {output?, outcome?, error?, retry_after?, next_stage?, " +
-				"finish?}: " + plain(err))
+			"the answer is not the JSON object {output?, outcome?, error?, retry_after?, " +
+				"next_stage?, finish?}: " + plain(err))
 	}
 	return a.complete(o, maxOutput, `"done", "retry", "snooze", "fail" or "cancel"`)
 }

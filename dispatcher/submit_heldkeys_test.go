@@ -129,8 +129,8 @@ func TestHeldKeysAreAnsweredWhenFree(t *testing.T) {
 	eventually(t, "nothing waits", func() bool { return w.HeldKeys() == 0 })
 }
 
-// An open transaction has locked many keys. Tasks with other keys are submitted, in a few tries, and
-// none of them is refused for these keys.
+// An open transaction has locked many keys. Tasks with other keys are submitted, in a few tries,
+// and none of them is refused for these keys.
 func TestFreeKeysAmongManyHeldOnes(t *testing.T) {
 	w := setupWriter(t)
 	w.SetHeldPatience(0)

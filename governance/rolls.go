@@ -24,9 +24,9 @@ const (
 )
 
 // rollJob opens the rolls that are due, and takes closed ones through their steps: sealed, drained,
-// cleared, idle, dropped. It compacts rolls that aren't dropped because of live tasks. It also moves
-// types between shared tables and their own, and deletes what is left of deleted types. Announced
-// tasks and written tokens wake it.
+// cleared, idle, dropped. It compacts rolls that aren't dropped because of live tasks. It also
+// moves types between shared tables and their own, and deletes what is left of deleted types.
+// Announced tasks and written tokens wake it.
 type rollJob struct {
 	*shared
 	rests  rests
@@ -309,7 +309,8 @@ func (j *rollJob) nextStep(set *store.TableSet, r store.Roll, oldest bool) rollS
 	return nil
 }
 
-// drop drops the oldest roll. If other tasks need some of its tasks, it compacts the roll meanwhile.
+// drop drops the oldest roll. If other tasks need some of its tasks, it compacts the roll
+// meanwhile.
 func (j *rollJob) drop(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
 	retention := j.store.Catalog.Retention(set, r.Position)
 	dropped, err := j.store.DropRoll(ctx, set, j.store.Clock.Now().Add(-retention))

@@ -90,8 +90,8 @@ func testCheckpoint(t *testing.T, b *bundle) {
 	require.Nil(t, b.leaseOne(b.known()).Checkpoint)
 }
 
-// Checkpoints that no longer count are deleted: of a stage that is done, of a task in a dropped roll
-// and of a type that was deleted. The remaining ones are checked again, ever more rarely.
+// Checkpoints that no longer count are deleted: of a stage that is done, of a task in a dropped
+// roll and of a type that was deleted. The remaining ones are checked again, ever more rarely.
 func TestForgetCheckpoints(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -175,8 +175,8 @@ func TestCheckpointBesideHeartbeats(t *testing.T) {
 	require.Equal(t, `"four"`, string(b.due(id).Checkpoint))
 }
 
-// A transaction writes about as many bytes of checkpoints as of contexts, so that the other writes of
-// its batch don't wait for more.
+// A transaction writes about as many bytes of checkpoints as of contexts, so that the other writes
+// of its batch don't wait for more.
 func TestCheckpointsOfABatchAreBounded(t *testing.T) {
 	const size, tasks = 200 << 10, 60
 	b := setup(t)

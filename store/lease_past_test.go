@@ -19,7 +19,8 @@ func lookBack() asyncflow.TaskType {
 	return t.WithDefaults()
 }
 
-// given returns what the stage of a lease is given: a document, its length if it has a URL, or null.
+// given returns what the stage of a lease is given: a document, its length if it has a URL, or
+// null.
 func (b *bundle) given(l asyncflow.Lease) map[string]string {
 	b.t.Helper()
 	leases := []asyncflow.Lease{l}

@@ -311,8 +311,8 @@ func TestRemovingAStageThatIsNext(t *testing.T) {
 	require.True(t, same)
 }
 
-// A task that fails for good in a stage with on_failure goes on there, with the context that it had;
-// the visit counts as a step.
+// A task that fails for good in a stage with on_failure goes on there, with the context that it
+// had; the visit counts as a step.
 func TestOnFailure(t *testing.T) { eachSet(t, testOnFailure) }
 
 func testOnFailure(t *testing.T, b *bundle) {

@@ -130,8 +130,8 @@ func (p *page) database() *pgx.Conn {
 	return c
 }
 
-// missing is the complaint about a call for something, or a part of it, that isn't there any more: a
-// page may still look at what it has just deleted.
+// missing is the complaint about a call for something, or a part of it, that isn't there any more:
+// a page may still look at what it has just deleted.
 func (p *page) missing(path string) string { return "404 (Not Found) " + p.node.URL + path }
 
 // quiet expects that the browser has complained about nothing, apart from some texts.

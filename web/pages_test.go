@@ -161,8 +161,8 @@ func (p *page) axe() []string {
 	return p.axeOf(allRules)
 }
 
-// axeOf returns what breaks some rules for accessible pages. Without its package there is nothing to
-// return, except where CI is set: there the test fails.
+// axeOf returns what breaks some rules for accessible pages. Without its package there is nothing
+// to return, except where CI is set: there the test fails.
 func (p *page) axeOf(rules string) []string {
 	p.t.Helper()
 	source, err := os.ReadFile("node_modules/axe-core/axe.min.js")

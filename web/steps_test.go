@@ -74,8 +74,8 @@ func (p *page) list(selector string) []string {
 		browsertest.Quote(selector)+`)].map(e => e.textContent.replace(/\s+/g, " ").trim())`)
 }
 
-// The page of a type that branches draws its ways, and that of a task the ways that it took, and its
-// path.
+// The page of a type that branches draws its ways, and that of a task the ways that it took, and
+// its path.
 func TestSteps(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeLoop("loop")

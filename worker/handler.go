@@ -27,7 +27,8 @@ type Task[In any] struct {
 
 	// Input is the context as the task was submitted with it, and Outputs are the latest outputs of
 	// stages, if the stage's deliver asks for them. Documents that were too long for the
-	// delivery are not here: the functions Input and Output get them, too, and read all into a type.
+	// delivery are not here: the functions Input and Output get them, too, and read all into a
+	// type.
 	Input   json.RawMessage
 	Outputs map[string]json.RawMessage
 

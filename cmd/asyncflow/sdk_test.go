@@ -340,8 +340,8 @@ func TestSDKSteps(t *testing.T) {
 		`after stage "fetch": it must be next_stage: "store"`)
 }
 
-// What an order has done is undone if its shipment fails for good, by a stage that sees what earlier
-// stages have put out. The second attempt at the shipment goes on where the first one was.
+// What an order has done is undone if its shipment fails for good, by a stage that sees what
+// earlier stages have put out. The second attempt at the shipment goes on where the first one was.
 func TestSDKUndo(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))

@@ -213,7 +213,8 @@ func (s *Server) reportProgress(c *fiber.Ctx) error {
 		return err
 	}
 	if body.Percent < 1 || body.Percent > 100 || len(body.Note) > maxNote {
-		// For these the type allows more than the contract: it doesn't know whether percent is given.
+		// For these the type allows more than the contract: it doesn't know whether percent is
+		// given.
 		if err := s.checkBody(c); err != nil {
 			return err
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/ratelimit"
 )
 
-// checkpointRate is how many bytes of checkpoints a tenant writes a second on a node. An attempt may
-// write any number of them, and Postgres keeps the bytes of replaced ones until a vacuum.
+// checkpointRate is how many bytes of checkpoints a tenant writes a second on a node. An attempt
+// may write any number of them, and Postgres keeps the bytes of replaced ones until a vacuum.
 const checkpointRate = 8 << 20
 
 // checkpointOf checks the checkpoint of a report, and returns nil for none.

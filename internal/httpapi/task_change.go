@@ -93,7 +93,8 @@ func (s *Server) RedriveTask(
 	redrive := store.Redrive{}
 	if r.Body != nil {
 		redrive = store.Redrive{Stage: r.Body.Stage, Context: r.Body.Context,
-			AllChildren: r.Body.AllChildren, Fresh: r.Body.Fresh, Dependents: r.Body.Dependents, DryRun: r.Body.DryRun}
+			AllChildren: r.Body.AllChildren, Fresh: r.Body.Fresh,
+			Dependents: r.Body.Dependents, DryRun: r.Body.DryRun}
 	}
 	if redrive.Context != nil {
 		err := asyncflow.CheckDocument("context", redrive.Context, s.cfg.MaxContext)

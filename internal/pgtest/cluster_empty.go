@@ -11,8 +11,8 @@ import (
 )
 
 // emptyCluster returns the data directory of a server that was started and stopped, and did
-// nothing else but change how passwords are checked. Each server of this process begins as a copy of it: a copy costs a tenth of initdb.
-// They have one system identifier, therefore.
+// nothing else but change how passwords are checked. Each server of this process begins as a copy
+// of it: a copy costs a tenth of initdb. They have one system identifier, therefore.
 var emptyCluster = sync.OnceValues(func() (string, error) {
 	dir, _, err := newDir()
 	if err != nil {

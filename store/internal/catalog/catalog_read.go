@@ -50,8 +50,8 @@ func (r *catalogRead) failure() error {
 }
 
 // begin begins to read tenants, and returns their reads, also reads that were under way. Without
-// asked it leaves out tenants with a read that failed a moment ago. Tenants that couldn't be migrated
-// a moment ago are left out in any case.
+// asked it leaves out tenants with a read that failed a moment ago. Tenants that couldn't be
+// migrated a moment ago are left out in any case.
 func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,8 +72,8 @@ func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 	return reads
 }
 
-// run reads a tenant's types and takes them over, once the tenant's schema is current. If the tenant
-// changed meanwhile, it begins another read.
+// run reads a tenant's types and takes them over, once the tenant's schema is current. If the
+// tenant changed meanwhile, it begins another read.
 func (c *Catalog) run(r *catalogRead, tenant string) {
 	var read typesRead
 	err := c.bringUp(tenant)

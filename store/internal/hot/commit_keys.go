@@ -26,8 +26,8 @@ type Key struct {
 	Holder asyncflow.TaskID
 	// Reused reports whether that task has another context.
 	Reused bool
-	// Unseen reports whether the last try with KeysApart left the task out without a look at the key,
-	// as it had met too many locked ones.
+	// Unseen reports whether the last try with KeysApart left the task out without a look at the
+	// key, as it had met too many locked ones.
 	Unseen bool
 }
 

@@ -13,8 +13,8 @@ import (
 
 // Check refuses a database that nobody has migrated for this program: the schema asyncflow is
 // behind, or the schemas of all tenants are. It also refuses one that a development version made. A
-// node migrates single tenants by itself, see MigrateTenant. url is for the error of a database that
-// can't be reached.
+// node migrates single tenants by itself, see MigrateTenant. url is for the error of a database
+// that can't be reached.
 func Check(ctx context.Context, db *pgxpool.Pool, url string) error {
 	if err := CheckBase(ctx, db, url); err != nil {
 		return err

@@ -6,8 +6,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A node finds a tenant of an older version by the version of its schema, see MigrateTenant. So what
-// is granted changes only together with a migration of tenants, if need be one that does nothing.
+// A node finds a tenant of an older version by the version of its schema, see MigrateTenant. So
+// what is granted changes only together with a migration of tenants, if need be one that does
+// nothing.
 func TestGrantsChangeWithAMigration(t *testing.T) {
 	t.Parallel()
 	f := RoleFence{prefix: "base"}

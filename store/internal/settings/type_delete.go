@@ -275,8 +275,8 @@ func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *config.Tab
 // most JobBatch of each, and returns how many. types selects the numbers of types; the condition on
 // their rows calls a row r.
 //
-// It reads the rows of each type by an index, in its order, until it has enough. In a table that was
-// never analysed, Postgres would read and sort all of them for each call.
+// It reads the rows of each type by an index, in its order, until it has enough. In a table that
+// was never analysed, Postgres would read and sort all of them for each call.
 func DeleteTreeRows(
 	ctx context.Context, tx pgx.Tx, t *config.TableNames, types, condition string, args ...any,
 ) (n int, err error) {

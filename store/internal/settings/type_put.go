@@ -162,8 +162,8 @@ func createTaskType(
 	return postgres.Countable(err, "task types")
 }
 
-// checkRemovedStages refuses to remove a stage without a mapping if it has live tasks, or if workers
-// of live tasks in another stage may send them there.
+// checkRemovedStages refuses to remove a stage without a mapping if it has live tasks, or if
+// workers of live tasks in another stage may send them there.
 func checkRemovedStages(
 	ctx context.Context, tx pgx.Tx, tenant string, old, t asyncflow.TaskType,
 ) error {

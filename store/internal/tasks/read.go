@@ -37,8 +37,8 @@ type Task struct {
 	Pause    TreePause // of the children; zero: they aren't paused
 	// Dependencies are the tasks that it depends on, in the order of the submit.
 	Dependencies []trees.DependencyState
-	// Path has the last visits of stages, oldest first, and Steps is the number of all visits, if the
-	// type branches.
+	// Path has the last visits of stages, oldest first, and Steps is the number of all visits, if
+	// the type branches.
 	Path  []Visit
 	Steps int
 	// Redriven are the dependents that were redriven with it, or would be.
