@@ -73,7 +73,8 @@ func TestArchitecturePageIsComplete(t *testing.T) {
 		}
 	}
 	tables := namesIn(t, `(?m)^CREATE TABLE (\w+) \(`,
-		append(filesOf(t, "migrations/asyncflow/*.sql"), filesOf(t, "migrations/tenant/*.sql")...)...)
+		append(filesOf(t, "migrations/asyncflow/*.sql"),
+			filesOf(t, "migrations/tenant/*.sql")...)...)
 	for _, part := range []struct {
 		heading string
 		want    []string

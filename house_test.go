@@ -60,8 +60,8 @@ func TestLinks(t *testing.T) {
 
 func TestLinkRules(t *testing.T) {
 	t.Parallel()
-	text := "# A `go` title, it's\n[a](b.md#c) [web](https://x) ![i](p.png)\n```sh\n[no](no.md)\n# " +
-		"no\n```\n## Same\n## Same\n"
+	text := "# A `go` title, it's\n[a](b.md#c) [web](https://x) ![i](p.png)\n```sh\n[no](no.md)\n" +
+		"# no\n```\n## Same\n## Same\n"
 	require.Equal(t, []string{"b.md#c", "p.png"}, links(text))
 	require.Equal(t, []string{"a-go-title-its", "same", "same-1"}, anchors(text))
 	require.NoError(t, follow("README.md", "docs/api.md#submit"))

@@ -24,7 +24,8 @@ func TestLatencies(t *testing.T) {
 		all := make([]time.Duration, 1+random.IntN(300))
 		scale := math.Exp(random.Float64() * 15)
 		for i := range all {
-			took := time.Duration(scale * math.Exp(2*random.NormFloat64()) * float64(time.Millisecond))
+			ms := scale * math.Exp(2*random.NormFloat64())
+			took := time.Duration(ms * float64(time.Millisecond))
 			all[i] = min(max(took, 125*time.Microsecond), asyncflow.MaxTimeout)
 			l.Add(all[i])
 		}

@@ -68,8 +68,8 @@ func TestPriorityIsAHeadStart(t *testing.T) {
 		a, b := head.Draw(t, "a"), head.Draw(t, "b")
 		later := rapid.IntRange(0, asyncflow.MaxPriority).Draw(t, "later")
 		order := func(priority int, at time.Time) time.Time {
-			return asyncflow.SubmitOrder(pipeline(),
-				asyncflow.NewTask{Options: asyncflow.Options{Priority: asyncflow.Priority{priority}}}, at)
+			options := asyncflow.Options{Priority: asyncflow.Priority{priority}}
+			return asyncflow.SubmitOrder(pipeline(), asyncflow.NewTask{Options: options}, at)
 		}
 		first := order(a, now)
 		second := order(b, now.Add(time.Duration(later)*time.Second))

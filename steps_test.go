@@ -256,8 +256,8 @@ func TestOnFailureEnds(t *testing.T) {
 		"it fails anyway")
 	o.Path = []string{"inspect", "resize", "report"}
 	v := asyncflow.Decide(spec, l, o, now)
-	require.Equal(t, asyncflow.Verdict{Kind: asyncflow.Fail, Error: "it took 4 steps; max_steps is " +
-		"4: inspect → resize → report → undo. It failed: no"}, v)
+	require.Equal(t, asyncflow.Verdict{Kind: asyncflow.Fail, Error: "it took 4 steps; " +
+		"max_steps is 4: inspect → resize → report → undo. It failed: no"}, v)
 	o.Path = o.Path[1:]
 	require.Equal(t, asyncflow.Advance, asyncflow.Decide(spec, l, o, now).Kind)
 }

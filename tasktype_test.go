@@ -172,7 +172,8 @@ func TestWithDefaults(t *testing.T) {
 			{Name: "second", Timeout: asyncflow.NewDuration(1e9),
 				MaxProcessingTime: asyncflow.NewDuration(2e9), Priority: 5,
 				MaxSnooze: asyncflow.NewDuration(24 * time.Hour),
-				Retry:     asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}},
+				Retry: asyncflow.RetryPolicy{MaxAttempts: 2,
+					Interval: asyncflow.Seconds(3600)}},
 		}}, full)
 	require.Equal(t, full, full.WithDefaults(), "a second time changes nothing")
 	require.Zero(t, bare.Stages[0].Timeout, "the original stays as it was")

@@ -165,8 +165,8 @@ func (r *resultReader) take(raw []byte) {
 	case err == nil && one.outcome == resultAccepted && one.isEmpty():
 		o.Kind, o.Error = asyncflow.OutcomeAccepted, ""
 	case err == nil && one.outcome == resultAccepted:
-		err = errors.New("the result has an output, error, retry_after, next_stage or finish, but " +
-			"is accepted: its completion comes later")
+		err = errors.New("the result has an output, error, retry_after, next_stage or finish, " +
+			"but is accepted: its completion comes later")
 	case err == nil:
 		err = one.complete(o, r.maxOutput,
 			`"done", "retry", "snooze", "fail", "cancel" or "accepted"`)

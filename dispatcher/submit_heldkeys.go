@@ -62,7 +62,8 @@ type heldItem struct {
 // goesOn reports whether an item has another try.
 func (i heldItem) goesOn(now time.Time) bool {
 	early := i.tries < leastTries || now.Before(i.giveUp)
-	unseen := !i.seen && i.tries < unseenTries && now.Before(i.until.Add(unseenPatience-SubmitPatience))
+	unseen := !i.seen && i.tries < unseenTries &&
+		now.Before(i.until.Add(unseenPatience-SubmitPatience))
 	return early || unseen
 }
 

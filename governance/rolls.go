@@ -40,7 +40,9 @@ func (j *rollJob) run(ctx context.Context) (int, error) {
 		j.rests.forget()
 	}
 	var sum int
-	err := j.eachRolled(ctx, &j.rests, func(_ *store.TableSet, steps []rollStep) (n int, err error) {
+	err := j.eachRolled(ctx, &j.rests, func(
+		_ *store.TableSet, steps []rollStep,
+	) (n int, err error) {
 		var errs []error
 		for _, step := range steps {
 			done, err := step(ctx)
@@ -117,7 +119,8 @@ func (j *rollJob) rollTenant(
 		if as.until.IsZero() || !next.IsZero() && next.Before(as.until) {
 			as.until = next
 		}
-		if full := j.fullAt(set, of[len(of)-1]); as.quietUntil.IsZero() || full.Before(as.quietUntil) {
+		full := j.fullAt(set, of[len(of)-1])
+		if as.quietUntil.IsZero() || full.Before(as.quietUntil) {
 			as.quietUntil = full
 		}
 		ok = ok && resting && done == 0 && len(steps) == withLiveTasks(of)
@@ -236,7 +239,9 @@ func (j *rollJob) dueMoves(
 		}
 	}
 	for _, t := range due {
-		steps = append(steps, func(ctx context.Context) (bool, error) { return j.store.OwnSet(ctx, t) })
+		steps = append(steps, func(ctx context.Context) (bool, error) {
+			return j.store.OwnSet(ctx, t)
+		})
 	}
 	deleted, err2 := j.store.HasDeletedTypes(ctx, set.Tenant)
 	if deleted {
@@ -292,11 +297,15 @@ func (j *rollJob) nextStep(set *store.TableSet, r store.Roll, oldest bool) rollS
 	compactAfter := store.CompactAfter(retention)
 	switch {
 	case r.SealedAt.IsZero():
-		return func(ctx context.Context) (bool, error) { return j.store.SealRoll(ctx, set, r.Position) }
+		return func(ctx context.Context) (bool, error) {
+			return j.store.SealRoll(ctx, set, r.Position)
+		}
 	case r.DrainedAt.IsZero():
 		return func(ctx context.Context) (bool, error) { return j.drain(ctx, set, r) }
 	case !r.ReadyDropped && j.since(r.DrainedAt) >= spread:
-		return func(ctx context.Context) (bool, error) { return j.store.ClearRoll(ctx, set, r.Position) }
+		return func(ctx context.Context) (bool, error) {
+			return j.store.ClearRoll(ctx, set, r.Position)
+		}
 	case !r.ReadyDropped:
 		return nil
 	case oldest && (r.Dropping || !r.IdleSince.IsZero() && j.since(r.IdleSince) > retention):

@@ -360,7 +360,8 @@ func TestOwnTablesWaitForTheStandby(t *testing.T) {
 				return false
 			}
 		})
-		require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(failed), "%s: %v", name, failed)
+		require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(failed), "%s: %v", name,
+			failed)
 		require.NotEqual(t, context.DeadlineExceeded, ctx.Err())
 	}
 }

@@ -710,7 +710,8 @@ func TestLately(t *testing.T) {
 	require.True(t, set)
 	for want := range 2 {
 		eventually(t, "it is half-open", func() bool {
-			return b.known().Endpoints("first")[0].Health.At(b.Clock.Now()) == asyncflow.HealthHalfOpen
+			health := b.known().Endpoints("first")[0].Health
+			return health.At(b.Clock.Now()) == asyncflow.HealthHalfOpen
 		})
 		_, err = b.LeaseLimited(t.Context(), b.known(), 1, func(f store.InFlight) store.Admission {
 			assert.Equal(t, []int{want + 1, want}, []int{f.All[e.ID], f.Lately[e.ID]})

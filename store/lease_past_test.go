@@ -220,7 +220,8 @@ func TestAVoteIsNotGivenEarlierVotes(t *testing.T) {
 func TestOutputOfLongAgo(t *testing.T) {
 	b := setup(t)
 	spec := looping()
-	spec.Stages = append(spec.Stages, asyncflow.Stage{Name: "third"}, asyncflow.Stage{Name: "never"})
+	spec.Stages = append(spec.Stages, asyncflow.Stage{Name: "third"},
+		asyncflow.Stage{Name: "never"})
 	spec.Stages[0].Next = []string{"second", "third"}
 	spec.Stages[2].Next = []string{"first", asyncflow.NextFinish}
 	spec.Stages[1].Deliver = &asyncflow.Deliver{Outputs: []string{"third", "first", "never"}}

@@ -12,7 +12,8 @@ import (
 // A snoozed task of an ordered flow key keeps the key to itself, unless the key parks tasks that
 // wait for another attempt.
 func TestSnoozeKeepsFlowKey(t *testing.T) {
-	for name, flow := range map[string]asyncflow.Flow{"skip": skips, "block": blocks, "park": parks} {
+	flows := map[string]asyncflow.Flow{"skip": skips, "block": blocks, "park": parks}
+	for name, flow := range flows {
 		for pause, after := range map[string]time.Duration{"seconds": 30 * time.Second,
 			"hours": 3 * time.Hour} {
 			t.Run(name+" "+pause, func(t *testing.T) {
@@ -31,7 +32,8 @@ func TestSnoozeKeepsFlowKey(t *testing.T) {
 					return
 				}
 				b.keyBlocked(next)
-				_, err := b.Change(t.Context(), tenant, first, asyncflow.Patch{RunAt: b.Clock.Now()})
+				_, err := b.Change(t.Context(), tenant, first,
+					asyncflow.Patch{RunAt: b.Clock.Now()})
 				require.NoError(t, err)
 				for range 2 { // its stages
 					leases = b.soon()

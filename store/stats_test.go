@@ -30,8 +30,8 @@ func (b *bundle) tallies(tenant, name string) (sums tallied, rows int) {
 		  coalesce(sum(succeeded), 0)::bigint, coalesce(sum(failed), 0)::bigint,
 		    coalesce(sum(cancelled), 0)::bigint
 		FROM tenant_`+tenant+`.tallies WHERE type = $1`, name).
-		Scan(&rows, &sums.Submitted, &sums.Attempts, &sums.Failures, &sums.Snoozes, &sums.Succeeded, &sums.Failed,
-			&sums.Cancelled)
+		Scan(&rows, &sums.Submitted, &sums.Attempts, &sums.Failures, &sums.Snoozes, &sums.Succeeded,
+			&sums.Failed, &sums.Cancelled)
 	require.NoError(b.t, err)
 	return sums, rows
 }
@@ -203,8 +203,8 @@ func TestEndsAreCounted(t *testing.T) {
 		sums, _ := b.tallies(tenant, "pipe")
 		assert.Equal(t, step.want, tallied{sums.Submitted - before.Submitted,
 			sums.Attempts - before.Attempts, sums.Failures - before.Failures,
-			sums.Snoozes - before.Snoozes, sums.Succeeded - before.Succeeded, sums.Failed - before.Failed,
-			sums.Cancelled - before.Cancelled}, step.name)
+			sums.Snoozes - before.Snoozes, sums.Succeeded - before.Succeeded,
+			sums.Failed - before.Failed, sums.Cancelled - before.Cancelled}, step.name)
 		b.checkTallies("pipe")
 		b.checkTokens("pipe")
 	}

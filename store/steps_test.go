@@ -62,8 +62,8 @@ func testALoopEnds(t *testing.T, b *bundle) {
 	}
 	l := b.leaseAll(b.known(), 1)[0]
 	require.Equal(t, []any{"first", 1}, []any{l.Stage, l.Attempt}, "attempts count by visit")
-	require.Equal(t, []store.Visit{visit("first", 1, 1), visit("second", 1, 1), visit("first", 2, 2),
-		visit("second", 2, 1), visit("first", 3, 1)}, b.task(id).Path)
+	require.Equal(t, []store.Visit{visit("first", 1, 1), visit("second", 1, 1),
+		visit("first", 2, 2), visit("second", 2, 1), visit("first", 3, 1)}, b.task(id).Path)
 	over := to("second", `5`)
 	b.goTo(l, over)
 	task := b.task(id)
@@ -243,7 +243,8 @@ func TestAFanOutIsVisitedAgain(t *testing.T) {
 	require.NoError(t, err)
 	b.followUp()
 	task := b.task(id)
-	require.Equal(t, asyncflow.StatusPending, task.Status, "it has children of an earlier visit only")
+	require.Equal(t, asyncflow.StatusPending, task.Status,
+		"it has children of an earlier visit only")
 	l = b.leaseAll(b.known(), 1)[0]
 	require.JSONEq(t, `{"items":[3,4]}`, string(l.Context))
 	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,

@@ -26,7 +26,8 @@ func typeRolls(t *testing.T, b *bundle) {
 	b.put(twoStages())
 	r := b.typeRolls()[0]
 	assert.Equal(t, store.TypeRoll{Position: 1, Own: b.own, OpenedAt: r.OpenedAt,
-		Retention: asyncflow.DefaultRetention, NextTasks: int64(b.known().RollRows), Bytes: r.Bytes}, r)
+		Retention: asyncflow.DefaultRetention, NextTasks: int64(b.known().RollRows),
+		Bytes: r.Bytes}, r)
 	assert.Positive(t, r.Bytes, "empty indexes have a page")
 	b.submit(newTask(`1`), newTask(`2`))
 	full := b.typeRolls()[0]

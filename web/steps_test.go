@@ -58,7 +58,9 @@ func (p *page) makeLoop(name string) {
 			return cursor{page + 1, t.Context.Last}, worker.Next("fetch")
 		}
 	})
-	worker.Handle(w, name, "review", func(_ context.Context, t worker.Task[cursor]) (cursor, error) {
+	worker.Handle(w, name, "review", func(
+		_ context.Context, t worker.Task[cursor],
+	) (cursor, error) {
 		return t.Context, nil
 	})
 	server := httptest.NewServer(w)

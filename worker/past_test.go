@@ -51,7 +51,8 @@ func TestThePastOfATask(t *testing.T) {
 					assert.NoError(t, err)
 					assert.Nil(t, rendered)
 					_, err = worker.Output[picture](task, "other")
-					assert.ErrorContains(t, err, "the output of other: the stage render doesn't ask")
+					assert.ErrorContains(t, err,
+						"the output of other: the stage render doesn't ask")
 					_, err = worker.Input[int](task)
 					assert.ErrorContains(t, err, "the input: json: cannot unmarshal object")
 					return worker.Input[photo](task)

@@ -30,7 +30,9 @@ func (tokens) AdminToken(context.Context, client.OperationName) (client.AdminTok
 	return client.AdminToken{}, ogenerrors.ErrSkipClientSecurity
 }
 
-func (tokens) CompletionToken(context.Context, client.OperationName) (client.CompletionToken, error) {
+func (tokens) CompletionToken(
+	context.Context, client.OperationName,
+) (client.CompletionToken, error) {
 	return client.CompletionToken{}, ogenerrors.ErrSkipClientSecurity
 }
 

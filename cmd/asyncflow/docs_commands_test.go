@@ -67,7 +67,7 @@ func TestCommandsForOperatorsExist(t *testing.T) {
 			}
 			t.Run(page+" "+strings.Join(args, " "), func(t *testing.T) {
 				r := runCLI(t, env, args...)
-				lacks := strings.HasPrefix(r.stderr, "asyncflow: set ") // what the environment doesn't have
+				lacks := strings.HasPrefix(r.stderr, "asyncflow: set ") // a variable that isn't set
 				assert.True(t, lacks || r.code != exitUsage, r.stderr)
 			})
 		}

@@ -262,7 +262,7 @@ func (f rolesFlag) option() store.Option { return store.WithoutRoles(f.off()) }
 // warn logs that database roles are off.
 func (f rolesFlag) warn(log *slog.Logger) {
 	if f.off() {
-		log.Warn("database roles are off: all tenants' work is done as one database user, and only " +
-			"asyncflow itself keeps them apart")
+		log.Warn("database roles are off: all tenants' work is done as one database user, and " +
+			"only asyncflow itself keeps them apart")
 	}
 }

@@ -226,7 +226,9 @@ func startLocalWorker(t *testing.T, secret string) *localWorker {
 	w, err := sdk.New(sdk.Config{Keys: []string{secret}, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	l := &localWorker{}
-	sdk.Handle(w, "pipe", "first", func(_ context.Context, task sdk.Task[counted]) (counted, error) {
+	sdk.Handle(w, "pipe", "first", func(
+		_ context.Context, task sdk.Task[counted],
+	) (counted, error) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.tasks = append(l.tasks, task.Context.N)

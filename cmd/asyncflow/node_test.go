@@ -36,7 +36,8 @@ func oneStage() client.TaskTypeSpec {
 // lost by chance, so their number means nothing.
 func briefStage() client.TaskTypeSpec {
 	spec := oneStage()
-	spec.Stages[0].Timeout, spec.Stages[0].Retry.MaxAttempts = asyncflow.NewDuration(time.Second), 100
+	spec.Stages[0].Timeout = asyncflow.NewDuration(time.Second)
+	spec.Stages[0].Retry.MaxAttempts = 100
 	return spec
 }
 

@@ -165,8 +165,8 @@ func TestWatchDetaches(t *testing.T) {
 
 func TestConfirm(t *testing.T) {
 	t.Parallel()
-	for input, want := range map[string]bool{"y\n": true, " Yes \n": true, "n\n": false, "\n": false,
-		"": false, "yesterday\n": false} {
+	for input, want := range map[string]bool{"y\n": true, " Yes \n": true, "n\n": false,
+		"\n": false, "": false, "yesterday\n": false} {
 		t.Run(fmt.Sprintf("%q", input), func(t *testing.T) {
 			var out bytes.Buffer
 			require.Equal(t, want, confirm(t.Context(), strings.NewReader(input), &out,

@@ -22,7 +22,8 @@ func contextOf(format, context string) (string, error) {
 
 const (
 	yamlSchedule = "schedules:\n- name: a\n  type: t\n  every: 1h\n  context: %s\n"
-	jsonSchedule = "{\"schedules\":\n[{\"name\":\"a\",\"type\":\"t\",\"every\":\"1h\",\n\"context\":%s}]}"
+	jsonSchedule = "{\"schedules\":\n[{\"name\":\"a\",\"type\":\"t\",\"every\":\"1h\",\n" +
+		"\"context\":%s}]}"
 )
 
 // A context has the values that its author sees.

@@ -97,7 +97,8 @@ func TestClaimsAreCut(t *testing.T) {
 				switch i % 4 {
 				case 0: // before the answer
 				case 1:
-					for until := time.Now().Add(rand.N(3 * time.Millisecond)); time.Now().Before(until); {
+					until := time.Now().Add(rand.N(3 * time.Millisecond))
+					for time.Now().Before(until) {
 					}
 				case 2: // while it is sent
 					_, _ = conn.Read(make([]byte, 1))

@@ -267,7 +267,8 @@ func TestScopesAreDocumented(t *testing.T) {
 		if name := regexp.MustCompile("^\\| `([a-z]+)` ").FindStringSubmatch(line); name != nil {
 			scope = name[1]
 		}
-		for _, call := range regexp.MustCompile("`([A-Z]+ /[^`]+)`").FindAllStringSubmatch(line, -1) {
+		calls := regexp.MustCompile("`([A-Z]+ /[^`]+)`").FindAllStringSubmatch(line, -1)
+		for _, call := range calls {
 			assert.Empty(t, documented[call[1]], "%s is listed twice", call[1])
 			documented[call[1]] = scope
 		}

@@ -32,6 +32,6 @@ func (s *Server) mayKeep(a attempt, l asyncflow.Lease, checkpoint json.RawMessag
 		return nil
 	}
 	return &asyncflow.Error{Code: asyncflow.CodeRateLimited, RetryAfter: wait,
-		Message: fmt.Sprintf("a tenant may write %d bytes of checkpoints per second on a node; try "+
-			"again in %d s", checkpointRate, ratelimit.WholeSeconds(wait))}
+		Message: fmt.Sprintf("a tenant may write %d bytes of checkpoints per second on a node; "+
+			"try again in %d s", checkpointRate, ratelimit.WholeSeconds(wait))}
 }

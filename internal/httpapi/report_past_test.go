@@ -59,7 +59,8 @@ func TestDocumentsByURL(t *testing.T) {
 
 	for suspended, want := range map[string]int{`{"suspended":true,"reason":"unpaid"}`: 403,
 		`{"suspended":false}`: 200} {
-		require.Equal(t, 200, b.callAs(b.adminToken(), "PATCH", "/v1/tenants/acme", suspended).status)
+		require.Equal(t, 200,
+			b.callAs(b.adminToken(), "PATCH", "/v1/tenants/acme", suspended).status)
 		assert.Equal(t, want, b.callAs(token, "GET", path+"/input", "").status)
 	}
 	require.Equal(t, 200, b.callAs(b.adminToken(), "PATCH", "/v1/tenants/acme",

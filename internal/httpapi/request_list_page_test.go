@@ -22,8 +22,8 @@ func (b *bundle) rows(path string, limit int) (rows []map[string]any, pages int)
 		page := read[struct {
 			Data       []map[string]any `json:"data"`
 			NextCursor string           `json:"next_cursor"`
-		}](b, 200, b.call("GET", path+"?limit="+strconv.Itoa(limit)+"&cursor="+url.QueryEscape(cursor),
-			""))
+		}](b, 200, b.call("GET",
+			path+"?limit="+strconv.Itoa(limit)+"&cursor="+url.QueryEscape(cursor), ""))
 		require.LessOrEqual(b.t, len(page.Data), limit)
 		rows, pages, cursor = append(rows, page.Data...), pages+1, page.NextCursor
 		if cursor == "" {

@@ -33,8 +33,8 @@ func dribble(c net.Conn, text string) {
 func TestSlowRequests(t *testing.T) {
 	const limit = 3 * time.Second
 	b := setupWith(t, func(c *httpapi.Config) { c.Connections.ReadTimeout = limit })
-	post := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nAuthorization: " +
-		"Bearer " + b.token + "\r\n"
+	post := "POST /v1/tasks HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n" +
+		"Authorization: Bearer " + b.token + "\r\n"
 	type cut struct {
 		name  string
 		after time.Duration

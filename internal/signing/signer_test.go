@@ -74,9 +74,11 @@ const vectorSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" // of the specific
 // rfcKeys returns the first key pair of RFC 8032, 7.1.
 func rfcKeys(t *testing.T) (seed, public []byte) {
 	t.Helper()
-	seed, err := hex.DecodeString("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+	seed, err := hex.DecodeString(
+		"9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
 	require.NoError(t, err)
-	public, err = hex.DecodeString("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+	public, err = hex.DecodeString(
+		"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 	require.NoError(t, err)
 	return seed, public
 }

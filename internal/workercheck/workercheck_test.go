@@ -198,8 +198,9 @@ func TestChoices(t *testing.T) {
 			choose := func(_ context.Context, t worker.Task[person]) (person, error) {
 				return t.Context, c.step
 			}
-			report := tryOut(t, Config{Secret: secret, Quiet: time.Second, ReportTime: 8 * time.Second,
-				Watch: 2 * time.Second}, sdkWorker(t, secret, c.within, choose))
+			config := Config{Secret: secret, Quiet: time.Second, ReportTime: 8 * time.Second,
+				Watch: 2 * time.Second}
+			report := tryOut(t, config, sdkWorker(t, secret, c.within, choose))
 			require.Empty(t, named(report, Failed), "%+v", report)
 			require.Equal(t, "delivery", report.Checks[1].Name)
 			require.Regexp(t, c.want, report.Checks[1].Detail)

@@ -13,22 +13,22 @@ import (
 
 // Rolls returns the rolls of all table sets of a tenant, by set and position.
 func (s *Core) Rolls(ctx context.Context, tenant string) ([]config.Roll, error) {
+	of := postgres.Quote(schema.Of(tenant))
 	rows, err := s.DB(tenant).Query(ctx, `SELECT table_set, position,
 		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
 		      concat_ws('_', 'task', nullif(table_set, ''), position)))) / $2, 0),
 		  opened_at, sealed_at, drained_at, ready_dropped, idle_since,
-		  remaining_since, remaining_types IS NOT NULL AND remaining_ids IS NULL, history <> (SELECT `+postgres.Quote(schema.Of(tenant))+`.history($3::regclass))
-		FROM `+postgres.Quote(schema.Of(tenant))+`.rolls
-		ORDER BY table_set, position`, schema.Of(tenant), leastTask, postgres.Quote(schema.Of(tenant))+
-		".rolls")
+		  remaining_since, remaining_types IS NOT NULL AND remaining_ids IS NULL,
+		  history <> (SELECT `+of+`.history($3::regclass))
+		FROM `+of+`.rolls
+		ORDER BY table_set, position`, schema.Of(tenant), leastTask, of+".rolls")
 	if err != nil {
 		return nil, postgres.Wrap(err, "Rolls(%q)", tenant)
 	}
 	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r config.Roll, err error) {
 		var sealed, drained, idle, remaining *time.Time
 		err = row.Scan(&r.Set, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained,
-			&r.ReadyDropped,
-			&idle, &remaining, &r.Dropping, &r.Lost)
+			&r.ReadyDropped, &idle, &remaining, &r.Dropping, &r.Lost)
 		r.SealedAt = postgres.OrZero(sealed)
 		r.DrainedAt = postgres.OrZero(drained)
 		r.IdleSince = postgres.OrZero(idle)

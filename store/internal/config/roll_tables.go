@@ -32,7 +32,8 @@ func OpenSet(ctx context.Context, tx pgx.Tx, tenant, name string, position int, 
 ) {
 	set := &TableSet{Tenant: tenant, Name: name, First: position, Begin: position, End: position,
 		Tables: NewTables(tenant, name)}
-	_, err := tx.Exec(ctx, set.Tables.SQL(0, `INSERT INTO {sets} (name, first_pos, begin_pos, end_pos)
+	_, err := tx.Exec(ctx, set.Tables.SQL(0, `
+		INSERT INTO {sets} (name, first_pos, begin_pos, end_pos)
 		VALUES ($1, $2, $2, $2)`), name, position)
 	if err != nil {
 		return nil, err
@@ -58,7 +59,8 @@ func ReviveRoll(ctx context.Context, tx pgx.Tx, set *TableSet, position int) err
 			return err
 		}
 		var revived, dropping bool
-		err = tx.QueryRow(ctx, set.Tables.SQL(0, `SELECT idle_since IS NULL AND remaining_ids IS NULL,
+		err = tx.QueryRow(ctx, set.Tables.SQL(0, `
+			SELECT idle_since IS NULL AND remaining_ids IS NULL,
 			  `+droppingSQL+`
 			FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name, position).
 			Scan(&revived, &dropping)
@@ -198,8 +200,8 @@ func (s *TableSet) LiveTasks(
 	for key, all := range tables {
 		selects := make([]string, len(all))
 		for i, table := range all {
-			selects[i] = fmt.Sprintf(
-				`SELECT k.type, k.id FROM %s k WHERE k.type = t.number AND k.id >= $2 AND k.id < $3`, table)
+			selects[i] = fmt.Sprintf(`SELECT k.type, k.id FROM %s k
+				WHERE k.type = t.number AND k.id >= $2 AND k.id < $3`, table)
 		}
 		rows, err := db.Query(ctx, `SELECT k.type, k.id FROM unnest($1::int[]) AS t (number)
 			CROSS JOIN LATERAL (`+strings.Join(selects, " UNION ALL ")+`) k LIMIT $4`, numbers[key],

@@ -13,8 +13,8 @@ import (
 type InFlight struct {
 	All map[string]int
 	// Lately counts, for each endpoint that is tried or ramped up, the leases that began after that
-	// did: see asyncflow.Health.CountsSince. Earlier tasks, answered with 202, say nothing about its
-	// health.
+	// did: see asyncflow.Health.CountsSince. Earlier tasks, answered with 202, say nothing about
+	// its health.
 	Lately map[string]int
 }
 

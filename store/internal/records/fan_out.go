@@ -79,8 +79,8 @@ func QueueSaves(b *pgx.Batch, t *config.Type, all []*FanOut) {
 			to_redrive = CASE WHEN $11::int IS NOT NULL THEN $14::int END,
 			paused_at = CASE WHEN NOT $13 THEN paused_at END
 			WHERE type = $1 AND id = $2 AND seq = $3`), o.Number, o.ID, o.Seq, o.Waits, o.Spawned,
-			o.Firsts, o.Starts, o.Ended.Succeeded, o.Ended.Failed, o.Ended.Cancelled, o.Again, o.Stopped,
-			o.Closed, o.ToRedrive)
+			o.Firsts, o.Starts, o.Ended.Succeeded, o.Ended.Failed, o.Ended.Cancelled, o.Again,
+			o.Stopped, o.Closed, o.ToRedrive)
 	}
 }
 

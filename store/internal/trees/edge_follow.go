@@ -77,7 +77,8 @@ func (f *followUp) endsOf(t *config.Type, ids []int64) (ends []taskEnd, err erro
 			SELECT u.id, CASE WHEN t.id IS NULL THEN 'gone' ELSE j.final END,
 			  coalesce(CASE WHEN NOT `+records.IsChildSQL+` THEN ({options})->>'key' END, '')
 			FROM unnest($1::bigint[]) AS u (id) LEFT JOIN LATERAL (
-			  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t ON true LEFT JOIN LATERAL (
+			  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t ON true
+			LEFT JOIN LATERAL (
 			  SELECT j.final FROM {journal} j WHERE j.type = $2 AND j.id = u.id
 			  ORDER BY j.seq DESC LIMIT 1) j ON true
 			WHERE t.id IS NULL OR j.final IS NOT NULL`), ids, t.Number())
@@ -230,7 +231,8 @@ func (f *followUp) closeEnded(t *config.Type, edges []edge) error {
 	}
 	_, err := f.tx.Exec(f.ctx, t.SQL(0, `
 		UPDATE {edges} e SET status = u.status, on_id = coalesce(e.on_id, u.on_id)
-		FROM unnest($2::bigint[], $3::smallint[], $4::text[], $5::bigint[]) AS u (id, n, status, on_id)
+		FROM unnest($2::bigint[], $3::smallint[], $4::text[], $5::bigint[])
+		  AS u (id, n, status, on_id)
 		WHERE e.type = $1 AND e.id = u.id AND e.n = u.n AND e.status IS NULL`), t.Number(),
 		records.Column(closed, func(e *edge) int64 { return e.id }),
 		records.Column(closed, func(e *edge) int16 { return e.n }),

@@ -181,8 +181,8 @@ func (f *followUp) stops(
 	}
 	var waits bool
 	err = f.tx.QueryRow(f.ctx, t.SQL(0, `SELECT EXISTS (SELECT FROM {wait}
-		WHERE type = $1 AND id = $2 AND seq = $3 AND reason = 'children')`), o.Number, o.ID, o.Waits).
-		Scan(&waits)
+		WHERE type = $1 AND id = $2 AND seq = $3 AND reason = 'children')`),
+		o.Number, o.ID, o.Waits).Scan(&waits)
 	if waits {
 		return -1, err
 	}
@@ -232,8 +232,8 @@ func (f *followUp) stopRunning(t *config.Type, o *records.FanOut) error {
 	for _, r := range o.Runs(0, o.Spawned) {
 		left := f.s.chunks.stop - f.interrupted
 		rows, err := f.tx.Query(f.ctx, t.SQL(0, `SELECT id FROM {lease}
-			WHERE type = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT $4`), t.Number(), r.First, r.Last(),
-			left)
+			WHERE type = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT $4`),
+			t.Number(), r.First, r.Last(), left)
 		if err != nil {
 			return err
 		}

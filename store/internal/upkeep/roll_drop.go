@@ -45,7 +45,8 @@ func (s *Upkeep) IdleRoll(
 		idle = true
 		_, err = tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET idle_since = $3,
 			  remaining_since = coalesce(remaining_since, $3),
-			  remaining_types = CASE WHEN remaining_since IS NULL THEN '{}' ELSE remaining_types END,
+			  remaining_types =
+			    CASE WHEN remaining_since IS NULL THEN '{}' ELSE remaining_types END,
 			  remaining_ids = CASE WHEN remaining_since IS NULL THEN '{}' ELSE remaining_ids END
 			WHERE table_set = $1 AND position = $2 AND ready_dropped AND idle_since IS NULL`),
 			set.Name, position, now)
