@@ -170,6 +170,12 @@ func (c *Client) Results(ctx context.Context, id string, from int) (ChildResults
 	})
 }
 
+// Checkpoint returns what the latest attempt of a task has left for the next one of its stage. If
+// there is nothing, the error has CodeNotFound.
+func (c *Client) Checkpoint(ctx context.Context, id string) (TaskCheckpoint, error) {
+	return callOn[TaskCheckpoint](ctx, c, "id", id, c.api.GetCheckpoint)
+}
+
 // Votes returns the votes on a task that came to a stage with a quorum. For any other task, the
 // error has CodeConflict.
 func (c *Client) Votes(ctx context.Context, id string) (VoteList, error) {

@@ -59,6 +59,10 @@ type (
 	// fields.
 	ChildResults = api.ChildResults
 
+	// TaskCheckpoint is what an attempt left for the next one of its stage. See
+	// [api.TaskCheckpoint] for its fields.
+	TaskCheckpoint = api.TaskCheckpoint
+
 	// VoteList are the votes on a task. See [api.VoteList] for its fields.
 	VoteList = api.VoteList
 

@@ -21,6 +21,13 @@ func (b *bundle) keep(l asyncflow.Lease, checkpoint string) bool {
 	return <-extended
 }
 
+// noCheckpoint checks that a task has no checkpoint that counts.
+func (b *bundle) noCheckpoint(id asyncflow.TaskID) {
+	b.t.Helper()
+	_, err := b.Checkpoint(b.t.Context(), tenant, id)
+	require.Equal(b.t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "%v", err)
+}
+
 // A checkpoint comes with the next attempt of its stage, whatever ended the one before, until the
 // stage is done.
 func TestCheckpoint(t *testing.T) { eachSet(t, testCheckpoint) }
@@ -32,6 +39,7 @@ func testCheckpoint(t *testing.T, b *bundle) {
 	id := b.submit(newTask(`1`))[0].ID
 	l := b.leaseOne(b.known())
 	require.Nil(t, l.Checkpoint)
+	b.noCheckpoint(id)
 	require.True(t, b.keep(l, `{"page":1}`))
 	old := l
 	b.loseAll(b.known(), 1)
@@ -56,7 +64,13 @@ func testCheckpoint(t *testing.T, b *bundle) {
 	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed})
 	l = b.due(id)
 	require.Equal(t, `{"page":2}`, string(l.Checkpoint), "after two attempts")
+	shown, err := b.Checkpoint(t.Context(), tenant, id)
+	require.NoError(t, err)
+	require.Equal(t, []string{"first", `{"page":2}`},
+		[]string{shown.Stage, string(shown.Document)})
+	require.False(t, shown.WrittenAt.IsZero())
 	b.settle(b.known(), l, goodEnd)
+	b.noCheckpoint(id)
 
 	l = b.leaseOne(b.known())
 	require.Equal(t, "second", l.Stage)

@@ -9,6 +9,8 @@ type (
 	Attempt = tasks.Attempt
 	// AttemptPage says which rows of a journal to read.
 	AttemptPage = tasks.AttemptPage
+	// Checkpoint is what an attempt left for the next attempt of its stage.
+	Checkpoint = tasks.Checkpoint
 	// DueOperation is a running operation and when its next step is due.
 	DueOperation = tasks.DueOperation
 	// Filter says which tasks of a type to list.

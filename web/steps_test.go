@@ -42,9 +42,12 @@ func (p *page) makeLoop(name string) {
 	w, err := worker.New(worker.Config{Log: slog.New(slog.DiscardHandler), Keys: []string{
 		"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
 	require.NoError(p.t, err)
-	worker.Handle(w, name, "fetch", func(_ context.Context, t worker.Task[cursor]) (cursor, error) {
+	worker.Handle(w, name, "fetch", func(
+		ctx context.Context, t worker.Task[cursor],
+	) (cursor, error) {
 		if t.Context.Page == 0 {
-			return cursor{}, worker.Snooze(time.Hour)
+			return cursor{}, errors.Join(t.SaveCheckpoint(ctx, "asked the registry"),
+				worker.Snooze(time.Hour))
 		}
 		return t.Context, worker.Next("store")
 	})
@@ -124,5 +127,8 @@ func TestSteps(t *testing.T) {
 	p.See("May be put off for 1 d in all")
 	assert.Equal(t, "fetch, waiting → store, the end", p.list(".ways li")[0])
 	assert.Equal(t, []string{"fetch"}, p.list(".path li"))
+	p.Click("Checkpoint")
+	p.See("In fetch,")
+	p.See(`"asked the registry"`)
 	p.quiet()
 }

@@ -2548,6 +2548,16 @@ type Task struct {
 // that it depends on; claimer: a worker that asks for it.
 type TaskWaitsFor string
 
+// TaskCheckpoint defines model for TaskCheckpoint.
+type TaskCheckpoint struct {
+	// Document Any JSON value. It is stored and passed on byte by byte, and never interpreted.
+	Document JSON `json:"document"`
+
+	// Stage The stage in which it was left.
+	Stage     string    `json:"stage"`
+	WrittenAt time.Time `json:"written_at"`
+}
+
 // TaskCount defines model for TaskCount.
 type TaskCount struct {
 	Count int64 `json:"count"`
@@ -4238,6 +4248,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
 	CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetCheckpoint Read a task's checkpoint
+	//
+	// Returns what the latest attempt has left for the next one of its stage, with a heartbeat or
+	// a report of progress. 404 if it left nothing, or the stage is done.
+	//
+	// Corresponds with GET /v1/tasks/{id}/checkpoint (the `GetCheckpoint` operationId).
+	GetCheckpoint(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// TaskEvents Follow a task as a stream of server-sent events
 	//
@@ -6257,6 +6275,24 @@ func (c *Client) CancelTaskWithBody(ctx context.Context, id TaskID, contentType 
 // Corresponds with POST /v1/tasks/{id}/cancel (the `CancelTask` operationId).
 func (c *Client) CancelTask(ctx context.Context, id TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCancelTaskRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetCheckpoint Read a task's checkpoint
+//
+// Returns what the latest attempt has left for the next one of its stage, with a heartbeat or
+// a report of progress. 404 if it left nothing, or the stage is done.
+//
+// Corresponds with GET /v1/tasks/{id}/checkpoint (the `GetCheckpoint` operationId).
+func (c *Client) GetCheckpoint(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetCheckpointRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -9659,6 +9695,40 @@ func NewCancelTaskRequestWithBody(server string, id TaskID, contentType string, 
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetCheckpointRequest constructs an http.Request for the GetCheckpoint method
+func NewGetCheckpointRequest(server string, id TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s/checkpoint", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }

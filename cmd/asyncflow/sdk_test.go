@@ -381,10 +381,14 @@ func TestSDKUndo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{`out of stock, but "packed"`, "undo"},
 		[]any{attempts[2].Error, attempts[2].NextStage})
-	shown := runCLI(t, map[string]string{"ASYNCFLOW_URL": p.url,
-		"ASYNCFLOW_TOKEN": testToken(t)}, "types", "get", "pipe").stdout
+	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}
+	shown := runCLI(t, env, "types", "get", "pipe").stdout
 	require.Regexp(t, `(?m)^STAGE .* DELIVER +NEXT +ON_FAILURE$`, shown)
 	require.Regexp(t, `(?m)^ship .* - +finish +undo$`, shown)
+	shown = runCLI(t, env, "tasks", "checkpoint", task.ID).stdout
+	require.Regexp(t, `^in stage ship, .*:\n"packed"\n$`, shown)
+	require.Equal(t, exitNotFound,
+		runCLI(t, env, "tasks", "checkpoint", "pipe.1.999999").code)
 }
 
 // An output that is too large for a report fails the task for good: a retry would be useless.

@@ -15,20 +15,21 @@ import (
 
 // tasksCmd groups the commands for tasks.
 type tasksCmd struct {
-	Submit   tasksSubmitCmd   `cmd:"" help:"Submit a task, or a file of them."`
-	Get      tasksGetCmd      `cmd:"" help:"Show a task, waiting for its end if asked to."`
-	Watch    tasksWatchCmd    `cmd:"" help:"Show what happens to a task until it is final."`
-	List     tasksListCmd     `cmd:"" help:"List the tasks of a type, newest first."`
-	Count    tasksCountCmd    `cmd:"" help:"Count the tasks that a filter finds."`
-	Tree     tasksTreeCmd     `cmd:"" help:"Show a task with its children."`
-	Results  tasksResultsCmd  `cmd:"" help:"Show how the children of a task ended."`
-	Votes    tasksVotesCmd    `cmd:"" help:"Show the votes on a task."`
-	Attempts tasksAttemptsCmd `cmd:"" help:"List the attempts of a task."`
-	Change   tasksChangeCmd   `cmd:"" help:"Change the priority or start time of a task."`
-	Cancel   tasksCancelCmd   `cmd:"" help:"Cancel a task, or all that a filter matches."`
-	Pause    tasksPauseCmd    `cmd:"" help:"Keep further children of a task from beginning."`
-	Resume   tasksResumeCmd   `cmd:"" help:"Let the children of a paused task begin again."`
-	Redrive  tasksRedriveCmd  `cmd:"" help:"Run failed or cancelled tasks again."`
+	Submit     tasksSubmitCmd     `cmd:"" help:"Submit a task, or a file of them."`
+	Get        tasksGetCmd        `cmd:"" help:"Show a task, waiting for its end if asked to."`
+	Watch      tasksWatchCmd      `cmd:"" help:"Show what happens to a task until it is final."`
+	List       tasksListCmd       `cmd:"" help:"List the tasks of a type, newest first."`
+	Count      tasksCountCmd      `cmd:"" help:"Count the tasks that a filter finds."`
+	Tree       tasksTreeCmd       `cmd:"" help:"Show a task with its children."`
+	Results    tasksResultsCmd    `cmd:"" help:"Show how the children of a task ended."`
+	Votes      tasksVotesCmd      `cmd:"" help:"Show the votes on a task."`
+	Checkpoint tasksCheckpointCmd `cmd:"" help:"Show what the latest attempt left for the next one."`
+	Attempts   tasksAttemptsCmd   `cmd:"" help:"List the attempts of a task."`
+	Change     tasksChangeCmd     `cmd:"" help:"Change the priority or start time of a task."`
+	Cancel     tasksCancelCmd     `cmd:"" help:"Cancel a task, or all that a filter matches."`
+	Pause      tasksPauseCmd      `cmd:"" help:"Keep further children of a task from beginning."`
+	Resume     tasksResumeCmd     `cmd:"" help:"Let the children of a paused task begin again."`
+	Redrive    tasksRedriveCmd    `cmd:"" help:"Run failed or cancelled tasks again."`
 }
 
 type tasksGetCmd struct {

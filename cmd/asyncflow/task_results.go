@@ -69,6 +69,33 @@ func (c *tasksResultsCmd) collect(
 	}
 }
 
+type tasksCheckpointCmd struct {
+	ID string `arg:"" name:"id" help:"The task's id."`
+}
+
+func (c *tasksCheckpointCmd) Help() string {
+	return `Shows the checkpoint that the next attempt of the task's stage would get. The exit code is
+4 if there is none.
+
+Example:
+
+    asyncflow tasks checkpoint import.1.42`
+}
+
+// Run shows the checkpoint.
+func (c *tasksCheckpointCmd) Run(ctx context.Context, g *globals) error {
+	one, err := g.client().Checkpoint(ctx, c.ID)
+	if done, err := g.asDocument(one, err); done {
+		return err
+	}
+	_, err = fmt.Fprintf(g.stdout, "in stage %s, %s:\n", printable(one.Stage),
+		timeText(one.WrittenAt))
+	if err != nil {
+		return err
+	}
+	return g.printJSON(one.Document)
+}
+
 type tasksVotesCmd struct {
 	ID string `arg:"" name:"id" help:"The id of a task that came to a stage with a quorum."`
 }

@@ -27,6 +27,7 @@ GET /v1/tasks?type=pipe
 GET /v1/tasks/count?type=pipe
 GET /v1/tasks/{id}
 GET /v1/tasks/{id}/attempts
+GET /v1/tasks/{id}/checkpoint
 GET /v1/tasks/{id}/votes
 GET /v1/tasks/{id}/results
 PATCH /v1/tasks/{id} {"priority":{n}}

@@ -122,6 +122,14 @@ func TestCheckpointReport(t *testing.T) {
 	require.Equal(t, 200, b.callAs(token, "POST", path+"/progress",
 		`{"percent":3,"checkpoint": [ 2 ]}`).status)
 	require.Equal(t, `[ 2 ]`, again())
+	got := read[api.TaskCheckpoint](b, 200, b.call("GET", "/v1/tasks/"+id+"/checkpoint", ""))
+	require.Equal(t, []string{"first", `[2]`}, []string{got.Stage, string(got.Document)})
+	require.WithinDuration(t, time.Now(), got.WrittenAt, time.Hour)
+	other, _ := b.submitOne()
+	a = b.call("GET", "/v1/tasks/"+other+"/checkpoint", "")
+	require.Equal(t, 404, a.status)
+	require.Contains(t, a.problem.Detail, "no attempt of task "+other)
+	require.Equal(t, 404, b.call("GET", "/v1/tasks/pipe.1.999999/checkpoint", "").status)
 	require.Equal(t, 200, b.callAs(token, "POST", path+"/fail",
 		`{"error":"no","retryable":false}`).status)
 	require.Equal(t, 409, b.callAs(token, "POST", path+"/heartbeat", `{"checkpoint":3}`).status)

@@ -196,6 +196,9 @@ type ServerInterface interface {
 	// CancelTask Cancel a task that is not final
 	// (POST /v1/tasks/{id}/cancel)
 	CancelTask(c *fiber.Ctx, id TaskID) error
+	// GetCheckpoint Read a task's checkpoint
+	// (GET /v1/tasks/{id}/checkpoint)
+	GetCheckpoint(c *fiber.Ctx, id TaskID) error
 	// TaskEvents Follow a task as a stream of server-sent events
 	// (GET /v1/tasks/{id}/events)
 	TaskEvents(c *fiber.Ctx, id TaskID, params TaskEventsParams) error
@@ -2163,6 +2166,35 @@ func (siw *ServerInterfaceWrapper) CancelTask(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// GetCheckpoint operation middleware
+func (siw *ServerInterfaceWrapper) GetCheckpoint(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetCheckpoint(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // TaskEvents operation middleware
 func (siw *ServerInterfaceWrapper) TaskEvents(c *fiber.Ctx) error {
 
@@ -2733,6 +2765,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/v1/tasks/:id/attempts", wrapper.ListAttempts)
 
 	router.Post(options.BaseURL+"/v1/tasks/:id/cancel", wrapper.CancelTask)
+
+	router.Get(options.BaseURL+"/v1/tasks/:id/checkpoint", wrapper.GetCheckpoint)
 
 	router.Get(options.BaseURL+"/v1/tasks/:id/events", wrapper.TaskEvents)
 
@@ -4617,6 +4651,35 @@ func (response CancelTaskdefaultApplicationProblemPlusJSONResponse) VisitCancelT
 	return ctx.JSON(&response.Body)
 }
 
+type GetCheckpointRequestObject struct {
+	ID TaskID `json:"id"`
+}
+
+type GetCheckpointResponseObject interface {
+	VisitGetCheckpointResponse(ctx *fiber.Ctx) error
+}
+
+type GetCheckpoint200JSONResponse TaskCheckpoint
+
+func (response GetCheckpoint200JSONResponse) VisitGetCheckpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetCheckpointdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetCheckpointdefaultApplicationProblemPlusJSONResponse) VisitGetCheckpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type TaskEventsRequestObject struct {
 	ID     TaskID `json:"id"`
 	Params TaskEventsParams
@@ -5179,6 +5242,9 @@ type StrictServerInterface interface {
 	// CancelTask Cancel a task that is not final
 	// (POST /v1/tasks/{id}/cancel)
 	CancelTask(ctx context.Context, request CancelTaskRequestObject) (CancelTaskResponseObject, error)
+	// GetCheckpoint Read a task's checkpoint
+	// (GET /v1/tasks/{id}/checkpoint)
+	GetCheckpoint(ctx context.Context, request GetCheckpointRequestObject) (GetCheckpointResponseObject, error)
 	// TaskEvents Follow a task as a stream of server-sent events
 	// (GET /v1/tasks/{id}/events)
 	TaskEvents(ctx context.Context, request TaskEventsRequestObject) (TaskEventsResponseObject, error)
@@ -7054,6 +7120,33 @@ func (sh *strictHandler) CancelTask(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(CancelTaskResponseObject); ok {
 		if err := validResponse.VisitCancelTaskResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetCheckpoint operation middleware
+func (sh *strictHandler) GetCheckpoint(ctx *fiber.Ctx, id TaskID) error {
+	var request GetCheckpointRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetCheckpoint(ctx.UserContext(), request.(GetCheckpointRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetCheckpoint")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetCheckpointResponseObject); ok {
+		if err := validResponse.VisitGetCheckpointResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -659,6 +659,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks/{id}/checkpoint": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Read a task's checkpoint
+         * @description Returns what the latest attempt has left for the next one of its stage, with a heartbeat or
+         *     a report of progress. 404 if it left nothing, or the stage is done.
+         */
+        get: operations["getCheckpoint"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/{id}/votes": {
         parameters: {
             query?: never;
@@ -1841,6 +1865,22 @@ export interface components {
             trust?: {
                 after: number;
             };
+        };
+        /**
+         * @example {
+         *       "stage": "import",
+         *       "written_at": "2026-11-27T10:00:00Z",
+         *       "document": {
+         *         "page": 12
+         *       }
+         *     }
+         */
+        TaskCheckpoint: {
+            /** @description The stage in which it was left. */
+            stage: string;
+            /** Format: date-time */
+            written_at: string;
+            document: components["schemas"]["JSON"];
         };
         /**
          * @example {
@@ -6288,6 +6328,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AttemptList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getCheckpoint: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The checkpoint. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskCheckpoint"];
                 };
             };
             400: components["responses"]["Invalid"];

@@ -22,6 +22,7 @@ import {
   type TaskCount,
   type TaskList,
   type TaskPatch,
+  type TaskCheckpoint,
   type TaskType,
   type TaskTypeSpec,
   type VoteList,
@@ -199,6 +200,14 @@ export class Client {
    */
   async results(id: string, from = 0, options: CallOptions = {}): Promise<ChildResults> {
     return this.caller.call("GET", `/v1/tasks/${pathPart("id", id)}/results?from=${from}`, options);
+  }
+
+  /**
+   * Returns what the latest attempt of a task has left for the next one of its stage. If there is
+   * nothing, it is a ProblemError with not_found.
+   */
+  async checkpoint(id: string, options: CallOptions = {}): Promise<TaskCheckpoint> {
+    return this.caller.call("GET", `/v1/tasks/${pathPart("id", id)}/checkpoint`, options);
   }
 
   /**

@@ -21,6 +21,7 @@ export type TaskList = Schemas["TaskList"];
 export type TaskPatch = Schemas["TaskPatch"];
 export type TaskType = Schemas["TaskType"];
 export type TaskTypeSpec = Schemas["TaskTypeSpec"];
+export type TaskCheckpoint = Schemas["TaskCheckpoint"];
 export type VoteList = Schemas["VoteList"];
 
 export type AttemptList = Schemas["AttemptList"];

@@ -18,6 +18,11 @@ ON CONFLICT (type, id) DO UPDATE SET seq = excluded.seq, stage = excluded.stage,
 RETURNING type, id, seq`
 }
 
+// CheckpointCountsSQL is the condition for a checkpoint k to count: its stage wasn't done since.
+const CheckpointCountsSQL = `NOT EXISTS (
+    SELECT FROM {journal} j WHERE j.type = k.type AND j.id = k.id AND j.seq >= k.seq
+      AND j.outcome IN ('done', 'joined'))`
+
 // DeleteCheckpointsSQL deletes the checkpoints of some tasks.
 const DeleteCheckpointsSQL = `
 DELETE FROM {checkpoints} c USING unnest($2::bigint[]) AS u (id)

@@ -80,8 +80,7 @@ SELECT t.* FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT id, options, context FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t`
 
 // LaterPayloadsSQL reads the options and contexts of later attempts, and their checkpoints with the
-// stages of these. A context is the latest output of a stage, otherwise the task's own context. A
-// checkpoint counts until a stage was done after it.
+// stages of these. A context is the latest output of a stage, otherwise the task's own context.
 const LaterPayloadsSQL = `
 SELECT t.id, {options} AS options, coalesce(o.output, t.context) AS context, c.stage, c.document
 FROM unnest($1::bigint[]) AS u (id), LATERAL (
@@ -90,9 +89,7 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
   WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
   ORDER BY j.seq DESC LIMIT 1) o ON true LEFT JOIN LATERAL (
   SELECT k.stage, k.document FROM {checkpoints} k
-  WHERE k.type = t.type AND k.id = t.id AND NOT EXISTS (
-    SELECT FROM {journal} j WHERE j.type = k.type AND j.id = k.id AND j.seq >= k.seq
-      AND j.outcome IN ('done', 'joined'))
+  WHERE k.type = t.type AND k.id = t.id AND ` + CheckpointCountsSQL + `
   LIMIT 1) c ON true`
 
 const insertLeaseSQL = `

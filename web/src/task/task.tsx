@@ -13,6 +13,7 @@ import { branches } from "../parts/ways.tsx";
 import { given } from "../types/given.ts";
 import { TaskActions } from "./actions.tsx";
 import { Attempts } from "./attempts.tsx";
+import { Checkpoint } from "./checkpoint.tsx";
 import { isFinal } from "./final.ts";
 import { Path, TaskWays } from "./path.tsx";
 import { Pipeline } from "./pipeline.tsx";
@@ -58,6 +59,7 @@ export function Task() {
       <Votes task={task} stages={stages} />
       <Json label="Context" text={whole.data.context} />
       <Json label="Result" text={whole.data.result} />
+      <Checkpoint task={task} />
       <Repeat whole={whole.data} />
     </>
   );
