@@ -34,6 +34,21 @@ type model struct {
 	visits   int          // of stages, in all
 	priority int          // its own; -1: none
 	contexts []string     // what each stage is sent with
+	left     leftover     // what an attempt left for the next one
+}
+
+// leftover is a checkpoint; without a document there is none.
+type leftover struct {
+	document string
+	stage    int
+}
+
+// checkpoint returns what the next attempt gets.
+func (w *model) checkpoint() string {
+	if w.left.stage != w.stage {
+		return ""
+	}
+	return w.left.document
 }
 
 const (
@@ -46,6 +61,7 @@ const (
 // the first stage are due at once, those of the second in ten minutes.
 type machine struct {
 	b     *bundle
+	nodes nodePair
 	t     *rapid.T
 	pipe  *store.Type
 	tasks map[asyncflow.TaskID]*model
@@ -106,8 +122,9 @@ func (m *machine) lease(t *rapid.T) {
 			w := m.tasks[l.ID]
 			require.NotNil(t, w, "%s is none of ours", l.ID)
 			require.Equal(t, asyncflow.StatusPending, w.status, l.ID)
-			require.Equal(t, []any{w.stage, w.attempt, w.seq, w.contexts[w.stage]},
-				[]any{m.pipe.StageIndex(l.Stage), l.Attempt, l.Seq, string(l.Context)}, l.ID)
+			require.Equal(t, []any{w.stage, w.attempt, w.seq, w.contexts[w.stage], w.checkpoint()},
+				[]any{m.pipe.StageIndex(l.Stage), l.Attempt, l.Seq, string(l.Context),
+					string(l.Checkpoint)}, l.ID)
 			w.status, w.lost = asyncflow.StatusRunning, 0
 			w.leases = append(w.leases, l)
 			pending--
@@ -140,6 +157,7 @@ func (w *model) pass(output string, to int) {
 	w.written[seq], w.outputs[seq], w.went[seq] = asyncflow.OutcomeDone, output, to
 	w.seq++
 	w.passed++
+	w.left = leftover{}
 	switch {
 	case to == modelStages:
 		w.finish(asyncflow.StatusSucceeded)
@@ -212,7 +230,9 @@ func (m *machine) settle(t *rapid.T) {
 		o.Path, err = m.b.Passed(m.b.t.Context(), m.pipe, l)
 		require.NoError(t, err)
 	}
-	r := m.b.settle(m.pipe, l, o)
+	b, end := m.nodes.node(t)
+	r := b.settle(m.pipe, l, o)
+	end()
 	require.NoError(t, r.Err)
 	if w.status == asyncflow.StatusRunning && l.Seq == w.seq {
 		require.False(t, r.Stale, "%s seq %d holds the lease", id, l.Seq)
@@ -282,19 +302,27 @@ func (m *machine) late(t *rapid.T) {
 	}
 }
 
-// heartbeat extends any lease ever given out: only one that stands.
+// heartbeat extends any lease ever given out, perhaps with a checkpoint: only one that stands.
 func (m *machine) heartbeat(t *rapid.T) {
 	_, w := m.any()
 	if len(w.leases) == 0 {
 		t.Skip("never leased")
 	}
 	l := rapid.SampledFrom(w.leases).Draw(t, "lease")
-	stands := make(chan bool, 1)
-	m.b.Extend(tenant, l, m.b.Clock.Now().Add(time.Hour), func(ok bool, err error) {
-		require.NoError(t, err)
-		stands <- ok
-	})
-	require.Equal(t, w.status == asyncflow.StatusRunning && l.Seq == w.seq, <-stands)
+	document := rapid.SampledFrom([]string{"", `{"page":1}`, `"half"`}).Draw(t, "checkpoint")
+	extended := make(chan bool, 1)
+	b, end := m.nodes.node(t)
+	b.ExtendWith(tenant, l, m.b.Clock.Now().Add(time.Hour), json.RawMessage(document),
+		func(ok bool, err error) {
+			require.NoError(t, err)
+			extended <- ok
+		})
+	stands := <-extended
+	end()
+	require.Equal(t, w.status == asyncflow.StatusRunning && l.Seq == w.seq, stands)
+	if stands && document != "" {
+		w.left = leftover{document, w.stage}
+	}
 }
 
 // change gives a task another priority, another time, or both.
@@ -359,9 +387,9 @@ func (m *machine) cancel(t *rapid.T) {
 func (m *machine) redrive(t *rapid.T) {
 	id, w := m.any()
 	stage := rapid.IntRange(0, w.stage).Draw(t, "stage")
+	how := store.Redrive{Stage: m.pipe.Stages[stage].Name, Fresh: rapid.Bool().Draw(t, "fresh")}
 	again := func() error {
-		_, err := m.b.Redrive(m.b.t.Context(), tenant, id,
-			store.Redrive{Stage: m.pipe.Stages[stage].Name})
+		_, err := m.b.Redrive(m.b.t.Context(), tenant, id, how)
 		return err
 	}
 	var err error
@@ -378,6 +406,9 @@ func (m *machine) redrive(t *rapid.T) {
 	w.written[w.seq+1] = asyncflow.OutcomeRedriven
 	w.status, w.stage, w.attempt, w.seq = asyncflow.StatusPending, stage, 1, w.seq+2
 	w.passed, w.visits = 0, w.visits+1
+	if how.Fresh {
+		w.left = leftover{}
+	}
 }
 
 // onlyOne does something twice at once; one of the two at most may succeed.
@@ -481,9 +512,10 @@ func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]fun
 	spec.Stages[1].Next = []string{"first", asyncflow.NextFinish}
 	spec.MaxSteps = modelSteps
 	b.put(spec)
+	nodes := newNodePair(t, b)
 	checkSequences(t, 25, func(rt *rapid.T) {
 		b.clear()
-		m := &machine{b: b, t: rt, pipe: b.known(), tasks: map[asyncflow.TaskID]*model{}}
+		m := &machine{b: b, nodes: nodes, t: rt, pipe: b.known(), tasks: map[asyncflow.TaskID]*model{}}
 		m.setPaused(false)
 		rt.Repeat(stepsOf(m))
 	})

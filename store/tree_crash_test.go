@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -217,4 +218,26 @@ func mortal(t *testing.T, b *bundle) (*bundle, *line) {
 	node := &bundle{Store: s, t: t, url: address, db: b.db}
 	node.byHand()
 	return node, n
+}
+
+// nodePair is a node that lives, and one that may lose its connections or die at any statement.
+type nodePair struct {
+	b, mortal *bundle
+	line      *line
+}
+
+func newNodePair(t *testing.T, b *bundle) nodePair {
+	mortal, line := mortal(t, b)
+	return nodePair{b, mortal, line}
+}
+
+// node returns a node. It may be one that loses a connection at a statement; then it tries again.
+// end ends the fault.
+func (p nodePair) node(t *rapid.T) (b *bundle, end func()) {
+	if rapid.IntRange(0, 9).Draw(t, "connection is lost") > 0 {
+		return p.b, func() {}
+	}
+	p.line.arm(rapid.IntRange(1, 12).Draw(t, "at statement"), rapid.Bool().Draw(t, "answer lost"),
+		false)
+	return p.mortal, func() { p.line.mend() }
 }

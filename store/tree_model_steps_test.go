@@ -28,16 +28,6 @@ func (m *treeMachine) pick(t *rapid.T, some func(*treeTask) bool) *treeTask {
 	return from[rapid.IntRange(0, len(from)-1).Draw(t, "task")]
 }
 
-// node returns a node. It may be one that loses a connection at a statement; then it tries again.
-func (m *treeMachine) node(t *rapid.T) (b *bundle, end func()) {
-	if rapid.IntRange(0, 9).Draw(t, "connection is lost") > 0 {
-		return m.b, func() {}
-	}
-	m.line.arm(rapid.IntRange(1, 12).Draw(t, "at statement"), rapid.Bool().Draw(t, "answer lost"),
-		false)
-	return m.mortal, func() { m.line.mend() }
-}
-
 // submit submits a task that may depend on others, by id or by key, which may come later.
 func (m *treeMachine) submit(t *rapid.T) {
 	task := asyncflow.NewTask{Type: rapid.SampledFrom(treeTypes).Draw(t, "type")}

@@ -87,10 +87,8 @@ func (f *family) results() string {
 // treeMachine drives the store and its models through the same steps. Nothing is followed up but
 // in a step: what follows from others' ends comes at any time after them.
 type treeMachine struct {
-	b        *bundle
+	nodePair
 	far      *bundle // another node
-	mortal   *bundle // a node that may die at any statement
-	line     *line
 	t        *rapid.T
 	tasks    map[asyncflow.TaskID]*treeTask
 	order    []*treeTask
@@ -123,10 +121,10 @@ func holdTreesAgainstModel(t *testing.T, b *bundle) {
 	require.NoError(t, b.Catalog.RefreshTenant(t.Context(), tenant))
 	far := open(t, b.url, "far")
 	far.byHand()
-	second, line := mortal(t, b)
-	second.SetChunks(2, 2, 2)
+	nodes := newNodePair(t, b)
+	nodes.mortal.SetChunks(2, 2, 2)
 	checkSequences(t, 10, func(rt *rapid.T) {
-		m := &treeMachine{b: b, far: far, mortal: second, line: line, t: rt,
+		m := &treeMachine{nodePair: nodes, far: far, t: rt,
 			tasks: map[asyncflow.TaskID]*treeTask{}, keys: map[asyncflow.Dependency]*treeTask{},
 			families: map[familyKey]*family{}}
 		m.clear()

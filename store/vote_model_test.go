@@ -43,9 +43,9 @@ func holdVotesAgainstModel(t *testing.T, b *bundle) {
 	spec.Stages[0].Mode, spec.Stages[0].Quorum = asyncflow.ModeClaim, &voteQuorum
 	b.put(spec)
 	require.NoError(t, b.Catalog.RefreshTenant(t.Context(), tenant))
-	second, line := mortal(t, b)
+	nodes := newNodePair(t, b)
 	checkSequences(t, 10, func(rt *rapid.T) {
-		m := &voteMachine{treeMachine: treeMachine{b: b, mortal: second, line: line, t: rt}}
+		m := &voteMachine{treeMachine: treeMachine{nodePair: nodes, t: rt}}
 		m.clear()
 		rt.Repeat(map[string]func(*rapid.T){
 			"submit": m.submit, "claim": m.claim, "claim more": m.claim, "vote": m.vote,
