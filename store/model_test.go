@@ -78,6 +78,25 @@ func (m *machine) any() (asyncflow.TaskID, *model) {
 	return id, m.tasks[id]
 }
 
+// anyLease returns a task and one of its leases: mostly one that stands, if there is one.
+func (m *machine) anyLease(t *rapid.T) (*model, asyncflow.Lease) {
+	var running []*model
+	for _, id := range m.order {
+		if w := m.tasks[id]; w.status == asyncflow.StatusRunning {
+			running = append(running, w)
+		}
+	}
+	if len(running) > 0 && rapid.IntRange(0, 3).Draw(t, "any") > 0 {
+		w := rapid.SampledFrom(running).Draw(t, "running task")
+		return w, w.leases[len(w.leases)-1]
+	}
+	_, w := m.any()
+	if len(w.leases) == 0 {
+		t.Skip("never leased")
+	}
+	return w, rapid.SampledFrom(w.leases).Draw(t, "lease")
+}
+
 func (m *machine) submit(t *rapid.T) {
 	doc := fmt.Sprint(len(m.order))
 	task := asyncflow.NewTask{Type: m.pipe.Name, Context: json.RawMessage(doc)}
@@ -206,25 +225,24 @@ func (w *model) finish(status asyncflow.Status) {
 
 // settle reports an outcome for any lease ever given out, old ones too.
 func (m *machine) settle(t *rapid.T) {
-	id, w := m.any()
-	if len(w.leases) == 0 {
-		t.Skip("never leased")
-	}
-	l := rapid.SampledFrom(w.leases).Draw(t, "lease")
+	w, l := m.anyLease(t)
 	kind := rapid.SampledFrom([]asyncflow.OutcomeKind{
 		asyncflow.OutcomeDone, asyncflow.OutcomeDone, asyncflow.OutcomeFailed,
 		asyncflow.OutcomeRejected, asyncflow.OutcomeReleased}).
 		Draw(t, "outcome")
 	o := asyncflow.Outcome{Kind: kind}
-	output := ""
 	if kind == asyncflow.OutcomeDone && rapid.Bool().Draw(t, "with output") {
-		output = fmt.Sprintf(`"%s.%d"`, id, l.Seq)
-		o.Output = json.RawMessage(output)
+		o.Output = json.RawMessage(fmt.Sprintf(`"%s.%d"`, l.ID, l.Seq))
 	}
 	to := -1
 	if kind == asyncflow.OutcomeDone {
 		to = m.choose(t, l, &o)
 	}
+	m.report(t, w, l, o, to)
+}
+
+// report reports an outcome of a lease that names a stage; to is -1 if it names none.
+func (m *machine) report(t *rapid.T, w *model, l asyncflow.Lease, o asyncflow.Outcome, to int) {
 	if m.pipe.NeedsPath(l, o) {
 		var err error
 		o.Path, err = m.b.Passed(m.b.t.Context(), m.pipe, l)
@@ -235,17 +253,17 @@ func (m *machine) settle(t *rapid.T) {
 	end()
 	require.NoError(t, r.Err)
 	if w.status == asyncflow.StatusRunning && l.Seq == w.seq {
-		require.False(t, r.Stale, "%s seq %d holds the lease", id, l.Seq)
-		if kind == asyncflow.OutcomeDone {
-			w.pass(output, orNext(to, w.stage))
+		require.False(t, r.Stale, "%s seq %d holds the lease", l.ID, l.Seq)
+		if o.Kind == asyncflow.OutcomeDone {
+			w.pass(string(o.Output), orNext(to, w.stage))
 		} else {
-			w.end(kind, output)
+			w.end(o.Kind, string(o.Output))
 		}
 		return
 	}
-	same := w.isSame(l.Seq, kind, output, to)
-	require.Equal(t, store.Settled{Stale: !same, Written: w.written[l.Seq]}, r, "%s seq %d", id,
-		l.Seq)
+	same := w.isSame(l.Seq, o.Kind, string(o.Output), to)
+	require.Equal(t, store.Settled{Stale: !same, Written: w.written[l.Seq]}, r, "%s seq %d",
+		l.ID, l.Seq)
 }
 
 // orNext returns a stage that was named or, for -1, the following one.
@@ -304,12 +322,19 @@ func (m *machine) late(t *rapid.T) {
 
 // heartbeat extends any lease ever given out, perhaps with a checkpoint: only one that stands.
 func (m *machine) heartbeat(t *rapid.T) {
-	_, w := m.any()
-	if len(w.leases) == 0 {
-		t.Skip("never leased")
-	}
-	l := rapid.SampledFrom(w.leases).Draw(t, "lease")
-	document := rapid.SampledFrom([]string{"", `{"page":1}`, `"half"`}).Draw(t, "checkpoint")
+	w, l := m.anyLease(t)
+	m.beat(t, w, l, rapid.SampledFrom([]string{"", `{"page":1}`, `"half"`}).Draw(t, "checkpoint"))
+}
+
+// goRound has an attempt leave a checkpoint, and its task come to the first stage again.
+func (m *machine) goRound(t *rapid.T) {
+	w, l := m.anyLease(t)
+	m.beat(t, w, l, `"goes round"`)
+	m.report(t, w, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Next: "first"}, 0)
+	m.lease(t)
+}
+
+func (m *machine) beat(t *rapid.T, w *model, l asyncflow.Lease, document string) {
 	extended := make(chan bool, 1)
 	b, end := m.nodes.node(t)
 	b.ExtendWith(tenant, l, m.b.Clock.Now().Add(time.Hour), json.RawMessage(document),
@@ -515,7 +540,8 @@ func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]fun
 	nodes := newNodePair(t, b)
 	checkSequences(t, 25, func(rt *rapid.T) {
 		b.clear()
-		m := &machine{b: b, nodes: nodes, t: rt, pipe: b.known(), tasks: map[asyncflow.TaskID]*model{}}
+		m := &machine{b: b, nodes: nodes, t: rt, pipe: b.known(),
+			tasks: map[asyncflow.TaskID]*model{}}
 		m.setPaused(false)
 		rt.Repeat(stepsOf(m))
 	})
@@ -526,6 +552,7 @@ func (m *machine) steps() map[string]func(*rapid.T) {
 		"submit": m.submit, "lease": m.lease, "settle": m.settle, "settle again": m.settle,
 		"expire": m.expire,
 		"late":   m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
-		"heartbeat": m.heartbeat, "change": m.change, "pause": m.pause, "": m.check,
+		"heartbeat": m.heartbeat, "go round": m.goRound, "change": m.change,
+		"pause": m.pause, "": m.check,
 	}
 }
