@@ -88,7 +88,10 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t LEFT JOIN LATERAL (
   SELECT j.output FROM {journal} j
   WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
-  ORDER BY j.seq DESC LIMIT 1) o ON true LEFT JOIN LATERAL (
+  ORDER BY j.seq DESC LIMIT 1) o ON true` + CheckpointJoin
+
+// CheckpointJoin adds the checkpoint c of a task t to the FROM of a statement.
+const CheckpointJoin = ` LEFT JOIN LATERAL (
   SELECT k.stage, k.document FROM {checkpoints} k
   WHERE k.type = t.type AND k.id = t.id AND NOT EXISTS (
     SELECT FROM {journal} j WHERE j.type = k.type AND j.id = k.id AND j.seq >= k.seq
