@@ -158,10 +158,10 @@ RETURNING l.type, l.id, l.seq`
 // ExtendCheckedSQL is ExtendLeaseSQL for unconditional extensions with checkpoints.
 var ExtendCheckedSQL = WriteCheckpointsSQL(`
   UPDATE {lease} l SET until = u.until
-  FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::int[], $5::text[])
-    AS u (id, seq, until, type, document)
+  FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::int[], $5::text[],
+    $6::timestamptz[]) AS u (id, seq, until, type, document, at)
   WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
-  RETURNING l.type, l.id, l.seq, l.stage, u.document`, "$6", "$7")
+  RETURNING l.type, l.id, l.seq, l.stage, u.at, u.document`, "$7")
 
 const insertJournalSQL = `
 INSERT INTO {journal}
