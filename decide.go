@@ -56,9 +56,7 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return Verdict{Kind: Succeed}
 	// the stage was removed, whatever the outcome
 	case stage < 0 && t.StageMapping[l.Stage] != "":
-		to := t.StageMapping[l.Stage]
-		return Verdict{Kind: Advance, Stage: to, Attempt: 1,
-			OrderTime: EnterOrder(t, t.StageIndex(to), l.Options, now)}
+		return t.goOnMapped(l, o, now)
 	case stage < 0: // it was removed before this task was seen: keep the task
 		l.OrderTime = now
 		return ParkFor(l, WaitEndpoint)
@@ -96,6 +94,25 @@ func (t TaskType) goOn(stage int, l Lease, o Outcome, now time.Time) Verdict {
 	}
 	return Verdict{Kind: Advance, Stage: t.Stages[to].Name, Attempt: 1,
 		OrderTime: EnterOrder(t, to, l.Options, now)}
+}
+
+// goOnMapped returns the verdict on a task whose stage was removed with a mapping during the
+// attempt. Its worker's choice counts if the stage to which it's mapped allows it; otherwise the
+// verdict's error says why it doesn't.
+func (t TaskType) goOnMapped(l Lease, o Outcome, now time.Time) Verdict {
+	to := t.StageMapping[l.Stage]
+	mapped := t.StageIndex(to)
+	v := Verdict{Kind: Advance, Stage: to, Attempt: 1,
+		OrderTime: EnterOrder(t, mapped, l.Options, now)}
+	if o.Kind != OutcomeDone || !o.chooses() {
+		return v
+	}
+	if _, err := t.step(mapped, o); err != nil {
+		v.Error = fmt.Sprintf("stage %q was removed during the attempt, so the task goes on with %q: %s",
+			l.Stage, to, err)
+		return v
+	}
+	return t.goOn(mapped, l, o, now)
 }
 
 // snoozeEnd returns until when a stage may be snoozed that has ended with a snooze.

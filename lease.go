@@ -213,7 +213,13 @@ type Settlement struct {
 
 // Snoozes reports whether the attempt was put off without being counted.
 func (s *Settlement) Snoozes() bool {
-	return s.Verdict.Kind == Retry && s.Verdict.Attempt == s.Lease.Attempt
+	switch s.Verdict.Kind {
+	case Retry:
+		return s.Verdict.Attempt == s.Lease.Attempt
+	case Park, Advance: // its stage was removed meanwhile, unless it goes on as failed
+		return s.Outcome.Kind == OutcomeSnoozed && s.Verdict.Error == ""
+	}
+	return false
 }
 
 // Delivery is one attempt, ready to send.

@@ -132,7 +132,7 @@ func (w *write) size() int {
 	case w.settle != nil:
 		return len(w.settle.Outcome.Output)
 	default:
-		return len(w.extend.Checkpoint)
+		return len(w.extend.Checkpoint.Document)
 	}
 }
 

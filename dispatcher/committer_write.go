@@ -196,9 +196,8 @@ func (p *part) sort() {
 	extends := p.extends[:0]
 	for i, e := range p.extends {
 		if i+1 < len(p.extends) && e.sameLease(p.extends[i+1]) { // the last one wins
-			if next := p.extends[i+1]; next.Checkpoint == nil {
-				next.Checkpoint = e.Checkpoint
-			}
+			next := p.extends[i+1]
+			next.Checkpoint = next.Checkpoint.Later(e.Checkpoint)
 			p.earlier = append(p.earlier, e)
 		} else {
 			extends = append(extends, e)

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -46,13 +45,13 @@ func (c *Committer) settleUntil(
 func (c *Committer) Extend(
 	tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error),
 ) {
-	c.ExtendWith(tenant, l, until, nil, done)
+	c.ExtendWith(tenant, l, until, store.Checkpoint{}, done)
 }
 
 // ExtendWith is Extend. In the same transaction it writes what the attempt leaves for the next one
-// of its stage; nil: what was left stays.
+// of its stage.
 func (c *Committer) ExtendWith(
-	tenant string, l asyncflow.Lease, until time.Time, checkpoint json.RawMessage,
+	tenant string, l asyncflow.Lease, until time.Time, checkpoint store.Checkpoint,
 	done func(stands bool, err error),
 ) {
 	key := leaseKeyOf(tenant, l.ID, l.Seq)

@@ -35,9 +35,25 @@ func (d *Dispatcher) conclude(
 			o.Path = d.passed(t, l, until)
 		}
 		settlements = append(settlements, asyncflow.Settlement{Lease: l, Outcome: o,
-			Verdict: asyncflow.Decide(t.TaskType, l, o, now)})
+			Verdict: d.decide(t, l, o, now)})
 	}
 	d.settle(t, settlements...)
+}
+
+// decide decides by the type as it was when the delivery began. If the next stage has been removed
+// since, without a mapping, it decides by the type as it is now.
+func (d *Dispatcher) decide(
+	t *store.Type, l asyncflow.Lease, o asyncflow.Outcome, now time.Time,
+) asyncflow.Verdict {
+	v := asyncflow.Decide(t.TaskType, l, o, now)
+	if v.Kind != asyncflow.Advance {
+		return v
+	}
+	current := d.current(t)
+	if stage, _ := current.Place(v.Stage, 1); current.StageIndex(stage) >= 0 {
+		return v
+	}
+	return asyncflow.Decide(current.TaskType, l, o, now)
 }
 
 // journalPatience bounds the questions about the earlier attempts of a request's tasks. The

@@ -12,11 +12,16 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
+// checkpoint is one that a node gets now.
+func (b *bundle) checkpoint(document string) store.Checkpoint {
+	return store.Checkpoint{Document: json.RawMessage(document), Arrived: b.Clock.Now()}
+}
+
 // keep writes a checkpoint with a heartbeat, and reports whether the lease stands.
 func (b *bundle) keep(l asyncflow.Lease, checkpoint string) bool {
 	b.t.Helper()
 	extended := make(chan bool, 1)
-	b.ExtendWith(tenant, l, b.Clock.Now().Add(time.Hour), json.RawMessage(checkpoint),
+	b.ExtendWith(tenant, l, b.Clock.Now().Add(time.Hour), b.checkpoint(checkpoint),
 		func(stands bool, err error) { extended <- stands && err == nil })
 	return <-extended
 }
@@ -48,11 +53,11 @@ func testCheckpoint(t *testing.T, b *bundle) {
 	require.Equal(t, `1`, string(l.Context))
 	require.False(t, b.keep(old, `{"page":0}`), "an attempt that is over writes nothing")
 	stands, err := b.SetProgress(t.Context(), b.known(), id, old.Seq,
-		store.Progress{Percent: 5, Checkpoint: json.RawMessage(`{"page":0}`)})
+		store.Progress{Percent: 5, Checkpoint: b.checkpoint(`{"page":0}`)})
 	require.NoError(t, err)
 	require.False(t, stands)
 	stands, err = b.SetProgress(t.Context(), b.known(), id, l.Seq,
-		store.Progress{Percent: 5, Checkpoint: json.RawMessage(`{"page":2}`)})
+		store.Progress{Percent: 5, Checkpoint: b.checkpoint(`{"page":2}`)})
 	require.NoError(t, err)
 	require.True(t, stands)
 	stands, err = b.SetProgress(t.Context(), b.known(), id, l.Seq, store.Progress{Percent: 6})
@@ -172,9 +177,9 @@ func TestCheckpointBesideHeartbeats(t *testing.T) {
 	require.NoError(t, err)
 	stands := make(chan bool, 9)
 	for i := range cap(stands) {
-		var checkpoint json.RawMessage
+		var checkpoint store.Checkpoint
 		if i == 4 {
-			checkpoint = json.RawMessage(`"four"`)
+			checkpoint = b.checkpoint(`"four"`)
 		}
 		until := b.Clock.Now().Add(time.Hour + time.Duration(i)*time.Second)
 		b.ExtendWith(tenant, l, until, checkpoint, func(ok bool, err error) {
@@ -203,7 +208,7 @@ func TestCheckpointsOfABatchAreBounded(t *testing.T) {
 	stands := make(chan bool, tasks)
 	for _, l := range b.lease(b.known(), tasks) {
 		b.ExtendWith(tenant, l, b.Clock.Now().Add(time.Hour),
-			json.RawMessage(`"`+strings.Repeat("x", size)+`"`),
+			b.checkpoint(`"`+strings.Repeat("x", size)+`"`),
 			func(ok bool, err error) { stands <- ok && err == nil })
 	}
 	for range tasks {

@@ -10,6 +10,8 @@ import (
 type (
 	// Admission decides which tasks a lease takes.
 	Admission = hot.Admission
+	// Checkpoint is what an attempt leaves for the next attempt of its stage.
+	Checkpoint = hot.Checkpoint
 	// Ending is a lease that ends as its settlement says.
 	Ending = hot.Ending
 	// Extension moves the end of a lease if the lease still stands.

@@ -11,6 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/listener"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // claimTasks answers a worker that asks for tasks.
@@ -214,7 +215,8 @@ func (s *Server) extendClaim(ctx context.Context, a attempt) (stands bool, err e
 	if err != nil || !stands || !a.taskType.Unseen(l) {
 		return stands, err
 	}
-	return s.extend(ctx, a, l, s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage)), nil)
+	deadline := s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage))
+	return s.extend(ctx, a, l, deadline, store.Checkpoint{})
 }
 
 // claimTime is how long a call that asks for tasks may take.

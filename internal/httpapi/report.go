@@ -146,6 +146,7 @@ func (s *Server) heartbeat(c *fiber.Ctx) error {
 func (s *Server) beat(
 	ctx context.Context, checkpoint json.RawMessage,
 ) (beat api.HeartbeatResult, err error) {
+	arrived := s.cfg.Store.Clock.Now()
 	a, err := s.attemptOf(ctx)
 	if err != nil {
 		return beat, err
@@ -156,7 +157,8 @@ func (s *Server) beat(
 	}
 	if err == nil && stands {
 		deadline := s.deadlineOf(a, l)
-		stands, err = s.extend(ctx, a, l, deadline, checkpoint)
+		stands, err = s.extend(ctx, a, l, deadline,
+			store.Checkpoint{Document: checkpoint, Arrived: arrived})
 		if err == nil && stands {
 			return api.HeartbeatResult{Status: asyncflow.StatusRunning, Deadline: deadline}, nil
 		}
@@ -185,7 +187,7 @@ func (s *Server) deadlineOf(a attempt, l asyncflow.Lease) time.Time {
 // extend extends a lease, waits until that is durable, and reports whether the lease still stood.
 func (s *Server) extend(
 	ctx context.Context, a attempt, l asyncflow.Lease, deadline time.Time,
-	checkpoint json.RawMessage,
+	checkpoint store.Checkpoint,
 ) (bool, error) {
 	type result struct {
 		stands bool
@@ -226,7 +228,7 @@ func (s *Server) reportProgress(c *fiber.Ctx) error {
 	err = s.setProgress(c.UserContext(), store.Progress{
 		Percent:    body.Percent,
 		Note:       callbacks.Clean(body.Note, callbacks.MaxErrorBytes),
-		Checkpoint: checkpoint,
+		Checkpoint: store.Checkpoint{Document: checkpoint, Arrived: s.cfg.Store.Clock.Now()},
 	})
 	if err != nil {
 		return err
@@ -246,7 +248,7 @@ func (s *Server) setProgress(ctx context.Context, p store.Progress) error {
 			return s.ended(ctx, a)
 		}
 	}
-	if p.Checkpoint != nil {
+	if p.Checkpoint.Document != nil {
 		l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
 		switch {
 		case err != nil:
@@ -254,7 +256,7 @@ func (s *Server) setProgress(ctx context.Context, p store.Progress) error {
 		case !stands:
 			return s.ended(ctx, a)
 		}
-		if err := s.mayKeep(a, l, p.Checkpoint); err != nil {
+		if err := s.mayKeep(a, l, p.Checkpoint.Document); err != nil {
 			return err
 		}
 	}

@@ -15,16 +15,29 @@ import (
 
 // Extension moves the end of a lease if the lease still stands.
 type Extension struct {
-	ID    asyncflow.TaskID
-	Seq   int
-	Until time.Time
-	Had   *time.Time // move it only from this end; nil: from any
-	// Checkpoint is left for the next attempt of the stage; nil: what was left stays.
-	Checkpoint json.RawMessage
+	ID         asyncflow.TaskID
+	Seq        int
+	Until      time.Time
+	Had        *time.Time // move it only from this end; nil: from any
+	Checkpoint Checkpoint
 	// Sooner reports whether the lease ends sooner than it would have.
 	Sooner bool
 	// Stands is the result: the lease stands, and has the new end.
 	Stands bool
+}
+
+// Checkpoint is what an attempt leaves for the next attempt of its stage.
+type Checkpoint struct {
+	Document json.RawMessage // nil: what was left stays
+	Arrived  time.Time       // when a node got it; of an attempt's checkpoints the last one counts
+}
+
+// Later returns the one of two checkpoints that counts.
+func (c Checkpoint) Later(other Checkpoint) Checkpoint {
+	if c.Document == nil || other.Document != nil && other.Arrived.After(c.Arrived) {
+		return other
+	}
+	return c
 }
 
 // leaseName names one lease of a task.
@@ -39,11 +52,12 @@ func queueExtensions(b *pgx.Batch, all []*Writes, now time.Time) {
 	var plain, checked extensions // checked have checkpoints
 	for _, w := range all {
 		for _, item := range w.Extended {
-			if item.Checkpoint == nil {
+			if item.Checkpoint.Document == nil {
 				plain.add(w.Type.Number(), item)
 			} else {
 				checked.add(w.Type.Number(), item)
-				checked.documents = append(checked.documents, string(item.Checkpoint))
+				checked.documents = append(checked.documents, string(item.Checkpoint.Document))
+				checked.arrived = append(checked.arrived, item.Checkpoint.Arrived)
 			}
 		}
 	}
@@ -54,7 +68,7 @@ func queueExtensions(b *pgx.Batch, all []*Writes, now time.Time) {
 	}
 	if e := &checked; len(e.ids) > 0 {
 		b.Queue(t.SQL(0, records.ExtendCheckedSQL), e.ids, e.seqs, e.untils, e.types, e.documents,
-			now, now.Add(records.FirstCheck)).Query(e.collect)
+			e.arrived, now.Add(records.FirstCheck)).Query(e.collect)
 	}
 }
 
@@ -66,6 +80,7 @@ type extensions struct {
 	untils    []time.Time
 	had       []*time.Time
 	documents []string
+	arrived   []time.Time
 	byName    map[leaseName]*Extension
 }
 

@@ -69,10 +69,10 @@ func (s *Path) trySettleLate(
 		if may, err := mayVote(ctx, tx, t, leases[0], o); err != nil || !may {
 			return err
 		}
-		if err := t.CheckStep(leases[0], o); err != nil {
+		if taken, err = takeToken(ctx, tx, t, l, orderTime); err != nil || !taken {
 			return err
 		}
-		if taken, err = takeToken(ctx, tx, t, l, orderTime); err != nil || !taken {
+		if err := t.CheckStep(leases[0], o); err != nil { // it may report again: the token stays
 			return err
 		}
 		now := s.core.Clock.Now()

@@ -208,10 +208,10 @@ func (s *Path) Written(ctx context.Context, t *config.Type, id asyncflow.TaskID,
 
 // sameOutcome compares a journal row with an outcome ($3), its output ($4, NULL for none) and the
 // names of the stage that it chose ($5, NULL for none). Outcomes "done" are the same only with the
-// same output, byte for byte, and if the task went on with the chosen stage, or failed as it
-// couldn't. It is null if WentTo is.
+// same output, byte for byte, and if the task went on with the chosen stage, or the error says
+// why it could not. It is null if WentTo is.
 const sameOutcome = `outcome = $3 AND (outcome <> 'done' OR output IS NOT DISTINCT FROM $4::text
-	AND ($5::text[] IS NULL OR coalesce(final = 'failed', false) OR ` + WentTo + ` = ANY ($5)))`
+	AND ($5::text[] IS NULL OR j.error IS NOT NULL OR ` + WentTo + ` = ANY ($5)))`
 
 // WentTo is the stage with which a task went on after the row j of its journal; empty if it ended.
 // Whatever becomes of the next token row, a row with its stage has the next seq. It is null if that

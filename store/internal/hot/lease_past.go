@@ -3,6 +3,7 @@ package hot
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,15 +25,16 @@ FROM unnest($1::bigint[], $3::text[], $4::int[]) AS u (id, name, most), LATERAL 
   SELECT context FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t`
 
 // outputsSQL reads the latest outputs of stages, in the same way. $5 are names of stages to which
-// removed ones are mapped, and $6 the names of these.
-const outputsSQL = `
-SELECT u.id, u.name, octet_length(o.output), CASE WHEN octet_length(o.output) <= u.most
-  THEN o.output END
-FROM unnest($1::bigint[], $3::text[], $4::int[]) AS u (id, name, most), LATERAL (
-  SELECT j.output FROM {journal} j
-  WHERE j.type = $2 AND j.id = u.id AND j.output IS NOT NULL AND j.outcome IN ('done', 'joined')
-    AND (j.stage = u.name OR (u.name, j.stage) IN (SELECT * FROM unnest($5::text[], $6::text[])))
-  ORDER BY j.seq DESC LIMIT 1) o`
+// removed ones are mapped, and $6 the names of these. $7 to $9 are what is known of long journals,
+// see latestSQL; it also returns the last row of each journal, and the row with the output.
+var outputsSQL = `
+SELECT u.id, u.name, coalesce(octet_length(o.output), 0),
+  CASE WHEN octet_length(o.output) <= u.most THEN o.output END, top.seq, top.at, coalesce(o.seq, 0)
+FROM unnest($1::bigint[], $3::text[], $4::int[], $7::smallint[], $8::timestamptz[], $9::smallint[])
+  AS u (id, name, most, o_until, o_at, o_row), ` + topSQL + ` top, ` +
+	latestSQL("output", `j.output IS NOT NULL AND j.outcome IN ('done', 'joined')
+    AND (j.stage = u.name OR (u.name, j.stage) IN (SELECT * FROM unnest($5::text[], $6::text[])))`,
+		"o") + ` o ON true`
 
 // ReadPast reads the past of leases for which their stages ask, into Past: for as many of the first
 // leases as have no more than most bytes of it together, but for at least one. It returns for how
@@ -44,7 +46,7 @@ func (s *Path) ReadPast(
 	ctx context.Context, t *config.Type, leases []asyncflow.Lease, most int,
 ) (n int, err error) {
 	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
-		p := newPasts(t, leases)
+		p := newPasts(t, leases, &s.latest)
 		db := s.core.HotDB(t.Tenant)
 		if err := p.read(ctx, db, p.all(most)); err != nil {
 			return err
@@ -68,7 +70,7 @@ func (s *Path) PastDocument(
 	ctx context.Context, t *config.Type, l asyncflow.Lease, name string,
 ) (doc []byte, err error) {
 	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
-		p := &pasts{t: t, docs: map[pastKey]pastRead{}}
+		p := &pasts{t: t, latest: &s.latest, docs: map[pastKey]pastRead{}}
 		key := pastKey{pastOwner(&l, name), name}
 		err := p.read(ctx, s.core.HotDB(t.Tenant), map[pastKey]int{key: math.MaxInt32})
 		doc = p.docs[key].doc
@@ -105,14 +107,15 @@ type pastRead struct {
 type pasts struct {
 	t      *config.Type
 	leases []asyncflow.Lease
+	latest *latestRows
 	docs   map[pastKey]pastRead
 	inline []map[string]bool // by lease: the documents that are part of its delivery
 }
 
 // newPasts knows what needs no read: before its first journal row, a task has its input as context,
 // and no outputs.
-func newPasts(t *config.Type, leases []asyncflow.Lease) *pasts {
-	p := &pasts{t: t, leases: leases, docs: map[pastKey]pastRead{}}
+func newPasts(t *config.Type, leases []asyncflow.Lease, known *latestRows) *pasts {
+	p := &pasts{t: t, leases: leases, latest: known, docs: map[pastKey]pastRead{}}
 	for i := range leases {
 		l := &leases[i]
 		own := l.Seq == 1 && len(l.Context) > 0
@@ -244,25 +247,40 @@ func (p *pasts) queue(b *pgx.Batch, part pastPart, keys []pastKey, wanted map[pa
 	args := []any{records.Column(keys, func(k *pastKey) int64 { return k.id }), p.t.Number(),
 		records.Column(keys, func(k *pastKey) string { return k.name }),
 		records.Column(keys, func(k *pastKey) int { return wanted[*k] })}
-	sql := inputsSQL
-	if part.outputs {
-		sql = outputsSQL
-		var to, from []string
-		for removed, stage := range p.t.StageMapping {
-			to = append(to, stage)
-			from = append(from, removed)
-		}
-		args = append(args, to, from)
+	if !part.outputs {
+		b.Queue(p.t.SQL(part.position, inputsSQL), args...).Query(p.scan)
+		return
 	}
-	b.Queue(p.t.SQL(part.position, sql), args...).Query(func(rows pgx.Rows) error {
-		var key pastKey
-		var read pastRead
-		_, err := pgx.ForEachRow(rows, []any{&key.id, &key.name, &read.bytes, &read.doc},
-			func() error {
-				p.docs[key] = read
-				read = pastRead{}
-				return nil
-			})
-		return err
+	var to, from []string
+	for removed, stage := range p.t.StageMapping {
+		to = append(to, stage)
+		from = append(from, removed)
+	}
+	args = slices.Concat(args, []any{to, from}, p.latest.args(p.kinds(keys)))
+	b.Queue(p.t.SQL(part.position, outputsSQL), args...).Query(p.scan)
+}
+
+// kinds returns the kinds of journal rows that have outputs.
+func (p *pasts) kinds(keys []pastKey) []latestKey {
+	kinds := make([]latestKey, len(keys))
+	for i, key := range keys {
+		kinds[i] = latestKey{p.t.Key(), key.id, outputKind(p.t, key.name)}
+	}
+	return kinds
+}
+
+// scan reads documents; with outputs, it notes where they were found.
+func (p *pasts) scan(rows pgx.Rows) error {
+	var key pastKey
+	var read pastRead
+	var in latest
+	into := []any{&key.id, &key.name, &read.bytes, &read.doc, &in.until, &in.at, &in.row}
+	into = into[:len(rows.FieldDescriptions())]
+	_, err := pgx.ForEachRow(rows, into, func() error {
+		p.docs[key] = read
+		p.latest.note(latestKey{p.t.Key(), key.id, outputKind(p.t, key.name)}, in)
+		read = pastRead{}
+		return nil
 	})
+	return err
 }

@@ -2,6 +2,8 @@ package hot
 
 import (
 	"encoding/json"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,9 +14,20 @@ import (
 
 // queuePayloads reads options and contexts from the rolls in the ids; for later attempts also from
 // the journal.
-func queuePayloads(
+func (s *Path) queuePayloads(
 	b *pgx.Batch, t *config.Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
 ) {
+	var long []int64
+	if slices.ContainsFunc(leases, hasLongJournal) {
+		leases = slices.Clone(leases)
+		leases = slices.DeleteFunc(leases, func(l asyncflow.Lease) bool {
+			if hasLongJournal(l) {
+				long = append(long, l.ID.Number)
+			}
+			return hasLongJournal(l)
+		})
+		s.queueLongPayloads(b, t, long, byID)
+	}
 	for p, ids := range PayloadParts(leases) {
 		b.Queue(t.SQL(p.Position, p.SQL()), ids, t.Number()).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
@@ -79,4 +92,73 @@ func ScanPayload(rows pgx.Rows, t *config.Type, byID map[int64]*asyncflow.Lease)
 		return nil
 	}
 	return json.Unmarshal(raw[1], &l.Options)
+}
+
+// longPayloadsSQL is LaterPayloadsSQL for long journals. It also returns their last rows, and the
+// rows that have options and context.
+var longPayloadsSQL = `
+SELECT t.id, coalesce(p.options, t.options), coalesce(o.output, t.context), c.stage, c.document,
+  coalesce(top.seq, 0), coalesce(top.at, t.created_at), coalesce(p.seq, 0), coalesce(o.seq, 0)
+FROM unnest($1::bigint[], $3::smallint[], $4::timestamptz[], $5::smallint[],
+  $6::smallint[], $7::timestamptz[], $8::smallint[])
+  AS u (id, p_until, p_at, p_row, o_until, o_at, o_row), LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t
+  LEFT JOIN ` + topSQL + ` top ON true, ` +
+	latestSQL("options", "j.options IS NOT NULL", "p") + ` p ON true, ` +
+	latestSQL("output", "j.output IS NOT NULL", "o") + ` o ON true` + records.CheckpointJoin
+
+// hasLongJournal reports whether the task of a lease has a long journal.
+func hasLongJournal(l asyncflow.Lease) bool { return l.Seq > longJournal }
+
+// queueLongPayloads is queuePayloads for tasks with long journals.
+func (s *Path) queueLongPayloads(
+	b *pgx.Batch, t *config.Type, ids []int64, byID map[int64]*asyncflow.Lease,
+) {
+	for position, ids := range config.ByPosition(ids) {
+		var options, contexts []latestKey
+		for _, id := range ids {
+			options = append(options, latestKey{t.Key(), id, optionsKind})
+			contexts = append(contexts, latestKey{t.Key(), id, contextKind})
+		}
+		args := slices.Concat([]any{ids, t.Number()}, s.latest.args(options),
+			s.latest.args(contexts))
+		b.Queue(t.SQL(position, longPayloadsSQL), args...).Query(func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := s.scanLongPayload(rows, t, byID); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
+	}
+}
+
+// scanLongPayload reads a row of longPayloadsSQL.
+func (s *Path) scanLongPayload(
+	rows pgx.Rows, t *config.Type, byID map[int64]*asyncflow.Lease,
+) error {
+	var id int64
+	var options, document []byte
+	var context json.RawMessage
+	var stage *string
+	var until, optionsRow, contextRow int16
+	var at time.Time
+	err := rows.Scan(&id, &options, (*[]byte)(&context), &stage, &document, &until, &at,
+		&optionsRow, &contextRow)
+	if err != nil {
+		return err
+	}
+	s.latest.note(latestKey{t.Key(), id, optionsKind}, latest{until, at, optionsRow})
+	s.latest.note(latestKey{t.Key(), id, contextKind}, latest{until, at, contextRow})
+	l := byID[id]
+	l.Context = context
+	if stage != nil {
+		if name, _ := t.Place(*stage, 1); name == l.Stage {
+			l.Checkpoint = document
+		}
+	}
+	if options == nil {
+		return nil
+	}
+	return json.Unmarshal(options, &l.Options)
 }

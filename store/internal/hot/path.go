@@ -15,6 +15,7 @@ type Path struct {
 	core        *catalog.Core
 	numbers     *numbers
 	charges     submitCharges
+	latest      latestRows
 	leasedRows  sync.Map    // of TableSet.Key to *atomic.Int64: see EachLeasedSet
 	distributed bool        // tenants are on several servers, see Distributed
 	doubtful    atomic.Bool // leases may be committed that no node knows, see CheckCommits

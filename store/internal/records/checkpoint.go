@@ -6,15 +6,19 @@ import "time"
 const FirstCheck = 10 * time.Minute
 
 // WriteCheckpointsSQL returns a statement that updates leases, and writes the checkpoints of the
-// updated ones. update is an UPDATE that returns the columns type, id, seq, stage and document; at
-// and check are the parameters of the time and of the first check.
-func WriteCheckpointsSQL(update, at, check string) string {
+// updated ones. update is an UPDATE that returns the columns type, id, seq, stage, at and document;
+// check is the parameter of the first check. A write may be late: the checkpoint of an attempt that
+// arrived last stays.
+func WriteCheckpointsSQL(update, check string) string {
 	return `
 WITH updated AS (` + update + `)
-INSERT INTO {checkpoints} (type, id, seq, stage, written_at, check_at, document)
-SELECT type, id, seq, stage, ` + at + `, ` + check + `, document FROM updated
+INSERT INTO {checkpoints} AS c (type, id, seq, stage, written_at, check_at, document)
+SELECT type, id, seq, stage, at, ` + check + `, document FROM updated
 ON CONFLICT (type, id) DO UPDATE SET seq = excluded.seq, stage = excluded.stage,
-  written_at = excluded.written_at, document = excluded.document
+  written_at = CASE WHEN c.seq = excluded.seq THEN greatest(c.written_at, excluded.written_at)
+    ELSE excluded.written_at END,
+  document = CASE WHEN c.seq = excluded.seq AND c.written_at > excluded.written_at THEN c.document
+    ELSE excluded.document END
 RETURNING type, id, seq`
 }
 

@@ -87,7 +87,10 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t LEFT JOIN LATERAL (
   SELECT j.output FROM {journal} j
   WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
-  ORDER BY j.seq DESC LIMIT 1) o ON true LEFT JOIN LATERAL (
+  ORDER BY j.seq DESC LIMIT 1) o ON true` + CheckpointJoin
+
+// CheckpointJoin adds the checkpoint c of a task t to the FROM of a statement.
+const CheckpointJoin = ` LEFT JOIN LATERAL (
   SELECT k.stage, k.document FROM {checkpoints} k
   WHERE k.type = t.type AND k.id = t.id AND ` + CheckpointCountsSQL + `
   LIMIT 1) c ON true`
@@ -152,10 +155,10 @@ RETURNING l.type, l.id, l.seq`
 // ExtendCheckedSQL is ExtendLeaseSQL for unconditional extensions with checkpoints.
 var ExtendCheckedSQL = WriteCheckpointsSQL(`
   UPDATE {lease} l SET until = u.until
-  FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::int[], $5::text[])
-    AS u (id, seq, until, type, document)
+  FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::int[], $5::text[],
+    $6::timestamptz[]) AS u (id, seq, until, type, document, at)
   WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
-  RETURNING l.type, l.id, l.seq, l.stage, u.document`, "$6", "$7")
+  RETURNING l.type, l.id, l.seq, l.stage, u.at, u.document`, "$7")
 
 const insertJournalSQL = `
 INSERT INTO {journal}

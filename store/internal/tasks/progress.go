@@ -2,10 +2,10 @@ package tasks
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -14,7 +14,7 @@ import (
 type Progress struct {
 	Percent    int // 0 to 100
 	Note       string
-	Checkpoint json.RawMessage // left for the next attempt of the stage; nil: what was left stays
+	Checkpoint hot.Checkpoint
 }
 
 // progressSQL writes the progress into a lease.
@@ -22,7 +22,7 @@ const progressSQL = `
 UPDATE {lease} SET progress = $3, note = $4 WHERE type = $5 AND id = $1 AND seq = $2`
 
 var progressCheckedSQL = records.WriteCheckpointsSQL(
-	progressSQL+` RETURNING type, id, seq, stage, $6::text AS document`, "$7", "$8")
+	progressSQL+` RETURNING type, id, seq, stage, $7::timestamptz AS at, $6::text AS document`, "$8")
 
 // SetProgress writes a worker's progress into its lease, and reports whether the lease stands.
 func (s *Tasks) SetProgress(
@@ -30,10 +30,10 @@ func (s *Tasks) SetProgress(
 ) (stands bool, err error) {
 	sql := progressSQL
 	args := []any{id.Number, seq, p.Percent, postgres.OrNull(p.Note), t.Number()}
-	if p.Checkpoint != nil {
-		now := s.core.Clock.Now()
+	if p.Checkpoint.Document != nil {
 		sql = progressCheckedSQL
-		args = append(args, string(p.Checkpoint), now, now.Add(records.FirstCheck))
+		args = append(args, string(p.Checkpoint.Document), p.Checkpoint.Arrived,
+			s.core.Clock.Now().Add(records.FirstCheck))
 	}
 	tag, err := s.core.DB(t.Tenant).Exec(ctx, t.SQL(0, sql), args...)
 	s.core.Watchers.Tell(t.Key(), id.Number)

@@ -32,7 +32,11 @@ func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 			if err := records.ReadOptions(ctx, tx, t, expired); err != nil {
 				return err
 			}
-			settled, ts = records.SettleTaken(t, expired, now, lost)
+			outcomes, err := lostOutcomes(ctx, tx, t, expired, now)
+			if err != nil {
+				return err
+			}
+			settled, ts = records.SettleTaken(t, expired, now, outcomes)
 			return records.WriteSettled(ctx, tx, t, settled, ts, now)
 		})
 	})
@@ -60,6 +64,29 @@ func takeExpired(
 		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Until, &l.LeasedAt,
 			&l.Claimer, &l.Subject, &l.Unsent)
 	})
+}
+
+// lostOutcomes returns the outcomes of leases that have run out as a function. The outcome of a
+// task that may have taken as many steps as it may has its path.
+func lostOutcomes(
+	ctx context.Context, tx pgx.Tx, t *config.Type, expired []asyncflow.Lease, now time.Time,
+) (outcome func(*config.Type, asyncflow.Lease) asyncflow.Outcome, err error) {
+	paths := map[int64][]string{}
+	for _, l := range expired {
+		o := lost(t, l)
+		goesOn := asyncflow.Decide(t.TaskType, l, o, now).Kind == asyncflow.Advance
+		if !goesOn || !t.NeedsPath(l, o) {
+			continue
+		}
+		if paths[l.ID.Number], err = hot.Passed(ctx, tx, t, l); err != nil {
+			return nil, err
+		}
+	}
+	return func(t *config.Type, l asyncflow.Lease) asyncflow.Outcome {
+		o := lost(t, l)
+		o.Path = paths[l.ID.Number]
+		return o
+	}, nil
 }
 
 // lost returns the outcome of a lease that has run out.

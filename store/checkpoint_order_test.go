@@ -1,0 +1,61 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// A checkpoint that arrived before another one of the same attempt doesn't replace it, however long
+// it waited: with a heartbeat, a report of progress or in one transaction with it. The lease is
+// extended all the same.
+func TestALateCheckpointReplacesNone(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	id := b.submit(newTask(`1`))[0].ID
+	l := b.leaseOne(b.known())
+	early := b.checkpoint(`"early"`)
+	require.True(t, b.keep(l, `"late"`))
+	now := b.Clock.Now()
+	stands := make(chan bool, 2)
+	beat := func(c store.Checkpoint, until time.Duration) {
+		b.ExtendWith(tenant, l, now.Add(until), c, func(ok bool, err error) {
+			stands <- ok && err == nil
+		})
+	}
+	beat(early, time.Hour)
+	require.True(t, <-stands)
+	ok, err := b.SetProgress(t.Context(), b.known(), id, l.Seq,
+		store.Progress{Percent: 5, Checkpoint: early})
+	require.NoError(t, err)
+	require.True(t, ok)
+	kept := func() string {
+		t.Helper()
+		var document string
+		require.NoError(t, b.db.QueryRow(t.Context(),
+			`SELECT document FROM tenant_acme.checkpoints`).Scan(&document))
+		return document
+	}
+	require.Equal(t, `"late"`, kept())
+
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM tenant_acme.lease FOR UPDATE`)
+	require.NoError(t, err)
+	first, second := b.checkpoint(`"first"`), b.checkpoint(`"second"`)
+	beat(second, time.Hour)
+	beat(first, 2*time.Hour)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.True(t, <-stands)
+	require.True(t, <-stands)
+	require.Equal(t, `"second"`, kept())
+
+	b.loseAll(b.known(), 1)
+	l = b.due(id)
+	beat(early, time.Hour)
+	require.True(t, <-stands)
+	require.Equal(t, `"early"`, kept(), "an attempt writes over what an earlier one has left")
+}
