@@ -23,17 +23,22 @@ test: ## Run all tests
 race: ## Run all tests with the race detector
 	CGO_ENABLED=1 $(GO) test -race ./...
 
+test-long: ## Run all tests in their long form, with the race detector
+	.ci/long
+
+LONG = ASYNCFLOW_TEST_LONG=1 $(GO) test -count=1 -v
+
 model: ## Compare the store with its models in 1,000 random sequences each
-	$(GO) test -count=1 -run '^Test(Tree|Vote)?Model$$' ./store -rapid.checks=125 -model-lanes 4 -parallel 16
+	$(LONG) -run '^Test(Tree|Vote)?Model$$' ./store -parallel 16
 
 test-postgres: ## Run the tests of the store and of whole nodes on Postgres 15 to 18
 	.ci/postgres
 
 rolls: ## Roll tables every 2,000 tasks under load for a minute, with a node killed
-	$(GO) test -count=1 -v -run '^TestRollsUnderLoad$$' ./cmd/asyncflow -rolls 1m
+	$(LONG) -run '^TestRollsUnderLoad$$' ./cmd/asyncflow
 
 tree: ## Kill two nodes while a tree of 10,000 spawns and joins
-	$(GO) test -count=1 -v -run '^TestTreeSurvivesKills$$' ./cmd/asyncflow -tree 10000
+	$(LONG) -run '^TestTreeSurvivesKills$$' ./cmd/asyncflow
 
 fuzz: ## Run every fuzz target for a minute; FUZZTIME=10m for longer
 	.ci/fuzz $(FUZZTIME)
@@ -131,7 +136,7 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove the built programs
 	rm -rf bin dist
 
-.PHONY: help dev web screenshots build test race model test-postgres rolls fuzz fuzz-short lint generate \
+.PHONY: help dev web screenshots build test race test-long model test-postgres rolls fuzz fuzz-short lint generate \
 	generators contract typescript generate-typescript bench bench-peers bench-compare bench-short \
 	bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
 	bench-sustained bench-idle bench-pools ci docker compose clean

@@ -98,6 +98,7 @@ var arrows = map[string][]string{
 	"internal/testnode": {"auth", "callbacks", "internal/console", "internal/contracttest",
 		"internal/httpapi", "internal/node", "internal/pgtest", "store", "."},
 	"internal/browsertest": {},
+	"internal/longform":    {},
 	"web/build":            {},
 }
 

@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	pgtest.MoreAtOnce()
+	pgtest.MoreAtOnce(8)
 	os.Exit(m.Run())
 }

@@ -3,7 +3,6 @@ package dispatcher_test
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -15,13 +14,8 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
-)
-
-// For TestManyVoters.
-var (
-	votedTasks = flag.Int("voted", 300, "tasks that are voted on")
-	voters     = flag.Int("voters", 100, "claimers who vote at once; at least 30")
 )
 
 // startQuorum starts a node whose type "pipe" has its first stage claimed by several.
@@ -190,7 +184,7 @@ const overshootSQL = `(SELECT f.id FROM tenant_acme.fan_outs f
 // Many claimers at once decide many tasks: no vote is wasted, none is one too many at any time, and
 // nobody votes twice on a task.
 func TestManyVoters(t *testing.T) {
-	tasks, claimers := *votedTasks, *voters
+	tasks, claimers := longform.Size(100, 1000), longform.Size(50, 200)
 	f := startQuorum(t, asyncflow.Quorum{Votes: 3, MaxVotes: 30})
 	nodes := []*node{f.node, f.b.start("b", dispatcher.Config{}, f.join)}
 	require.NoError(t, nodes[1].Catalog.RefreshTenant(t.Context(), tenant))

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -490,23 +490,22 @@ func (m *machine) check(t *rapid.T) {
 	}
 }
 
-var modelLanes = flag.Int("model-lanes", 1,
-	"how often TestModel is run side by side, each with a database of its own")
+// modelLanes is how often a model is run side by side, each with a database of its own.
+var modelLanes = longform.Size(1, 5)
 
 // Random steps, races among them aside, lead a task where the simple model says.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	for lane := range *modelLanes {
+	for lane := range modelLanes {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) { eachSet(t, holdAgainstModel) })
 	}
 }
 
-// checkSequences runs random sequences: some, or as many as -rapid.checks says if -model-lanes asks
-// for more than one lane.
+// checkSequences runs random sequences: some, or in the long form as many as -rapid.checks says.
 func checkSequences(t *testing.T, some int, run func(*rapid.T)) {
 	done, failed := 0, false
 	rapid.Check(t, func(rt *rapid.T) {
-		if *modelLanes == 1 && done >= some && !failed {
+		if !longform.Asked() && done >= some && !failed {
 			return
 		}
 		ended := false

@@ -103,7 +103,7 @@ var treeTypes = []string{"base", "pipe"}
 // simple model says: no end is lost, no parent goes on twice, and none waits for ever.
 func TestTreeModel(t *testing.T) {
 	t.Parallel()
-	for lane := range *modelLanes {
+	for lane := range modelLanes {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) { eachSet(t, holdTreesAgainstModel) })
 	}
 }

@@ -31,7 +31,7 @@ const voters = 6
 // ends.
 func TestVoteModel(t *testing.T) {
 	t.Parallel()
-	for lane := range *modelLanes {
+	for lane := range modelLanes {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) { eachSet(t, holdVotesAgainstModel) })
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/network"
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
@@ -52,7 +53,8 @@ var hostilePointer = "/" + strings.ReplaceAll(hostileWord, "/", "~1")
 type intruders struct {
 	mu   sync.Mutex
 	seen []string
-	open map[network.RequestID]bool // requests without an answer so far, but for streams
+	page cdp.LoaderID               // what the browser shows, or is about to show
+	open map[network.RequestID]bool // requests of page without an answer so far, but for streams
 }
 
 // loaded reports whether all that was asked for is there.
@@ -62,21 +64,24 @@ func (i *intruders) loaded() bool {
 	return len(i.open) == 0
 }
 
-// leave forgets the requests of a page that is left.
-func (i *intruders) leave() {
+// begin notes a request. That for another page makes it the page that counts: those of the page
+// that is left, such as one that it makes just then, may get no answer.
+func (i *intruders) begin(ev *network.EventRequestWillBeSent) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	clear(i.open)
+	if string(ev.RequestID) == string(ev.LoaderID) {
+		i.page = ev.LoaderID
+		clear(i.open)
+	}
+	if ev.LoaderID == i.page && !strings.Contains(ev.Request.URL, "/events") {
+		i.open[ev.RequestID] = true
+	}
 }
 
-func (i *intruders) request(id network.RequestID, ended bool) {
+func (i *intruders) end(id network.RequestID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if ended {
-		delete(i.open, id)
-	} else {
-		i.open[id] = true
-	}
+	delete(i.open, id)
 }
 
 func (i *intruders) add(what string) {
@@ -94,13 +99,11 @@ func (p *page) guard() *intruders {
 		case *cdppage.EventJavascriptDialogOpening:
 			i.add("a dialog: " + ev.Message)
 		case *network.EventLoadingFinished:
-			i.request(ev.RequestID, true)
+			i.end(ev.RequestID)
 		case *network.EventLoadingFailed:
-			i.request(ev.RequestID, true)
+			i.end(ev.RequestID)
 		case *network.EventRequestWillBeSent:
-			if !strings.Contains(ev.Request.URL, "/events") {
-				i.request(ev.RequestID, false)
-			}
+			i.begin(ev)
 			if u := ev.Request.URL; !strings.HasPrefix(u, p.node.URL+"/") &&
 				!strings.HasPrefix(u, "data:image/") {
 				i.add("a request to " + u)
@@ -121,7 +124,6 @@ func TestHostileTexts(t *testing.T) {
 	i := p.guard()
 	check := func(path string, texts ...string) {
 		t.Helper()
-		i.leave()
 		p.open(path)
 		p.See("Log out")
 		for _, text := range append(texts, "") {

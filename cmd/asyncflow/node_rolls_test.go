@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,14 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
-var (
-	rollsFor = flag.Duration("rolls", 0,
-		"how long TestRollsUnderLoad submits; 0: until its tables have rolled twice")
-	rollsRows = flag.Int("roll-rows", 2000,
-		"tasks of a roll in TestRollsUnderLoad; many: no rolls, to compare")
-)
+// rollsFor is how long TestRollsUnderLoad submits in the long form, at full speed.
+const rollsFor = time.Minute
 
 // rollsBacklog is the number of waiting tasks at which submitters pause.
 const rollsBacklog = 1000
@@ -109,7 +105,7 @@ func (a *acknowledged) submitUntil(
 }
 
 // A type moves from shared tables to its own, which roll every 2,000 tasks, while two nodes
-// dispatch at full speed and always have tasks (with -rolls, they submit at full speed as well),
+// dispatch at full speed and always have tasks (in the long form, they submit at full speed as well),
 // and one of them is killed: no acknowledged task is lost, each is final, and nothing is left in an
 // old roll.
 func TestRollsUnderLoad(t *testing.T) {
@@ -131,7 +127,7 @@ func TestRollsUnderLoad(t *testing.T) {
 	}
 	begun := time.Now()
 	past := func(share float64) bool { // of all that is submitted
-		if *rollsFor > 0 {
+		if longform.Asked() {
 			return time.Since(begun).Seconds() >= share*rollsFor.Seconds()
 		}
 		return float64(stats().Rolls) >= share*3
@@ -139,7 +135,7 @@ func TestRollsUnderLoad(t *testing.T) {
 	var submitting sync.WaitGroup
 	var moving, half sync.Once
 	move := func() { // it asks for tables of its own
-		spec.RollRows = *rollsRows
+		spec.RollRows = 2000
 		_, err := b.client().PutTaskType(t.Context(), "pipe", spec)
 		assert.NoError(t, err)
 	}
@@ -153,7 +149,7 @@ func TestRollsUnderLoad(t *testing.T) {
 					half.Do(a.kill)
 				}
 				return past(1)
-			}, func() bool { return *rollsFor == 0 && stats().Pending > rollsBacklog },
+			}, func() bool { return !longform.Asked() && stats().Pending > rollsBacklog },
 				&deliveries)
 		})
 	}
@@ -163,7 +159,7 @@ func TestRollsUnderLoad(t *testing.T) {
 		return s.Waiting+s.Pending+s.Running == 0
 	}, patience, 200*time.Millisecond, "everything drains")
 	final := stats()
-	assert.True(t, final.Rolls >= 2 || *rollsRows > 2000, "it has rolled")
+	assert.GreaterOrEqual(t, final.Rolls, 2, "it has rolled")
 	assert.GreaterOrEqual(t, final.Succeeded, int64(len(acked.ids)))
 	assert.Zero(t, final.Failed+final.Cancelled)
 	delivered := map[string]bool{}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"io"
 	"net/http"
 	"strings"
@@ -17,15 +16,14 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
-
-var treeSize = flag.Int("tree", 2000, "children in TestTreeSurvivesKills; at least 1,100")
 
 // A node is killed while a tree spawns, and another while its last children end: each item is
 // delivered, each child is settled once, and the next stage gets all results, once.
 func TestTreeSurvivesKills(t *testing.T) {
 	t.Parallel()
-	size := *treeSize
+	size := longform.Size(1200, 10000) // more than a chunk has
 	url := database(t)
 	last := startNode(t, url, "--roles=api,governance")
 	first := startNode(t, url)

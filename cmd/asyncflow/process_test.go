@@ -38,7 +38,7 @@ const beAsyncflow = "ASYNCFLOW_TEST_PROCESS"
 func TestMain(m *testing.M) {
 	contracttest.Watch()
 	if os.Getenv(beAsyncflow) == "" {
-		pgtest.MoreAtOnce()
+		pgtest.MoreAtOnce(8)
 		os.Exit(browsertest.Main(m))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

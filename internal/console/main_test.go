@@ -12,6 +12,6 @@ import (
 // Every answer of the API is checked against the contract, also one to a session.
 func TestMain(m *testing.M) {
 	contracttest.Watch()
-	pgtest.MoreAtOnce()
+	pgtest.MoreAtOnce(8)
 	os.Exit(browsertest.Main(m))
 }
