@@ -108,7 +108,8 @@ func (t TaskType) goOnMapped(l Lease, o Outcome, now time.Time) Verdict {
 		return v
 	}
 	if _, err := t.step(mapped, o); err != nil {
-		v.Error = fmt.Sprintf("stage %q was removed during the attempt, so the task goes on with %q: %s",
+		v.Error = fmt.Sprintf(
+			"stage %q was removed during the attempt, so the task goes on with %q: %s",
 			l.Stage, to, err)
 		return v
 	}

@@ -14,6 +14,9 @@ import (
 
 // checkpoint is one that a node gets now.
 func (b *bundle) checkpoint(document string) store.Checkpoint {
+	if document == "" {
+		return store.Checkpoint{}
+	}
 	return store.Checkpoint{Document: json.RawMessage(document), Arrived: b.Clock.Now()}
 }
 

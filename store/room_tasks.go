@@ -9,8 +9,6 @@ type (
 	Attempt = tasks.Attempt
 	// AttemptPage says which rows of a journal to read.
 	AttemptPage = tasks.AttemptPage
-	// Checkpoint is what an attempt left for the next attempt of its stage.
-	Checkpoint = tasks.Checkpoint
 	// DueOperation is a running operation and when its next step is due.
 	DueOperation = tasks.DueOperation
 	// Filter says which tasks of a type to list.
@@ -25,6 +23,8 @@ type (
 	Page = tasks.Page
 	// Progress is a worker's report of how far it is.
 	Progress = tasks.Progress
+	// StageCheckpoint is what an attempt left for the next attempt of its stage.
+	StageCheckpoint = tasks.StageCheckpoint
 	// Step is what one step of an operation did.
 	Step = tasks.Step
 	// Task is a task as it stands.

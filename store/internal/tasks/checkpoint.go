@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// Checkpoint is what an attempt left for the next attempt of its stage.
-type Checkpoint struct {
+// StageCheckpoint is what an attempt left for the next attempt of its stage.
+type StageCheckpoint struct {
 	Stage     string // as it was called then
 	WrittenAt time.Time
 	Document  json.RawMessage
@@ -30,7 +30,7 @@ WHERE k.type = $1 AND k.id = $2 AND ` + records.CheckpointCountsSQL + `
 // there is no such task, or no checkpoint.
 func (s *Tasks) Checkpoint(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
-) (c Checkpoint, err error) {
+) (c StageCheckpoint, err error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err == nil {
 		err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
@@ -43,7 +43,7 @@ func (s *Tasks) Checkpoint(
 
 func (s *Tasks) readCheckpoint(
 	ctx context.Context, t *config.Type, id asyncflow.TaskID,
-) (c Checkpoint, err error) {
+) (c StageCheckpoint, err error) {
 	if !t.Has(id.Position()) {
 		return c, config.UnknownTask(id)
 	}

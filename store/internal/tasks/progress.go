@@ -22,7 +22,8 @@ const progressSQL = `
 UPDATE {lease} SET progress = $3, note = $4 WHERE type = $5 AND id = $1 AND seq = $2`
 
 var progressCheckedSQL = records.WriteCheckpointsSQL(
-	progressSQL+` RETURNING type, id, seq, stage, $7::timestamptz AS at, $6::text AS document`, "$8")
+	progressSQL+`
+	RETURNING type, id, seq, stage, $7::timestamptz AS at, $6::text AS document`, "$8")
 
 // SetProgress writes a worker's progress into its lease, and reports whether the lease stands.
 func (s *Tasks) SetProgress(
