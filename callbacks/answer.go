@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"mime"
 	"net/http"
@@ -61,7 +62,7 @@ func readStatus(a transport.Answer, fields []string) (o asyncflow.Outcome, more 
 	switch {
 	case a.Status == http.StatusAccepted:
 		o.Kind = asyncflow.OutcomeAccepted
-		if name := answerField(a.Body, fields); name != "" {
+		if name := answerField(a.Body, fields, a.BodyErr != nil); name != "" {
 			o.Kind = asyncflow.OutcomeFailed
 			o.Error = withExcerpt(fmt.Errorf("the answer has the status 202, so the report comes "+
 				"later, but its body has %q: answer with 200", cut(name, 100)), a.Body)
@@ -89,8 +90,9 @@ const maxAcceptedFields = 1000
 
 // answerField returns which of some fields the body of a 202 has, in any case, and "" if it has
 // none: a worker that says more than "accepted" is to hear that it was not understood. The body may
-// be long, so it is read field by field.
-func answerField(body []byte, fields []string) string {
+// be long, so it is read field by field. Of a body that was cut off, as it was too long, the last
+// field counts without its end.
+func answerField(body []byte, fields []string, cutOff bool) string {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if first, err := d.Token(); err != nil || first != json.Delim('{') {
 		return ""
@@ -101,12 +103,19 @@ func answerField(body []byte, fields []string) string {
 			return ""
 		}
 		token, err := d.Token()
-		if err != nil || d.Decode(&value) != nil {
+		if err != nil {
 			return ""
 		}
 		name, _ := token.(string)
+		err = d.Decode(&value)
+		if err != nil && (!cutOff || !errors.Is(err, io.ErrUnexpectedEOF)) {
+			return ""
+		}
 		says := string(value) != "null" &&
 			(name != "outcome" || string(value) != `"`+resultAccepted+`"`)
+		if err != nil {
+			says = name != "outcome"
+		}
 		if says && slices.ContainsFunc(fields,
 			func(f string) bool { return strings.EqualFold(f, name) }) {
 			return name

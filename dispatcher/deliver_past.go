@@ -9,8 +9,10 @@ import (
 )
 
 const (
-	// pastReads is how many reads of what stages ask for run at once.
-	pastReads = 4
+	// pastReads is how many reads of what stages ask for run at once, and tenantPastReads how many
+	// of them for one tenant: its tables may be locked until the reads time out.
+	pastReads       = 12
+	tenantPastReads = 4
 	// pastBytes bounds the documents that one of them brings.
 	pastBytes = 4 << 20
 )
@@ -50,8 +52,7 @@ func (d *Dispatcher) beginWithPast(t *store.Type, leases []asyncflow.Lease) {
 // readPast reads what the stages of the first leases ask for, and returns for how many it has, at
 // least one; else it says why. Their documents then count in the byte budget.
 func (d *Dispatcher) readPast(t *store.Type, leases []asyncflow.Lease) (n int, why string) {
-	d.pasts.Acquire(t.Tenant, true)
-	defer d.pasts.Release(true)
+	defer d.pasts.Acquire(t.Tenant)()
 	own := contextBytes(leases)
 	lent := d.ledger.Lend(t.Key(), own, min(pastBytes, len(leases)*t.MaxDeliverBytes))
 	if lent == 0 {

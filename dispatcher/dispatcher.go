@@ -59,8 +59,8 @@ type Dispatcher struct {
 	blocked  *blockedTypes
 	locked   lockedTenants
 	breakers breakers
-	batches  batches      // that may take more tasks
-	pasts    *slots.Slots // of reads: see readPast
+	batches  batches        // that may take more tasks
+	pasts    *slots.Bounded // of reads: see readPast
 	workers  pool.Pool
 	jobs     jobs
 }
@@ -87,7 +87,7 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 		blocked:  newBlockedTypes(),
 		locked:   lockedTenants{tenants: map[string]time.Time{}},
 		batches:  batches{open: map[string]*sharedDelivery{}},
-		pasts:    slots.NewSlots(pastReads),
+		pasts:    slots.NewBounded(pastReads, tenantPastReads),
 		rates:    rates.New(s.Dispatchers, s.Joining),
 		breakers: breakers{runs: map[string]asyncflow.FailureRun{}, changing: map[string]bool{}}}
 	d.stopping, d.stop = context.WithCancel(context.Background())

@@ -53,7 +53,30 @@ func (d *Dispatcher) spread(
 	if err != nil {
 		return work, err
 	}
+	err = d.checkVisits(t, l, work.Count)
+	if err != nil {
+		return work, err
+	}
 	return work, d.overQuota(t, rule, work.Count)
+}
+
+// checkVisits returns an error if a task would have too many children in all its visits of stages
+// that fan out.
+func (d *Dispatcher) checkVisits(t *store.Type, l asyncflow.Lease, count int) error {
+	if !t.Revisits(t.StageIndex(l.Stage)) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
+	defer cancel()
+	earlier, err := d.store.ChildrenOfVisits(ctx, t, l.ID)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errNotRead, err)
+	case earlier+count > asyncflow.MaxChildren:
+		return fmt.Errorf("too_many_children: earlier visits made %d children, and this one "+
+			"would make %d; the most of all visits is %d", earlier, count, asyncflow.MaxChildren)
+	}
+	return nil
 }
 
 // errNotRead is that the earlier fan-out of a task can't be read now.

@@ -119,7 +119,7 @@ func (c *Committer) readExisting(
 		if !r.Existing || r.Err != nil {
 			continue
 		}
-		task, err := c.store.Task(ctx, tenant, r.ID)
+		task, err := c.store.TaskPlace(ctx, tenant, r.ID)
 		if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 			t, missing := c.store.Catalog.Type(tenant, r.ID.Type)
 			if missing == nil && !t.Has(r.ID.Position()) {

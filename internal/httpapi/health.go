@@ -19,6 +19,9 @@ func (s *Server) Health(context.Context, HealthRequestObject) (HealthResponseObj
 // readyTimeout bounds the check of the database.
 const readyTimeout = 2 * time.Second
 
+// failedPatience is how long a caller waits for a check of the database after one that failed.
+const failedPatience = 100 * time.Millisecond
+
 // errDraining is the answer of a node that is about to stop. It is no failure, so the log doesn't
 // have it.
 var errDraining = asyncflow.Errorf(asyncflow.CodeUnavailable,
@@ -30,7 +33,7 @@ func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponse
 	if s.draining.Load() {
 		return nil, errDraining
 	}
-	if _, err := s.pings.Get(ctx); err != nil {
+	if err := s.reachable(ctx); err != nil {
 		// The error itself has the address of the database, which not everybody may see.
 		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
 			Message: "the database can't be reached, takes no writes, or its schema is not current"}
@@ -41,9 +44,35 @@ func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponse
 	return Ready200JSONResponse{Status: "ok", Version: s.cfg.Version}, nil
 }
 
+// pinged is the result of a check of the database.
+type pinged struct {
+	err error
+	at  time.Time
+}
+
+// reachable returns why the database can't be used; nil: it can. If the last check has just failed,
+// and the next one takes long, it returns the last error: callers don't keep their connections for
+// as long as the database is silent.
+func (s *Server) reachable(ctx context.Context) error {
+	last := s.lastPing.Load()
+	if last == nil || last.err == nil || time.Since(last.at) > 2*readyTimeout {
+		_, err := s.pings.Get(ctx)
+		return err
+	}
+	prompt, cancel := context.WithTimeout(ctx, failedPatience)
+	defer cancel()
+	_, err := s.pings.Get(prompt)
+	if err != nil && prompt.Err() != nil {
+		return last.err
+	}
+	return err
+}
+
 // ping checks the database.
 func (s *Server) ping(ctx context.Context) (struct{}, error) {
-	return struct{}{}, s.cfg.Store.Ping(ctx)
+	err := s.cfg.Store.Ping(ctx)
+	s.lastPing.Store(&pinged{err, time.Now()})
+	return struct{}{}, err
 }
 
 // Metrics returns the metrics of the node.

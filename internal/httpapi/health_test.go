@@ -102,5 +102,7 @@ func TestReadyTakesOneConnection(t *testing.T) {
 	assert.Positive(t, most)
 	assert.LessOrEqual(t, most, 2, "one that is being cancelled, and the next")
 	require.NoError(t, tx.Rollback(t.Context()))
-	assert.Equal(t, 200, b.callAs("", http.MethodGet, "/readyz", "").status)
+	assert.Eventually(t, func() bool {
+		return b.callAs("", http.MethodGet, "/readyz", "").status == 200
+	}, patience, 10*time.Millisecond)
 }

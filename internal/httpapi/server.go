@@ -36,6 +36,7 @@ type Server struct {
 	arrived *share.Pool // claims that may not have arrived yet
 
 	pings       *coalesce.Runs[struct{}] // checks of the database
+	lastPing    atomic.Pointer[pinged]   // the last of them
 	statsFeeds  *statsFeeds
 	submitRates ratelimit.Tenants
 	testRates   ratelimit.Tenants

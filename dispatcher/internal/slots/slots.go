@@ -125,3 +125,22 @@ func (t *PerTenant) Acquire(tenant string) (end func()) {
 		}
 	}
 }
+
+// Bounded shares slots between tenants, and bounds the slots of each tenant.
+type Bounded struct {
+	all  *Slots
+	each *PerTenant
+}
+
+// NewBounded returns n free slots, of which each tenant may have most at a time.
+func NewBounded(n, most int) *Bounded { return &Bounded{NewSlots(n), NewPerTenant(most)} }
+
+// Acquire waits for a slot. The caller calls end to give it back.
+func (b *Bounded) Acquire(tenant string) (end func()) {
+	endTenant := b.each.Acquire(tenant)
+	b.all.Acquire(tenant, true)
+	return func() {
+		b.all.Release(true)
+		endTenant()
+	}
+}

@@ -84,7 +84,7 @@ func soon(t time.Time) time.Time {
 // Connect opens a connection for administration, outside any pool. Its statements may wait
 // for the locks of other sessions, so ctx is their only deadline.
 func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
-	cfg, err := ConfigFor(url, map[string]string{"search_path": SearchPath}, nil)
+	cfg, err := ConfigFor(url, AdminSettings, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,15 @@ var connectionSettings = map[string]string{
 	"tcp_user_timeout": "10000",
 }
 
+// AdminSettings are the settings of connections outside the pools, whatever the server's defaults:
+// for administration and migrations. ctx is the only deadline of their statements, and a session
+// that has a lock for another one is idle meanwhile.
+var AdminSettings = merged(connectionSettings, map[string]string{
+	"statement_timeout":                   "0",
+	"lock_timeout":                        "0",
+	"idle_in_transaction_session_timeout": "0",
+})
+
 // HotSettings are added for the connections that submit, lease and settle. Their
 // statements read a few rows by index from tables that are never analysed, as their size
 // swings between nothing and millions. So the planner is left no other plan.

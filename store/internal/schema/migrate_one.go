@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"io/fs"
+	"maps"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -82,12 +83,10 @@ func withProvider(
 	ctx context.Context, url, schema string, set fs.FS, role string, most patience,
 	do func(*sql.DB, *goose.Provider) error,
 ) error {
-	settings := map[string]string{
-		"search_path":         searchPath(schema),
-		"application_name":    "asyncflow migrate",
-		"client_min_messages": "warning",
-		"lock_timeout":        most.tables,
-	}
+	settings := maps.Clone(postgres.AdminSettings)
+	settings["search_path"] = searchPath(schema)
+	settings["application_name"] = "asyncflow migrate"
+	settings["lock_timeout"] = most.tables
 	var takeRole postgres.Setup
 	if role != "" {
 		takeRole = func(ctx context.Context, conn *pgconn.PgConn) error {

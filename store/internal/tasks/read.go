@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -71,6 +72,11 @@ SELECT t.id, t.created_at, {options}, t.context,
   ` + resultSQL + `,
   l.progress, coalesce(l.note, ''), coalesce(j.seq, 0)`
 
+// placeColumns are stateColumns without the options, the context and the result: to find these may
+// take a read of the whole journal.
+var placeColumns = strings.NewReplacer("{options}", "NULL::json", "t.context", "''::text",
+	resultSQL, "NULL::text").Replace(stateColumns)
+
 // stateJoins read one row of each table by its index. The limit on ready keeps the
 // condition on order_time from becoming a filter over the whole index, in plans that
 // were made while ready was empty and are kept.
@@ -96,12 +102,28 @@ func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 	return task, postgres.Wrap(err, "Task(%q, %s)", tenant, id)
 }
 
+// TaskPlace returns where a task is: its status, stage, attempt and place in the order, and what it
+// depends on while it waits for that. It takes one read by primary key, or two, however long the
+// journal is.
+func (s *Tasks) TaskPlace(
+	ctx context.Context, tenant string, id asyncflow.TaskID,
+) (task Task, err error) {
+	task, err = s.readTask(ctx, tenant, id, placeColumns)
+	if err == nil && task.WaitsFor == asyncflow.WaitDependencies {
+		var t *config.Type
+		if t, err = s.core.TypeOf(ctx, tenant, id); err == nil {
+			task.Dependencies, err = trees.DependenciesOf(ctx, s.trees, t, id)
+		}
+	}
+	return task, postgres.Wrap(err, "TaskPlace(%q, %s)", tenant, id)
+}
+
 // TaskStatus returns the status of a task; CodeNotFound when there is none. It takes one read,
 // however long the task's path is and however many children it has.
 func (s *Tasks) TaskStatus(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (asyncflow.Status, error) {
-	task, err := s.task(ctx, tenant, id)
+	task, err := s.readTask(ctx, tenant, id, placeColumns)
 	return task.Status, postgres.Wrap(err, "TaskStatus(%q, %s)", tenant, id)
 }
 
@@ -119,6 +141,13 @@ func (s *Tasks) tellRelations(ctx context.Context, tenant string, task *Task) er
 // task is Task without the limits that a due task waits for, its children and its dependencies.
 func (s *Tasks) task(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
+) (Task, error) {
+	return s.readTask(ctx, tenant, id, stateColumns)
+}
+
+// readTask reads a task with stateColumns or placeColumns.
+func (s *Tasks) readTask(
+	ctx context.Context, tenant string, id asyncflow.TaskID, columns string,
 ) (task Task, err error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {
@@ -129,7 +158,7 @@ func (s *Tasks) task(
 			return config.UnknownTask(id)
 		}
 		rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(),
-			stateColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
+			columns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
 			id.Number, t.Number())
 		task, err = pgx.CollectExactlyOneRow(rows,
 			func(row pgx.CollectableRow) (Task, error) {

@@ -208,6 +208,19 @@ func (s *Trees) ChildCount(
 	return o.Count, nil
 }
 
+// ChildrenOfVisits returns how many children a task has made in its visits of stages that fan out,
+// since it was submitted or redriven last.
+func (s *Trees) ChildrenOfVisits(
+	ctx context.Context, t *config.Type, id asyncflow.TaskID,
+) (count int, err error) {
+	err = s.core.DB(t.Tenant).QueryRow(ctx, t.SQL(id.Position(), `
+		SELECT coalesce(sum(count), 0) FROM {fan_outs} WHERE type = $1 AND id = $2
+		  AND seq > coalesce((SELECT max(seq) FROM {journal}
+		    WHERE type = $1 AND id = $2 AND final <> 'succeeded'), -1)`), t.Number(), id.Number).
+		Scan(&count)
+	return count, postgres.Wrap(err, "ChildrenOfVisits(%s)", id)
+}
+
 // IsVote reports whether the children of a task are votes. seq names the fan-out; 0: the latest
 // one.
 func (s *Trees) IsVote(

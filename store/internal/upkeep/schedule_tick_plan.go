@@ -83,16 +83,16 @@ func (s *Upkeep) isLive(ctx context.Context, tenant string, id asyncflow.TaskID)
 	if id.Number == 0 {
 		return false, nil
 	}
-	task, err := s.tasks.Task(ctx, tenant, id)
+	status, err := s.tasks.TaskStatus(ctx, tenant, id)
 	// The task may be of a roll that another node has just opened.
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 		if err := s.core.Catalog.RefreshTenant(ctx, tenant); err != nil {
 			return false, err
 		}
-		task, err = s.tasks.Task(ctx, tenant, id)
+		status, err = s.tasks.TaskStatus(ctx, tenant, id)
 		if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 			return false, nil
 		}
 	}
-	return err == nil && !task.Status.Final(), err
+	return err == nil && !status.Final(), err
 }
