@@ -42,8 +42,8 @@ func TestChildrenOfAllVisitsAreBounded(t *testing.T) {
 			assert.Equal(t, asyncflow.StatusSucceeded, task.Status)
 			continue
 		}
-		assert.Equal(t, "too_many_children: earlier visits made 99999 children, and this one would "+
-			"make 2; the most of all visits is 100000", task.Error)
+		assert.Equal(t, "too_many_children: earlier visits made 99999 children, and this one "+
+			"would make 2; the most of all visits is 100000", task.Error)
 	}
 }
 
@@ -57,7 +57,9 @@ type loopingFamily struct {
 func (b *bundle) loopingFamily() *loopingFamily {
 	l := &loopingFamily{second: make(chan struct{}), answers: make(chan asyncflow.Outcome)}
 	l.family = &family{t: b.t, b: b}
-	l.node = b.start("a", dispatcher.Config{}, func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+	l.node = b.start("a", dispatcher.Config{}, func(
+		_ context.Context, d asyncflow.Delivery,
+	) asyncflow.Outcome {
 		if d.Lease.Stage == "first" {
 			return done
 		}

@@ -106,8 +106,8 @@ func (a *acknowledged) submitUntil(
 
 // A type moves from shared tables to its own, which roll every 2,000 tasks, while two nodes
 // dispatch at full speed and always have tasks (in the long form, they submit at full speed as
-// well), and one of them is killed: no acknowledged task is lost, each is final, and nothing is left
-// in an old roll.
+// well), and one of them is killed: no acknowledged task is lost, each is final, and nothing is
+// left in an old roll.
 func TestRollsUnderLoad(t *testing.T) {
 	t.Parallel()
 	url := database(t)
