@@ -30,7 +30,7 @@ SELECT u.id, u.name, octet_length(o.output), CASE WHEN octet_length(o.output) <=
   THEN o.output END
 FROM unnest($1::bigint[], $3::text[], $4::int[]) AS u (id, name, most), LATERAL (
   SELECT j.output FROM {journal} j
-  WHERE j.type = $2 AND j.id = u.id AND j.output IS NOT NULL AND j.outcome IN ('done', 'joined')
+  WHERE j.type = $2 AND j.id = u.id AND j.output IS NOT NULL AND j.outcome IN ('done', 'joined', 'signalled')
     AND (j.stage = u.name OR (u.name, j.stage) IN (SELECT * FROM unnest($5::text[], $6::text[])))
   ORDER BY j.seq DESC LIMIT 1) o`
 

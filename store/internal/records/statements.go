@@ -92,7 +92,7 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT k.stage, k.document FROM {checkpoints} k
   WHERE k.type = t.type AND k.id = t.id AND NOT EXISTS (
     SELECT FROM {journal} j WHERE j.type = k.type AND j.id = k.id AND j.seq >= k.seq
-      AND j.outcome IN ('done', 'joined'))
+      AND j.outcome IN ('done', 'joined', 'signalled'))
   LIMIT 1) c ON true`
 
 const insertLeaseSQL = `
