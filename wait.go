@@ -43,6 +43,31 @@ type Signal struct {
 	IdempotencyKey string
 }
 
+// Validate checks how a signal says to whom it goes, and for how long it is kept.
+func (s Signal) Validate() error {
+	var out problems
+	if err := CheckName(s.Name); err != nil {
+		out.add("name", "%v", err)
+	}
+	id, err := ParseTaskID(s.Task)
+	switch {
+	case s.Task != "" && s.Key != "":
+		out.add("task", "and key exclude each other")
+	case s.Task == "" && s.Key == "":
+		out.add("task", "is required, or type and key")
+	case s.Task != "" && err != nil:
+		out.add("task", "must look like thumbnails.1.42 (type.position.number)")
+	case s.Task != "" && s.Type != "" && s.Type != id.Type:
+		out.add("type", "differs from that of the task")
+	case s.Key != "" && s.Type == "":
+		out.add("type", "is required with key")
+	}
+	if !s.Keep.IsZero() {
+		checkDuration(&out, "keep", s.Keep, MinKeep, MaxKeep)
+	}
+	return out.err()
+}
+
 // SentSignal is what became of a signal.
 type SentSignal struct {
 	Type      string
