@@ -30,7 +30,10 @@ export function waitText(reason: string): string {
 /** Says in a sentence why a task waits; "" if it doesn't. */
 export function why(t: Schemas["Task"]): string {
   if (t.paused) return `is paused${t.paused.reason ? `: ${t.paused.reason}` : ""}`;
-  if (t.signal) return `waits for the signal ${t.signal.name}, until ${new Date(t.signal.until).toLocaleString()}`;
+  if (t.signal) {
+    const until = new Date(t.signal.until).toLocaleString();
+    return `waits for the signal ${t.signal.name}, until ${until}`;
+  }
   return t.waits_for ? waitText(t.waits_for) : "";
 }
 
