@@ -82,7 +82,7 @@ func TestArchitecturePageIsComplete(t *testing.T) {
 		{"Packages", prefixes},
 		{"Tables", tables},
 		{"Governance", namesIn(t, `\{"([a-z-]+)", "@every `, "governance/job.go")},
-		{"Trees", namesIn(t, `outboxKind = "(\w+)"`, "store/internal/records/outbox.go")},
+		{"Trees", namesIn(t, `OutboxKind = "(\w+)"`, "store/internal/records/outbox.go")},
 	} {
 		t.Run(part.heading, func(t *testing.T) {
 			t.Parallel()

@@ -11,6 +11,7 @@ type Mode string
 const (
 	ModePush  Mode = "push"  // asyncflow sends them to an endpoint
 	ModeClaim Mode = "claim" // workers ask for them
+	ModeWait  Mode = "wait"  // nobody does: they wait for a signal
 )
 
 // Identity says how the claimers of a stage prove who they are.
@@ -134,14 +135,19 @@ func CheckClaimer(name string) error {
 func (s Stage) checkMode(field string, out *problems) {
 	switch s.Mode {
 	case "", ModePush, ModeClaim:
+	case ModeWait:
+		s.checkWait(field, out)
 	default:
-		out.add(field+".mode", "is %.40q; it must be push or claim", string(s.Mode))
+		out.add(field+".mode", "is %.40q; it must be push, claim or wait", string(s.Mode))
+	}
+	if s.Wait != nil && s.Mode != ModeWait {
+		out.add(field+".wait", "needs the mode wait")
 	}
 	if s.Identity != "" && s.Identity != IdentityUnchecked {
 		out.add(field+".identity", "is %.40q; it must be unchecked", string(s.Identity))
 	}
 	w := s.Window
-	if w == nil {
+	if w == nil || s.Mode == ModeWait {
 		return
 	}
 	if s.Mode != ModeClaim {

@@ -50,6 +50,10 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	case o.Kind == OutcomeFannedOut:
 		return Verdict{Kind: Spawn, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime,
 			Reason: WaitChildren}
+	case o.Kind == OutcomeAwaits:
+		return ParkFor(l, WaitSignal)
+	case o.Kind == OutcomeTimedOut:
+		return t.fails(l, o, "", now)
 	case o.Kind == OutcomeJoined && o.Error != "":
 		return Verdict{Kind: Fail}
 	case o.Kind == OutcomeDone && l.Options.Child != nil: // the next stages are its parent's
@@ -62,6 +66,9 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return ParkFor(l, WaitEndpoint)
 	case o.passed():
 		return t.goOn(stage, l, o, now)
+	}
+	if t.Stages[stage].Mode == ModeWait { // no attempt was made
+		return Verdict{Kind: Return, Stage: l.Stage, Attempt: 1, OrderTime: l.OrderTime}
 	}
 	var why string
 	if o.Kind == OutcomeSnoozed {
@@ -146,8 +153,10 @@ func (o Outcome) uncast() bool {
 	return (o.Kind == OutcomeLost || o.Kind == OutcomeReleased) && claimer != ""
 }
 
-// passed reports whether the stage was done, by the task or its children.
-func (o Outcome) passed() bool { return o.Kind == OutcomeDone || o.Kind == OutcomeJoined }
+// passed reports whether the stage was done: by the task, its children, or a signal.
+func (o Outcome) passed() bool {
+	return o.Kind == OutcomeDone || o.Kind == OutcomeJoined || o.Kind == OutcomeSignalled
+}
 
 // ParkFor returns the verdict for a leased task that can't be sent: it waits for the reason to
 // go away, and no attempt is counted.

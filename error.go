@@ -30,6 +30,7 @@ const (
 	CodeKeyReused Code = "key_reused"
 	// a dependency can't be: it makes a cycle, or names a task that doesn't exist: see Fields
 	CodeDependency  Code = "invalid_dependency"
+	CodeTaskOver    Code = "task_over"          // the task is over: it takes no signal
 	CodeNextStage   Code = "invalid_next_stage" // the type doesn't let the task go on like that
 	CodeTooLarge    Code = "too_large"          // a body, context or batch over its limit
 	CodeUnavailable Code = "unavailable"        // can't be done now; nothing was changed

@@ -74,9 +74,12 @@ const (
 	OutcomeRedriven OutcomeKind = "redriven" // a failed or cancelled task was redriven
 	OutcomeChanged  OutcomeKind = "changed"  // its priority or time was changed by a caller
 
-	OutcomeFannedOut    OutcomeKind = "fanned_out"   // its children are made, and it waits for them
-	OutcomeJoined       OutcomeKind = "joined"       // its children have ended
-	OutcomeDependencies OutcomeKind = "dependencies" // what it depends on has ended
+	OutcomeFannedOut    OutcomeKind = "fanned_out"    // its children are made, and it waits for them
+	OutcomeJoined       OutcomeKind = "joined"        // its children have ended
+	OutcomeAwaits       OutcomeKind = "awaits_signal" // it waits for a signal from now on
+	OutcomeSignalled    OutcomeKind = "signalled"     // its signal came
+	OutcomeTimedOut     OutcomeKind = "timed_out"     // its signal didn't come in time
+	OutcomeDependencies OutcomeKind = "dependencies"  // what it depends on has ended
 	// cancelled by a caller in any state, or by the worker, or as the task that it depended on or
 	// was a child of
 	OutcomeCancelled OutcomeKind = "cancelled"
@@ -102,6 +105,7 @@ type Outcome struct {
 	// Path is the stages that the task passed before, in order, if NeedsPath.
 	Path      []string
 	FannedOut *FannedOut // of a task that fanned out
+	Awaits    *Wait      // of a task that waits for a signal from now on
 }
 
 // FannedOut is how a task fanned out.
@@ -147,6 +151,7 @@ const (
 
 	WaitDependencies WaitReason = "dependencies" // the tasks that it depends on
 	WaitChildren     WaitReason = "children"     // its children
+	WaitSignal       WaitReason = "signal"       // a signal from outside
 	// its parent, with paused children, to be resumed
 	WaitParent WaitReason = "parent_paused"
 
@@ -163,7 +168,7 @@ const (
 // ForOthers reports whether a task with this reason waits for an event outside of its type's line:
 // nothing but that event moves it on.
 func (r WaitReason) ForOthers() bool {
-	return r == WaitDependencies || r == WaitChildren || r == WaitParent
+	return r == WaitDependencies || r == WaitChildren || r == WaitParent || r == WaitSignal
 }
 
 // Verdict is what follows from an outcome.

@@ -20,7 +20,8 @@ func (t TaskType) WithListeners(endpoints []Endpoint) TaskType {
 	var copied bool
 	for _, e := range endpoints {
 		i := t.StageIndex(e.Stage)
-		if i < 0 || e.Type != t.Name || !e.Listens() || !e.Serves() {
+		if i < 0 || e.Type != t.Name || !e.Listens() || !e.Serves() ||
+			t.Stages[i].Mode == ModeWait {
 			continue
 		}
 		if !copied {

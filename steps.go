@@ -58,7 +58,7 @@ func (t TaskType) step(stage int, o Outcome) (to int, err error) {
 		to = t.StageIndex(name)
 	case len(allowed) == 1:
 		to = allowed[0]
-	case o.Kind == OutcomeJoined: // nobody was asked
+	case o.Kind == OutcomeJoined || o.Kind == OutcomeSignalled: // nobody was asked
 		return to, nil
 	}
 	if to >= 0 && slices.Contains(allowed, to) {
@@ -168,7 +168,7 @@ func (t TaskType) NeedsPath(l Lease, o Outcome) bool {
 // Branches reports whether the type says for any stage what comes next.
 func (t TaskType) Branches() bool {
 	return slices.ContainsFunc(t.Stages, func(s Stage) bool {
-		return len(s.Next) > 0 || s.OnFailure != nil
+		return len(s.Next) > 0 || s.undo() != nil
 	})
 }
 
@@ -176,10 +176,10 @@ func (t TaskType) Branches() bool {
 // lease for good; -1: it fails. Children and votes fail: their parent decides.
 func (t TaskType) undone(l Lease) int {
 	stage := t.StageIndex(l.Stage)
-	if stage < 0 || t.Stages[stage].OnFailure == nil || l.Options.Child != nil {
+	if stage < 0 || t.Stages[stage].undo() == nil || l.Options.Child != nil {
 		return -1
 	}
-	return t.StageIndex(t.Stages[stage].OnFailure.Next)
+	return t.StageIndex(t.Stages[stage].undo().Next)
 }
 
 // fails returns the verdict on a task that has failed in a stage for good. why is its error if that
@@ -199,7 +199,7 @@ func (t TaskType) fails(l Lease, o Outcome, why string, now time.Time) Verdict {
 // ways returns the indexes of all stages to which a task may go from a stage.
 func (t TaskType) ways(stage int) []int {
 	all := t.nexts(stage)
-	if undo := t.Stages[stage].OnFailure; undo != nil {
+	if undo := t.Stages[stage].undo(); undo != nil {
 		all = append(all, t.StageIndex(undo.Next))
 	}
 	return all
@@ -211,7 +211,7 @@ func (t TaskType) Senders(old TaskType, removed []string) (names []string) {
 	for _, s := range old.Stages {
 		leads := slices.ContainsFunc(s.Next,
 			func(next string) bool { return slices.Contains(removed, next) }) ||
-			s.OnFailure != nil && slices.Contains(removed, s.OnFailure.Next)
+			s.undo() != nil && slices.Contains(removed, s.undo().Next)
 		if leads && t.StageIndex(s.Name) >= 0 {
 			names = append(names, s.Name)
 		}
@@ -264,7 +264,7 @@ func (t TaskType) followers() []stageSet {
 				after[i] |= 1 << to
 			}
 		}
-		if undo := t.Stages[i].OnFailure; undo != nil {
+		if undo := t.Stages[i].undo(); undo != nil {
 			if to, ok := numbers[undo.Next]; ok {
 				after[i] |= 1 << to
 			}

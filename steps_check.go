@@ -44,8 +44,12 @@ func (t TaskType) checkNext(field string, s Stage, out *problems) (known bool) {
 			out.add(entry, "is %q, which an earlier entry is", name)
 		}
 	}
-	if undo := s.OnFailure; undo != nil {
-		known = t.checkUndo(strings.TrimSuffix(field, "next")+"on_failure", s, out) && known
+	stage := strings.TrimSuffix(field, "next")
+	switch {
+	case s.Wait != nil && s.Wait.OnTimeout != nil:
+		known = t.checkUndo(stage+"wait.on_timeout", s, out) && known
+	case s.OnFailure != nil:
+		known = t.checkUndo(stage+"on_failure", s, out) && known
 	}
 	if s.Spreads() != nil && len(s.Next) > 1 {
 		out.add(field, "has %d entries; a stage with fan_out or quorum can have one: "+
@@ -56,9 +60,11 @@ func (t TaskType) checkNext(field string, s Stage, out *problems) (known bool) {
 
 // checkUndo checks where tasks go that fail in a stage, and reports whether that is known.
 func (t TaskType) checkUndo(field string, s Stage, out *problems) (known bool) {
-	switch next := s.OnFailure.Next; {
+	switch next := s.undo().Next; {
 	case s.Spreads() != nil:
 		out.add(field, "can't be with fan_out or quorum: put a stage behind it that decides")
+	case next == s.Name && s.Wait != nil:
+		out.add(field+".next", "is the stage itself: a longer timeout waits longer")
 	case next == s.Name:
 		out.add(field+".next", "is the stage itself: retry has its attempts")
 	case t.StageIndex(next) < 0:

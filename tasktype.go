@@ -111,6 +111,8 @@ type Stage struct {
 	Quorum *Quorum `json:"quorum,omitempty"`
 	// Mode says how workers get the tasks of the stage; "": ModePush.
 	Mode Mode `json:"mode,omitempty"`
+	// Wait says what tasks of a stage of ModeWait wait for; nil: the stage has another mode.
+	Wait *Wait `json:"wait,omitempty"`
 	// Window bounds the tasks that one claimer is shown; nil: it may see all.
 	Window *Window `json:"window,omitempty"`
 	// Identity says how claimers prove who they are; "": see NeedsIdentity.
@@ -136,6 +138,9 @@ func (t TaskType) WithDefaults() TaskType {
 	t.Stages = slices.Clone(t.Stages)
 	for i := range t.Stages {
 		s := &t.Stages[i]
+		if s.Mode == ModeWait {
+			continue
+		}
 		if s.Timeout.IsZero() {
 			s.Timeout = NewDuration(DefaultTimeout)
 		}
@@ -178,13 +183,16 @@ func (t TaskType) Validate() error {
 	t.Flow.check(&out)
 	t.checkDeliverBytes(&out)
 	t.checkClaims(&out)
+	t.checkFirstWait(&out)
 	t.checkSteps(&out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)
 		s.Retry = s.Retry.without(t.Retry) // an error in the type's policy is reported once
 		s.check(field, &out)
-		s.Deliver.check(field+".deliver", t, &out)
+		if s.Mode != ModeWait {
+			s.Deliver.check(field+".deliver", t, &out)
+		}
 		if seen[s.Name] {
 			out.add(field+".name", "is %q, which an earlier stage has", s.Name)
 		}
@@ -197,6 +205,10 @@ func (s Stage) check(field string, out *problems) {
 	if err := CheckName(s.Name); err != nil {
 		out.add(field+".name", "%v", err)
 	}
+	s.checkMode(field, out)
+	if s.Mode == ModeWait {
+		return
+	}
 	checkDuration(out, field+".timeout", s.Timeout, MinTimeout, MaxTimeout)
 	checkDuration(out, field+".max_processing_time", s.MaxProcessingTime, MinTimeout,
 		MaxProcessingTime)
@@ -205,7 +217,6 @@ func (s Stage) check(field string, out *problems) {
 	Priority{s.Priority}.check(field+".priority", out)
 	s.FanOut.check(field+".fan_out", out)
 	s.Quorum.check(field+".quorum", s, out)
-	s.checkMode(field, out)
 }
 
 func checkDuration(out *problems, field string, d Duration, least, most time.Duration) {

@@ -122,7 +122,14 @@ type keyedSubmit struct {
 // keyed returns a context for a submit that may be retried, if all tasks have keys; otherwise it
 // returns ctx and nil.
 func keyed(ctx context.Context, tasks ...NewTask) (context.Context, *keyedSubmit) {
-	if slices.ContainsFunc(tasks, func(t NewTask) bool { return t.Key == "" }) {
+	return repeatable(ctx,
+		!slices.ContainsFunc(tasks, func(t NewTask) bool { return t.Key == "" }))
+}
+
+// repeatable returns a context for a call that may be retried, if it has a key; otherwise it
+// returns ctx and nil.
+func repeatable(ctx context.Context, hasKey bool) (context.Context, *keyedSubmit) {
+	if !hasKey {
 		return ctx, nil
 	}
 	k := &keyedSubmit{}

@@ -156,6 +156,30 @@ func (c *Client) Redrive(ctx context.Context, id, stage string, doc json.RawMess
 		c.api.RedriveTaskWithBody)
 }
 
+// SendSignal sends a signal to a task, and returns once it is durable. With an idempotency key it is
+// sent again when there is no answer, and counts once. The key may be empty: then a *ConnectionError
+// after the request was sent means that the signal may have been sent; see Uncertain.
+func (c *Client) SendSignal(
+	ctx context.Context, signal NewSignal, idempotencyKey string,
+) (SentSignal, error) {
+	if signal.Data != nil {
+		if err := asyncflow.CheckJSON(signal.Data); err != nil {
+			return SentSignal{}, asyncflow.InvalidField("data", "%v", err)
+		}
+	}
+	body, err := encode(signal)
+	if err != nil {
+		return SentSignal{}, err
+	}
+	ctx, tries := repeatable(ctx, idempotencyKey != "")
+	params := &api.SendSignalParams{IdempotencyKey: idempotencyKey}
+	sent, err := call[SentSignal](ctx, c, 0,
+		func(ctx context.Context) (*http.Response, error) {
+			return c.api.SendSignalWithBody(ctx, params, contentJSON, bytes.NewReader(body))
+		})
+	return sent, tries.result(err)
+}
+
 // maxResults is the most results on one page.
 const maxResults = 1000
 

@@ -22,6 +22,14 @@ type (
 	// RedriveOptions say how to redrive a task. See [api.Redrive] for its fields.
 	RedriveOptions = api.Redrive
 
+	// NewSignal is a signal to send: its Name, and the Task that it is for, by its id, or by its
+	// Type and idempotency Key. See [api.NewSignal] for its fields.
+	NewSignal = api.NewSignal
+
+	// SentSignal is the answer to a signal: the Task that gets it, or until when it is kept for the
+	// one that will have its key. See [api.SentSignal] for its fields.
+	SentSignal = api.SentSignal
+
 	// SubmittedTask is the answer to a submit: the task's ID, and its status. Existing reports
 	// whether the Key had a task already; then OrderTime may be zero. See [api.SubmittedTask] for
 	// its fields.

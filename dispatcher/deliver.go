@@ -43,6 +43,10 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 			d.workers.Do(func() { d.fanOut(t, l, *rule) })
 			continue
 		}
+		if wait := t.WaitOf(l.Stage); wait != nil {
+			d.workers.Do(func() { d.awaitSignal(t, l, *wait) })
+			continue
+		}
 		switch e, blocked, why := endpointFor(t, l, now); {
 		case blocked != "":
 			o := released(why)

@@ -111,8 +111,11 @@ const plenty = 1 << 30
 
 // Capacity returns how many tasks of a stage may be admitted at most.
 func (a *admission) Capacity(stage string) (sum int) {
-	if a.t.Claims(stage) {
+	switch {
+	case a.t.Claims(stage):
 		return 0
+	case a.t.WaitOf(stage) != nil:
+		return plenty
 	}
 	endpoints := a.t.Endpoints(stage)
 	for i := range endpoints {
@@ -182,6 +185,9 @@ func (a *admission) Admit(stage string) (string, asyncflow.WaitReason) {
 			return "", ""
 		}
 		return "", asyncflow.WaitClaimer
+	}
+	if a.t.WaitOf(stage) != nil {
+		return "", ""
 	}
 	if !asyncflow.Serves(endpoints) {
 		return "", asyncflow.WaitEndpoint

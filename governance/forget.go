@@ -11,7 +11,7 @@ import (
 
 // forgetJob deletes the rows of nodes that are gone, operations and episodes of alerts that ended
 // long ago, old minutes of endpoints, expired signing secrets, windows of claimers that are over,
-// checkpoints of stages that are done, and entries of the audit that are older than its retention.
+// checkpoints of stages that are done, signals that nobody took, and entries of the audit that are older than its retention.
 // It visits the tenants that have new rows, or some that have become old.
 type forgetJob struct {
 	visits
@@ -47,7 +47,8 @@ func (j *forgetJob) forgetTenant(ctx context.Context, tenant string, s state) (i
 	sum, errs := 0, []error{}
 	for _, forget := range []func(context.Context, string) (int, error){
 		j.store.ForgetOperations, j.store.ForgetEpisodes, j.store.ForgetMinutes,
-		j.store.ForgetSecrets, j.forgetClaims, j.forgetCheckpoints, j.forgetAudit,
+		j.store.ForgetSecrets, j.forgetClaims, j.forgetCheckpoints, j.forgetSignals,
+		j.forgetAudit,
 	} {
 		n, err := forget(ctx, tenant)
 		sum += n
@@ -62,6 +63,10 @@ func (j *forgetJob) forgetClaims(ctx context.Context, tenant string) (int, error
 
 func (j *forgetJob) forgetCheckpoints(ctx context.Context, tenant string) (int, error) {
 	return untilDone(func() (int, error) { return j.store.ForgetCheckpoints(ctx, tenant) })
+}
+
+func (j *forgetJob) forgetSignals(ctx context.Context, tenant string) (int, error) {
+	return untilDone(func() (int, error) { return j.store.ForgetSignals(ctx, tenant) })
 }
 
 // forgetAudit deletes the entries older than the retention from a tenant's audit, or from the
@@ -84,11 +89,12 @@ func (j *forgetJob) dryRun(ctx context.Context) ([]store.Due, error) {
 		secrets, err5 := j.store.DryRunForgetSecrets(ctx, tenant)
 		windows, err6 := j.store.DryRunForgetClaims(ctx, tenant)
 		checkpoints, err7 := j.store.DryRunForgetCheckpoints(ctx, tenant)
+		signals, err8 := j.store.DryRunForgetSignals(ctx, tenant)
 		due = append(due,
 			store.Due{Tenant: tenant, Type: asyncflow.AlertType, Rows: episodes},
 			store.Due{Tenant: tenant, Rows: minutes + entries + secrets + windows +
-				checkpoints})
-		return due, errors.Join(err, err2, err3, err4, err5, err6, err7)
+				checkpoints + signals})
+		return due, errors.Join(err, err2, err3, err4, err5, err6, err7, err8)
 	})
 	all := append([]store.Due{{Rows: nodes + audit}}, due...)
 	return withoutEmpty(all), errors.Join(err, err1, err2)

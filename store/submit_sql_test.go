@@ -16,7 +16,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// app connects as a role that was granted submit_task of the tenant, and nothing else.
+// app connects as a role that was granted submit_task and send_signal of the tenant, and nothing
+// else.
 func (b *bundle) app() *pgx.Conn {
 	b.t.Helper()
 	conn, err := pgx.Connect(b.t.Context(), b.url)
@@ -27,6 +28,7 @@ func (b *bundle) app() *pgx.Conn {
 		`DO $$ BEGIN CREATE ROLE ` + role + `; EXCEPTION WHEN duplicate_object THEN END $$`,
 		`GRANT USAGE ON SCHEMA tenant_acme TO ` + role,
 		`GRANT EXECUTE ON FUNCTION tenant_acme.submit_task TO ` + role,
+		`GRANT EXECUTE ON FUNCTION tenant_acme.send_signal TO ` + role,
 		`SET ROLE ` + role,
 	} {
 		_, err := conn.Exec(b.t.Context(), sql)

@@ -101,6 +101,7 @@ func (e AttemptFinal) Valid() bool {
 
 // Defines values for AttemptOutcome.
 const (
+	AttemptOutcomeAwaitsSignal AttemptOutcome = "awaits_signal"
 	AttemptOutcomeCancelled    AttemptOutcome = "cancelled"
 	AttemptOutcomeChanged      AttemptOutcome = "changed"
 	AttemptOutcomeDependencies AttemptOutcome = "dependencies"
@@ -112,12 +113,16 @@ const (
 	AttemptOutcomeRedriven     AttemptOutcome = "redriven"
 	AttemptOutcomeRejected     AttemptOutcome = "rejected"
 	AttemptOutcomeReleased     AttemptOutcome = "released"
+	AttemptOutcomeSignalled    AttemptOutcome = "signalled"
 	AttemptOutcomeSnoozed      AttemptOutcome = "snoozed"
+	AttemptOutcomeTimedOut     AttemptOutcome = "timed_out"
 )
 
 // Valid indicates whether the value is a known member of the AttemptOutcome enum.
 func (e AttemptOutcome) Valid() bool {
 	switch e {
+	case AttemptOutcomeAwaitsSignal:
+		return true
 	case AttemptOutcomeCancelled:
 		return true
 	case AttemptOutcomeChanged:
@@ -140,7 +145,11 @@ func (e AttemptOutcome) Valid() bool {
 		return true
 	case AttemptOutcomeReleased:
 		return true
+	case AttemptOutcomeSignalled:
+		return true
 	case AttemptOutcomeSnoozed:
+		return true
+	case AttemptOutcomeTimedOut:
 		return true
 	default:
 		return false
@@ -433,6 +442,7 @@ const (
 	TaskWaitsForQuotaConcurrency         TaskWaitsFor = "quota_concurrency"
 	TaskWaitsForQuotaDeliveriesPerSecond TaskWaitsFor = "quota_deliveries_per_second"
 	TaskWaitsForRetry                    TaskWaitsFor = "retry"
+	TaskWaitsForSignal                   TaskWaitsFor = "signal"
 	TaskWaitsForSnooze                   TaskWaitsFor = "snooze"
 	TaskWaitsForTypeLimit                TaskWaitsFor = "type_limit"
 )
@@ -467,6 +477,8 @@ func (e TaskWaitsFor) Valid() bool {
 	case TaskWaitsForQuotaDeliveriesPerSecond:
 		return true
 	case TaskWaitsForRetry:
+		return true
+	case TaskWaitsForSignal:
 		return true
 	case TaskWaitsForSnooze:
 		return true
@@ -588,7 +600,8 @@ type Attempt struct {
 	// Outcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
 	// worker wants to be asked again later; lost: the lease ran out; released: given back
 	// without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
-	// priority or time was changed.
+	// priority or time was changed; awaits_signal: it waits for the signal of the stage from
+	// then on; signalled: the signal came, with this output; timed_out: it didn't come in time.
 	Outcome AttemptOutcome `json:"outcome"`
 
 	// Output Any JSON value. It is stored and passed on byte by byte, and never interpreted.
@@ -617,7 +630,8 @@ type AttemptFinal string
 // AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
 // worker wants to be asked again later; lost: the lease ran out; released: given back
 // without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
-// priority or time was changed.
+// priority or time was changed; awaits_signal: it waits for the signal of the stage from
+// then on; signalled: the signal came, with this output; timed_out: it didn't come in time.
 type AttemptOutcome string
 
 // AttemptList defines model for AttemptList.
@@ -1739,6 +1753,29 @@ type NewEndpoint struct {
 	Weight *int `json:"weight,omitempty"`
 }
 
+// NewSignal defines model for NewSignal.
+type NewSignal struct {
+	// Data Any JSON value. It is stored and passed on byte by byte, and never interpreted.
+	Data JSON `json:"data,omitempty,omitzero"`
+
+	// Keep How long the signal is kept if no task takes it. 1s to 720h, by default 24h.
+	Keep Duration `json:"keep,omitempty,omitzero"`
+
+	// Key An idempotency key of a task of the type, which may be submitted later.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Name The name for which a stage of the type waits.
+	Name Name `json:"name"`
+
+	// Task The id of the task. Excludes key.
+	Task string `json:"task,omitempty,omitzero"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type,omitempty,omitzero"`
+}
+
 // NewTask defines model for NewTask.
 type NewTask struct {
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
@@ -2348,6 +2385,32 @@ type SecretRotation struct {
 	Secret string `json:"secret,omitempty,omitzero"`
 }
 
+// SentSignal defines model for SentSignal.
+type SentSignal struct {
+	// Existing True if it was sent before with this key.
+	Existing bool `json:"existing,omitempty,omitzero"`
+
+	// KeptUntil Until when it is kept if no task takes it.
+	KeptUntil time.Time `json:"kept_until"`
+	Name      string    `json:"name"`
+
+	// Task The task that gets it. Absent if none has the key yet.
+	Task string `json:"task,omitempty,omitzero"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type"`
+}
+
+// SignalWait The signal that a task waits for. Present while it waits for one; lists leave it out.
+type SignalWait struct {
+	Name string `json:"name"`
+
+	// Until When the wait times out.
+	Until time.Time `json:"until"`
+}
+
 // Snooze defines model for Snooze.
 type Snooze struct {
 	// Error Why it isn't ready. Shown with the attempt.
@@ -2502,7 +2565,8 @@ type Task struct {
 	Redriven []string `json:"redriven,omitempty,omitzero"`
 
 	// Result Any JSON value. It is stored and passed on byte by byte, and never interpreted.
-	Result JSON `json:"result,omitempty,omitzero"`
+	Result JSON       `json:"result,omitempty,omitzero"`
+	Signal SignalWait `json:"signal,omitempty,omitzero"`
 
 	// Stage The stage that the task is in, or ended in.
 	Stage string `json:"stage,omitempty,omitzero"`
@@ -2532,7 +2596,7 @@ type Task struct {
 	// of its tenant; paused: its task type to be resumed; capacity: a dispatcher with
 	// capacity, as the task is due and within all limits; children: its children;
 	// parent_paused: the task that it is a child of to be resumed; dependencies: the tasks
-	// that it depends on; claimer: a worker that asks for it.
+	// that it depends on; claimer: a worker that asks for it; signal: the signal of its stage.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
 
@@ -2545,7 +2609,7 @@ type Task struct {
 // of its tenant; paused: its task type to be resumed; capacity: a dispatcher with
 // capacity, as the task is due and within all limits; children: its children;
 // parent_paused: the task that it is a child of to be resumed; dependencies: the tasks
-// that it depends on; claimer: a worker that asks for it.
+// that it depends on; claimer: a worker that asks for it; signal: the signal of its stage.
 type TaskWaitsFor string
 
 // TaskCheckpoint defines model for TaskCheckpoint.
@@ -2846,6 +2910,10 @@ type VoteList struct {
 	Over bool `json:"over"`
 }
 
+// Wait What tasks of a stage of mode wait wait for. Such a stage has no endpoints and no attempts,
+// and nothing that says how to send: timeout, retry, deliver, fan_out and the like are refused.
+type Wait = asyncflow.Wait
+
 // WaitReason Why a task is not under way; see waits_for of a task. For tasks that are due, delay, retry
 // and snooze mean that their time has come and a background job has not released them yet.
 type WaitReason = asyncflow.WaitReason
@@ -2990,6 +3058,13 @@ type ListSchedulesParams struct {
 type PutScheduleParams struct {
 	// DryRun Check the document and answer with the result, but change nothing.
 	DryRun bool `form:"dry_run,omitempty" json:"dry_run,omitempty,omitzero"`
+}
+
+// SendSignalParams defines parameters for SendSignal.
+type SendSignalParams struct {
+	// IdempotencyKey The same key with the same signal sends it once, as long as it is kept, also after a task
+	// took it. With another signal the answer is 422.
+	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // GetStatsParams defines parameters for GetStats.
@@ -3191,6 +3266,9 @@ type TestEndpointJSONRequestBody = EndpointTest
 
 // PutScheduleJSONRequestBody defines body for PutSchedule for application/json ContentType.
 type PutScheduleJSONRequestBody = ScheduleSpec
+
+// SendSignalJSONRequestBody defines body for SendSignal for application/json ContentType.
+type SendSignalJSONRequestBody = NewSignal
 
 // PutTaskTypeJSONRequestBody defines body for PutTaskType for application/json ContentType.
 type PutTaskTypeJSONRequestBody = TaskTypeSpec
@@ -3901,6 +3979,30 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/schedules/{name}/trigger (the `TriggerSchedule` operationId).
 	TriggerSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendSignalWithBody Send a signal to a task
+	//
+	// The signal is for the task with an id, or for the one for which a key of its type stands or
+	// stood last. A task that waits for it goes on with its data. Otherwise it is kept for the
+	// task, or for the one that will have the key. Signals of one name queue: each visit of a stage
+	// takes the oldest one. A signal counts in the quota of submits_per_second as a task does.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/signals (the `SendSignal` operationId).
+	SendSignalWithBody(ctx context.Context, params *SendSignalParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendSignal Send a signal to a task
+	//
+	// The signal is for the task with an id, or for the one for which a key of its type stands or
+	// stood last. A task that waits for it goes on with its data. Otherwise it is kept for the
+	// task, or for the one that will have the key. Signals of one name queue: each visit of a stage
+	// takes the oldest one. A signal counts in the quota of submits_per_second as a task does.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/signals (the `SendSignal` operationId).
+	SendSignal(ctx context.Context, params *SendSignalParams, body SendSignalJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetStats Count the waiting, running and finished tasks
 	//
@@ -5588,6 +5690,50 @@ func (c *Client) ResumeSchedule(ctx context.Context, name ScheduleName, reqEdito
 // Corresponds with POST /v1/schedules/{name}/trigger (the `TriggerSchedule` operationId).
 func (c *Client) TriggerSchedule(ctx context.Context, name ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewTriggerScheduleRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendSignalWithBody Send a signal to a task
+//
+// The signal is for the task with an id, or for the one for which a key of its type stands or
+// stood last. A task that waits for it goes on with its data. Otherwise it is kept for the
+// task, or for the one that will have the key. Signals of one name queue: each visit of a stage
+// takes the oldest one. A signal counts in the quota of submits_per_second as a task does.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/signals (the `SendSignal` operationId).
+func (c *Client) SendSignalWithBody(ctx context.Context, params *SendSignalParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendSignalRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendSignal Send a signal to a task
+//
+// The signal is for the task with an id, or for the one for which a key of its type stands or
+// stood last. A task that waits for it goes on with its data. Otherwise it is kept for the
+// task, or for the one that will have the key. Signals of one name queue: each visit of a stage
+// takes the oldest one. A signal counts in the quota of submits_per_second as a task does.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/signals (the `SendSignal` operationId).
+func (c *Client) SendSignal(ctx context.Context, params *SendSignalParams, body SendSignalJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendSignalRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -8486,6 +8632,59 @@ func NewTriggerScheduleRequest(server string, name ScheduleName) (*http.Request,
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSendSignalRequest calls the generic SendSignal builder with application/json body
+func NewSendSignalRequest(server string, params *SendSignalParams, body SendSignalJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSendSignalRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewSendSignalRequestWithBody constructs an http.Request for the SendSignal method, with any body, and a specified content type
+func NewSendSignalRequestWithBody(server string, params *SendSignalParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/signals")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Idempotency-Key", headerParam0)
+
 	}
 
 	return req, nil

@@ -23,6 +23,7 @@ type cli struct {
 	Governance governanceCmd `cmd:"" group:"Run:" help:"Show and run the background jobs."`
 
 	Tasks     tasksCmd     `cmd:"" group:"Use:" help:"Submit, show, change and redrive tasks."`
+	Signals   signalsCmd   `cmd:"" group:"Use:" help:"Send signals to tasks that wait for them."`
 	Types     typesCmd     `cmd:"" group:"Use:" help:"Set up task types: pipelines of stages."`
 	Endpoints endpointsCmd `cmd:"" group:"Use:" help:"Set up endpoints: the URLs of workers."`
 	Claim     claimCmd     `cmd:"" group:"Use:" help:"Ask for tasks of a stage, as a worker."`

@@ -92,13 +92,22 @@ func (g *globals) printTask(t client.Task, err error) error {
 	}
 	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "status", string(t.Status),
 		"stage", t.Stage, "attempt", attempt,
-		"waits for", string(t.WaitsFor), "because", t.WaitsBecause, "depends on",
+		"waits for", string(t.WaitsFor), "because", t.WaitsBecause, "signal",
+		signalText(t.Signal), "depends on",
 		dependenciesText(t.Dependencies), "redriven",
 		strings.Join(t.Redriven, " "), "priority", priority, "order time", timeText(t.OrderTime),
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
 		childrenText(t.Children), "paused", pausedText(t), "path", pathText(t),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"context", string(t.Context), "result", string(t.Result))
+}
+
+// signalText shows the signal that a task waits for.
+func signalText(s api.SignalWait) string {
+	if s.Name == "" {
+		return ""
+	}
+	return s.Name + ", until " + timeText(s.Until)
 }
 
 // pathText shows the visits of a task, such as "fetch → store (2 attempts) → fetch #2".

@@ -177,6 +177,7 @@ func waitText(t client.Task) string {
 	}
 	text := strings.NewReplacer("{parent}", parent, "{type}", t.Type, "{stage}", t.Stage, "{id}",
 		t.ID, "{flow_key}", t.FlowKey, "{due}", clockText(t.OrderTime),
+		"{signal}", signalText(t.Signal),
 		"{dependencies}", dependenciesText(t.Dependencies),
 		"{children}", childrenText(t.Children)).Replace(why)
 	if t.WaitsBecause != "" {
@@ -213,6 +214,7 @@ var waitTexts = map[string]string{
 		"it go on",
 	"dependencies": "waits for the tasks that it depends on: {dependencies}",
 	"children":     "waits for its children: {children}; see asyncflow tasks tree {id}",
+	"signal":       "waits for its signal: {signal}; asyncflow signals send sends one",
 	"claimer": "waits for a worker that claims it; asyncflow claim --type {type} --stage {stage} " +
 		"does so by hand",
 	"capacity": "is due, and waits for a dispatcher with capacity; see asyncflow nodes",

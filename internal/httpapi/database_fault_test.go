@@ -23,6 +23,7 @@ POST /v1/tasks {"type":"pipe","context":{},"key":"k{n}"}
 POST /v1/tasks {"type":"pipe","context":{},"depends_on":["{id}"]}
 POST /v1/tasks {"type":"pipe","context":{},"depends_on":[{"type":"pipe","key":"later"}]}
 POST /v1/tasks/batch {"tasks":[{"type":"pipe","context":{}},{"type":"pipe","context":{},"key":"a"}]}
+POST /v1/signals {"name":"approved","type":"waits","key":"k{n}"}
 GET /v1/tasks?type=pipe
 GET /v1/tasks/count?type=pipe
 GET /v1/tasks/{id}
@@ -88,6 +89,8 @@ func setupFaults(t *testing.T) *faults {
 	b := setup(t)
 	b.pipe()
 	b.claimed()
+	read[api.TaskType](b, http.StatusCreated,
+		b.call(http.MethodPut, "/v1/task-types/waits", approvalSpec))
 	b.submitJudge(40)
 	f := &faults{bundle: b, n: 10, operator: b.adminToken()}
 	f.id = read[api.SubmittedTask](b, 201, b.call(http.MethodPost, "/v1/tasks",

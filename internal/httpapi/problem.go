@@ -27,6 +27,7 @@ var statusOf = map[asyncflow.Code]int{
 	asyncflow.CodeNotFound:        http.StatusNotFound,
 	asyncflow.CodeConflict:        http.StatusConflict,
 	asyncflow.CodeDecided:         http.StatusGone,
+	asyncflow.CodeTaskOver:        http.StatusConflict,
 	asyncflow.CodePrecondition:    http.StatusPreconditionFailed,
 	asyncflow.CodeKeyReused:       http.StatusUnprocessableEntity,
 	asyncflow.CodeDependency:      http.StatusUnprocessableEntity,

@@ -136,6 +136,9 @@ type ServerInterface interface {
 	// TriggerSchedule Submit the task of a schedule now
 	// (POST /v1/schedules/{name}/trigger)
 	TriggerSchedule(c *fiber.Ctx, name ScheduleName) error
+	// SendSignal Send a signal to a task
+	// (POST /v1/signals)
+	SendSignal(c *fiber.Ctx, params SendSignalParams) error
 	// GetStats Count the waiting, running and finished tasks
 	// (GET /v1/stats)
 	GetStats(c *fiber.Ctx, params GetStatsParams) error
@@ -1378,6 +1381,49 @@ func (siw *ServerInterfaceWrapper) TriggerSchedule(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.TriggerSchedule(c, name)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// SendSignal operation middleware
+func (siw *ServerInterfaceWrapper) SendSignal(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SendSignalParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey string
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.SendSignal(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2736,6 +2782,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/schedules/:name/trigger", wrapper.TriggerSchedule)
 
+	router.Post(options.BaseURL+"/v1/signals", wrapper.SendSignal)
+
 	router.Get(options.BaseURL+"/v1/stats", wrapper.GetStats)
 
 	router.Get(options.BaseURL+"/v1/stats/events", wrapper.StatsEvents)
@@ -3998,6 +4046,36 @@ func (response TriggerScheduledefaultApplicationProblemPlusJSONResponse) VisitTr
 	return ctx.JSON(&response.Body)
 }
 
+type SendSignalRequestObject struct {
+	Params SendSignalParams
+	Body   *SendSignalJSONRequestBody
+}
+
+type SendSignalResponseObject interface {
+	VisitSendSignalResponse(ctx *fiber.Ctx) error
+}
+
+type SendSignal202JSONResponse SentSignal
+
+func (response SendSignal202JSONResponse) VisitSendSignalResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response)
+}
+
+type SendSignaldefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response SendSignaldefaultApplicationProblemPlusJSONResponse) VisitSendSignalResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetStatsRequestObject struct {
 	Params GetStatsParams
 }
@@ -5182,6 +5260,9 @@ type StrictServerInterface interface {
 	// TriggerSchedule Submit the task of a schedule now
 	// (POST /v1/schedules/{name}/trigger)
 	TriggerSchedule(ctx context.Context, request TriggerScheduleRequestObject) (TriggerScheduleResponseObject, error)
+	// SendSignal Send a signal to a task
+	// (POST /v1/signals)
+	SendSignal(ctx context.Context, request SendSignalRequestObject) (SendSignalResponseObject, error)
 	// GetStats Count the waiting, running and finished tasks
 	// (GET /v1/stats)
 	GetStats(ctx context.Context, request GetStatsRequestObject) (GetStatsResponseObject, error)
@@ -6437,6 +6518,47 @@ func (sh *strictHandler) TriggerSchedule(ctx *fiber.Ctx, name ScheduleName) erro
 		return err
 	} else if validResponse, ok := response.(TriggerScheduleResponseObject); ok {
 		if err := validResponse.VisitTriggerScheduleResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SendSignal operation middleware
+func (sh *strictHandler) SendSignal(ctx *fiber.Ctx, params SendSignalParams) error {
+	var request SendSignalRequestObject
+
+	request.Params = params
+
+	var body SendSignalJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.SendSignal(ctx.UserContext(), request.(SendSignalRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SendSignal")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SendSignalResponseObject); ok {
+		if err := validResponse.VisitSendSignalResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -24,8 +24,13 @@ func (s *Server) limitSubmits(ctx context.Context, tasks ...asyncflow.NewTask) e
 	for i := range tasks {
 		n += s.countNew(t, &tasks[i])
 	}
+	return s.takeSubmits(ctx, t, n)
+}
+
+// takeSubmits refuses n submits of a tenant that is over its quota.
+func (s *Server) takeSubmits(ctx context.Context, t *store.Tenant, n int) error {
 	perSecond := t.Quotas.SubmitsPerSecond / float64(s.cfg.Store.APINodes())
-	allowance, wait := s.submitRates.Take(tenant, perSecond, n, time.Now())
+	allowance, wait := s.submitRates.Take(t.Slug, perSecond, n, time.Now())
 	headersOf(ctx).allowance = &allowance
 	if wait == 0 {
 		return nil

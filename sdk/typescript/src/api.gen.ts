@@ -390,6 +390,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/signals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a signal to a task
+         * @description The signal is for the task with an id, or for the one for which a key of its type stands or
+         *     stood last. A task that waits for it goes on with its data. Otherwise it is kept for the
+         *     task, or for the one that will have the key. Signals of one name queue: each visit of a stage
+         *     takes the oldest one. A signal counts in the quota of submits_per_second as a task does.
+         */
+        post: operations["sendSignal"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/batch": {
         parameters: {
             query?: never;
@@ -1786,10 +1809,12 @@ export interface components {
             quorum?: components["schemas"]["Quorum"];
             /**
              * @description push: the tasks of the stage are sent to its endpoints. claim: workers ask for them, and
-             *     the stage has no endpoints. By default push.
+             *     the stage has no endpoints. wait: they wait for a signal, and nobody does the stage. By
+             *     default push.
              * @enum {string}
              */
-            mode?: "push" | "claim";
+            mode?: "push" | "claim" | "wait";
+            wait?: components["schemas"]["Wait"];
             window?: components["schemas"]["Window"];
             /**
              * @description In a stage with a quorum or a window, the claimer must be the sub of the token, or among
@@ -1798,6 +1823,31 @@ export interface components {
              * @enum {string}
              */
             identity?: "unchecked";
+        };
+        /**
+         * @description What tasks of a stage of mode wait wait for. Such a stage has no endpoints and no attempts,
+         *     and nothing that says how to send: timeout, retry, deliver, fan_out and the like are refused.
+         * @example {
+         *       "signal": "approved",
+         *       "timeout": "72h",
+         *       "on_timeout": {
+         *         "next": "escalate"
+         *       }
+         *     }
+         */
+        Wait: {
+            /** @description The name of the signal. Its data is the output of the stage. */
+            signal: components["schemas"]["Name"];
+            /** @description How long a task waits, from when it came to the stage. 1s to 8760h. */
+            timeout: components["schemas"]["Duration"];
+            /**
+             * @description Where a task goes on for which no signal came in time. By default it fails, and its error
+             *     begins with wait_timeout.
+             */
+            on_timeout?: {
+                /** @description The stage. */
+                next: components["schemas"]["Name"];
+            };
         };
         /**
          * @description What the deliveries and claims of the stage carry of what came before, besides the context.
@@ -2812,6 +2862,39 @@ export interface components {
         NewTaskBatch: {
             tasks: components["schemas"]["NewTask"][];
         };
+        NewSignal: {
+            /** @description The name for which a stage of the type waits. */
+            name: components["schemas"]["Name"];
+            /** @description The id of the task. Excludes key. */
+            task?: string;
+            type?: components["schemas"]["Name"];
+            /** @description An idempotency key of a task of the type, which may be submitted later. */
+            key?: string;
+            data?: components["schemas"]["JSON"];
+            /** @description How long the signal is kept if no task takes it. 1s to 720h, by default 24h. */
+            keep?: components["schemas"]["Duration"];
+        };
+        /**
+         * @example {
+         *       "name": "approved",
+         *       "type": "orders",
+         *       "task": "orders.1.42",
+         *       "kept_until": "2026-11-22T10:43:31Z"
+         *     }
+         */
+        SentSignal: {
+            name: string;
+            type: components["schemas"]["Name"];
+            /** @description The task that gets it. Absent if none has the key yet. */
+            task?: string;
+            /**
+             * Format: date-time
+             * @description Until when it is kept if no task takes it.
+             */
+            kept_until: string;
+            /** @description True if it was sent before with this key. */
+            existing?: boolean;
+        };
         /**
          * @example {
          *       "id": "thumbnails.1.42",
@@ -2928,10 +3011,11 @@ export interface components {
              *     of its tenant; paused: its task type to be resumed; capacity: a dispatcher with
              *     capacity, as the task is due and within all limits; children: its children;
              *     parent_paused: the task that it is a child of to be resumed; dependencies: the tasks
-             *     that it depends on; claimer: a worker that asks for it.
+             *     that it depends on; claimer: a worker that asks for it; signal: the signal of its stage.
              * @enum {string}
              */
-            waits_for?: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
+            waits_for?: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer" | "signal";
+            signal?: components["schemas"]["SignalWait"];
             /**
              * @description In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
              *     while it waits for endpoint_unhealthy; lists leave it out.
@@ -2973,6 +3057,21 @@ export interface components {
             finished_at?: string;
             context?: components["schemas"]["JSON"];
             result?: components["schemas"]["JSON"];
+        };
+        /**
+         * @description The signal that a task waits for. Present while it waits for one; lists leave it out.
+         * @example {
+         *       "name": "approved",
+         *       "until": "2026-11-24T10:43:32Z"
+         *     }
+         */
+        SignalWait: {
+            name: string;
+            /**
+             * Format: date-time
+             * @description When the wait times out.
+             */
+            until: string;
         };
         /**
          * @description One pass of a task through a stage.
@@ -3049,10 +3148,11 @@ export interface components {
              * @description done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
              *     worker wants to be asked again later; lost: the lease ran out; released: given back
              *     without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
-             *     priority or time was changed.
+             *     priority or time was changed; awaits_signal: it waits for the signal of the stage from
+             *     then on; signalled: the signal came, with this output; timed_out: it didn't come in time.
              * @enum {string}
              */
-            outcome: "done" | "failed" | "rejected" | "snoozed" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined" | "dependencies";
+            outcome: "done" | "failed" | "rejected" | "snoozed" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined" | "dependencies" | "awaits_signal" | "signalled" | "timed_out";
             /**
              * @description The final status that followed from the attempt.
              * @enum {string}
@@ -3721,7 +3821,7 @@ export interface components {
          *     and snooze mean that their time has come and a background job has not released them yet.
          * @enum {string}
          */
-        WaitReason: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer";
+        WaitReason: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer" | "signal";
         /** @description In tasks per second, over the last minute. */
         Rates: {
             submitted: number;
@@ -4520,7 +4620,7 @@ export interface components {
          * @example not_found
          * @enum {string}
          */
-        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "invalid_next_stage" | "too_large" | "unavailable" | "uncertain" | "internal";
+        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "task_over" | "invalid_next_stage" | "too_large" | "unavailable" | "uncertain" | "internal";
         /** @description The quota that is exceeded, with the code quota_exceeded. */
         ExceededQuota: {
             name: components["schemas"]["QuotaName"];
@@ -5775,6 +5875,59 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    sendSignal: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description The same key with the same signal sends it once, as long as it is kept, also after a task
+                 *     took it. With another signal the answer is 422.
+                 */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "approved",
+                 *       "type": "orders",
+                 *       "key": "order-17",
+                 *       "data": {
+                 *         "by": "anna"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["NewSignal"];
+            };
+        };
+        responses: {
+            /** @description The signal is durable. */
+            202: {
+                headers: {
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SentSignal"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["KeyReused"];
             429: components["responses"]["RateLimited"];

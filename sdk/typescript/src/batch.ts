@@ -1,5 +1,5 @@
 import { AsyncflowError, invalid, messageOf, ProblemError } from "./errors.js";
-import type { NewTask, SubmittedBatch, SubmittedTask } from "./types.js";
+import type { NewSignal, NewTask, SubmittedBatch, SubmittedTask } from "./types.js";
 
 /** The result for one task of submitMany. error is set if the task was refused. */
 export type SubmitResult =
@@ -35,6 +35,15 @@ export function encodeTask(task: NewTask): string {
   }
   if (JSON.stringify(task.context) === undefined) throw invalid("context", "is required");
   return text;
+}
+
+/** Returns a signal as it is sent. Refuses data that can't be written as JSON. */
+export function encodeSignal(signal: NewSignal): string {
+  try {
+    return JSON.stringify(signal);
+  } catch (err) {
+    throw invalid("data", `can't be written as JSON: ${messageOf(err)}`);
+  }
 }
 
 /** Splits tasks into batches of one call each. */

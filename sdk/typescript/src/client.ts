@@ -1,4 +1,4 @@
-import { encodeTask, resultOf, taskBatches, type SubmitResult } from "./batch.js";
+import { encodeSignal, encodeTask, resultOf, taskBatches, type SubmitResult } from "./batch.js";
 import {
   Caller, conditions, pathPart, type CallOptions, type ChangeOptions, type ClientOptions,
 } from "./call.js";
@@ -13,8 +13,10 @@ import {
   type Endpoint,
   type EndpointList,
   type NewEndpoint,
+  type NewSignal,
   type NewTask,
   type Redrive,
+  type SentSignal,
   type Status,
   type SubmittedBatch,
   type SubmittedTask,
@@ -28,6 +30,12 @@ import {
   type VoteList,
 } from "./types.js";
 import { watchTask, type TaskEvent } from "./watch.js";
+
+/** Options of a signal. */
+export interface SignalOptions extends CallOptions {
+  /** A signal with the same key is sent once. */
+  idempotencyKey?: string | undefined;
+}
 
 /** Selects the tasks that count counts. */
 export interface CountParams {
@@ -103,6 +111,20 @@ export class Client {
       ...options,
       body: encodeTask(task),
       repeatable: Boolean(task.key),
+    });
+  }
+
+  /**
+   * Sends a signal to a task and returns once it is durable. With an idempotency key it is sent
+   * again when there is no answer, and counts once. Without one, see AsyncflowError.uncertain.
+   */
+  async sendSignal(signal: NewSignal, options: SignalOptions = {}): Promise<SentSignal> {
+    const { idempotencyKey, ...rest } = options;
+    return this.caller.call("POST", "/v1/signals", {
+      ...rest,
+      body: encodeSignal(signal),
+      repeatable: Boolean(idempotencyKey),
+      ...(idempotencyKey ? { headers: { "Idempotency-Key": idempotencyKey } } : {}),
     });
   }
 

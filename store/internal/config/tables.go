@@ -111,6 +111,8 @@ func (t *TableNames) SQL(position int, sql string) string {
 		"{tallies}", t.Qualify("tallies"),
 		"{outbox}", t.Qualify("outbox"), "{edges}", t.Qualify("edges"),
 		"{fan_outs}", t.Qualify("fan_outs"), "{checkpoints}", t.Qualify("checkpoints"),
+		"{signals}", t.Qualify("signals"), "{signal_waits}", t.Qualify("signal_waits"),
+		"{signal_send}", t.Qualify("signal_send"),
 		"{claim_windows}", t.Qualify("claim_windows"), "{claim_stages}", t.Qualify("claim_stages"),
 		"{votes}", t.Qualify("votes"), "{voters}", t.Qualify("voters"),
 		"{blocks}", t.Qualify("flow_blocks"), "{hot}", hotTable, "{cold}", coldTable).Replace(full)

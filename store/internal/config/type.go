@@ -39,8 +39,11 @@ func (t *Type) Capacity(full int, now time.Time) int {
 // Endpoints returns the endpoints of a stage, also endpoints that get no deliveries.
 func (t *Type) Endpoints(stage string) []asyncflow.Endpoint { return t.endpoints[stage] }
 
-// Serves reports whether a stage has an endpoint that gets deliveries.
-func (t *Type) Serves(stage string) bool { return len(t.serving[stage]) > 0 }
+// Serves reports whether tasks in line at a stage need only capacity: it has an endpoint that gets
+// deliveries, or they are to wait for a signal.
+func (t *Type) Serves(stage string) bool {
+	return len(t.serving[stage]) > 0 || t.WaitOf(stage) != nil
+}
 
 // Serving returns the ids of a stage's endpoints that get deliveries.
 func (t *Type) Serving(stage string) []string { return t.serving[stage] }

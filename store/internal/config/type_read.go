@@ -34,7 +34,7 @@ func ReadTypes(ctx context.Context, q postgres.Querier, tenant string) (
 	for _, e := range endpoints {
 		if t := types[e.Type]; t != nil {
 			t.endpoints[e.Stage] = append(t.endpoints[e.Stage], e)
-			if e.Serves() && !t.Claims(e.Stage) {
+			if e.Serves() && !t.Claims(e.Stage) && t.WaitOf(e.Stage) == nil {
 				t.serving[e.Stage] = append(t.serving[e.Stage], e.ID)
 				t.allServing = append(t.allServing, e.ID)
 			}

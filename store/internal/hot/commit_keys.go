@@ -199,8 +199,8 @@ func queueClaims(
 }
 
 // ExpireKeys deletes a tenant's keys after their windows, and returns their number. Keys of types
-// that tasks depend on go to `past_keys`, by which dependents find the tasks as long as they are
-// kept.
+// that tasks depend on, or that wait for signals, go to `past_keys`, by which dependents and signals
+// find the tasks as long as they are kept.
 func (s *Path) ExpireKeys(ctx context.Context, tenant string) (n int, err error) {
 	err = s.core.Exclusively(ctx, tenant, "expire-keys", func(tx pgx.Tx, now time.Time) error {
 		err := tx.QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
@@ -210,7 +210,9 @@ func (s *Path) ExpireKeys(ctx context.Context, tenant string) (n int, err error)
 			gone AS (DELETE FROM {keys} k USING c WHERE k.ctid = c.t RETURNING k.type, k.key, k.id),
 			past AS (INSERT INTO {past_keys} (type, key, id)
 			  SELECT y.number, g.key, g.id FROM gone g
-			  JOIN {types} y ON y.name = g.type AND y.awaited_since IS NOT NULL
+			  JOIN {types} y ON y.name = g.type AND (y.awaited_since IS NOT NULL
+			    OR EXISTS (SELECT FROM json_array_elements(y.spec->'stages') s
+			      WHERE s->>'mode' = 'wait'))
 			  JOIN {sets} s ON s.name = y.table_set LEFT JOIN {sets} b ON b.name = y.earlier_set
 			  WHERE g.id >= coalesce(b.first_pos, s.first_pos)::bigint << 40
 			  ON CONFLICT (type, key) DO UPDATE SET id = excluded.id)

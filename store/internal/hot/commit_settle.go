@@ -285,7 +285,7 @@ func firstSent(ctx context.Context, db postgres.Querier, t *config.Type, l async
 		SELECT at - make_interval(secs => coalesce(duration, 0)) FROM {journal}
 		WHERE type = $1 AND id = $2 AND stage = $3 AND outcome = ANY ($4) AND seq > coalesce((
 		  SELECT seq FROM {journal} WHERE type = $1 AND id = $2 AND seq < $5
-		    AND (final IS NOT NULL OR outcome IN ('done', 'joined'))
+		    AND (final IS NOT NULL OR outcome IN ('done', 'joined', 'signalled'))
 		  ORDER BY seq DESC LIMIT 1), -1)
 		ORDER BY seq LIMIT 1`), t.Number(), l.ID.Number, l.Stage, deliveredOutcomes, l.Seq).
 		Scan(&at)
@@ -317,8 +317,8 @@ func Passed(
 		  WHERE type = $1 AND id = $2 AND seq < $3 AND final IS NULL AND seq > coalesce((
 		    SELECT max(seq) FROM {journal}
 		    WHERE type = $1 AND id = $2 AND final <> 'succeeded'), -1)) j
-		WHERE outcome IN ('done', 'joined')
-		  OR next <> stage AND outcome IN ('failed', 'rejected', 'lost', 'snoozed')`),
+		WHERE outcome IN ('done', 'joined', 'signalled')
+		  OR next <> stage AND outcome IN ('failed', 'rejected', 'lost', 'snoozed', 'timed_out')`),
 		t.Number(), l.ID.Number, l.Seq, l.Stage).Scan(&path)
 	return path, err
 }

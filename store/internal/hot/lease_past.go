@@ -32,7 +32,7 @@ SELECT u.id, u.name, coalesce(octet_length(o.output), 0),
   CASE WHEN octet_length(o.output) <= u.most THEN o.output END, top.seq, top.at, coalesce(o.seq, 0)
 FROM unnest($1::bigint[], $3::text[], $4::int[], $7::smallint[], $8::timestamptz[], $9::smallint[])
   AS u (id, name, most, o_until, o_at, o_row), ` + topSQL + ` top, ` +
-	latestSQL("output", `j.output IS NOT NULL AND j.outcome IN ('done', 'joined')
+	latestSQL("output", `j.output IS NOT NULL AND j.outcome IN ('done', 'joined', 'signalled')
     AND (j.stage = u.name OR (u.name, j.stage) IN (SELECT * FROM unnest($5::text[], $6::text[])))`,
 		"o") + ` o ON true`
 

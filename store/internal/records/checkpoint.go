@@ -25,7 +25,7 @@ RETURNING type, id, seq`
 // CheckpointCountsSQL is the condition for a checkpoint k to count: its stage wasn't done since.
 const CheckpointCountsSQL = `NOT EXISTS (
     SELECT FROM {journal} j WHERE j.type = k.type AND j.id = k.id AND j.seq >= k.seq
-      AND j.outcome IN ('done', 'joined'))`
+      AND j.outcome IN ('done', 'joined', 'signalled'))`
 
 // DeleteCheckpointsSQL deletes the checkpoints of some tasks.
 const DeleteCheckpointsSQL = `

@@ -22,6 +22,7 @@ type Inserts struct {
 	waiting       []waitRow
 	counts        []tallyRow
 	fanOuts       []fanOutRow
+	signalWaits   []signalWait
 	Outbox        []OutboxRow
 	removedVoters []VoteRow
 	// children are the places in outbox of the children of each fan-out.
@@ -112,6 +113,9 @@ func (r *Inserts) Queue(b *pgx.Batch, now time.Time) {
 	}
 	for _, f := range r.fanOuts {
 		queueFanOut(b, r.Tables, f)
+	}
+	for _, w := range r.signalWaits {
+		queueSignalWait(b, r.Tables, w, now)
 	}
 	if len(r.removedVoters) > 0 {
 		queueRemoveVoters(b, r.Tables, r.removedVoters)

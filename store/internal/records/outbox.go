@@ -10,24 +10,27 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// outboxKind is what is left to do after a transaction.
-type outboxKind string
+// OutboxKind is what is left to do after a transaction.
+type OutboxKind string
 
 const (
-	OutboxEnded     outboxKind = "ended"     // the end of a task that others may depend on
-	OutboxLook      outboxKind = "look"      // edges of a task may be closed
-	OutboxSubmitted outboxKind = "submitted" // a task with dependencies was submitted by SQL
-	outboxChildren  outboxKind = "children"  // children of a task ended
-	OutboxSpawn     outboxKind = "spawn"     // children of a task are to be made, or redriven
-	OutboxStop      outboxKind = "stop"      // children of a task are to be cancelled
-	OutboxPause     outboxKind = "pause"     // a task's children were paused, or resumed
+	OutboxEnded     OutboxKind = "ended"     // the end of a task that others may depend on
+	OutboxLook      OutboxKind = "look"      // edges of a task may be closed
+	OutboxSubmitted OutboxKind = "submitted" // a task with dependencies was submitted by SQL
+	outboxChildren  OutboxKind = "children"  // children of a task ended
+	OutboxSpawn     OutboxKind = "spawn"     // children of a task are to be made, or redriven
+	OutboxStop      OutboxKind = "stop"      // children of a task are to be cancelled
+	OutboxPause     OutboxKind = "pause"     // a task's children were paused, or resumed
+	OutboxSignal    OutboxKind = "signal"    // a task may have a signal, or its wait may be over
+	// a signal for a key that no task had; the id is that of the signal
+	OutboxSignalKey OutboxKind = "signal_key"
 )
 
 // OutboxRow is a row of outbox.
 type OutboxRow struct {
 	Seq    int64   // of a row that was read
 	Locked *FanOut // that a row is about that was read; nil: none, or another transaction locks it
-	Kind   outboxKind
+	Kind   OutboxKind
 	Due    time.Time // zero: now
 	Number int32     // of the type
 	ID     int64
@@ -64,9 +67,12 @@ func ChildEnded(status asyncflow.Status) (c ChildCounts) {
 
 // NeedsFollowUp reports whether something is left to do after a settlement.
 func NeedsFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
-	return s.Verdict.Kind == asyncflow.Spawn ||
+	return s.Verdict.Kind == asyncflow.Spawn || awaitsSignal(s) ||
 		s.Verdict.Final() != "" && (s.Lease.Options.Child != nil || t.Awaited())
 }
+
+// awaitsSignal reports whether the task waits for a signal from the settlement on.
+func awaitsSignal(s *asyncflow.Settlement) bool { return s.Verdict.Reason == asyncflow.WaitSignal }
 
 // AddFollowUp adds what is left to do after a settlement, and reports whether there is anything.
 func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
@@ -83,6 +89,9 @@ func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 		r.fanOuts = append(r.fanOuts, fanOutRow{t.Number(), id, seq, s})
 		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxSpawn, Number: t.Number(), ID: id,
 			FanOut: seq})
+	case awaitsSignal(s):
+		r.signalWaits = append(r.signalWaits, signalWait{t.Number(), id, *s.Outcome.Awaits})
+		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxSignal, Number: t.Number(), ID: id})
 	case child != nil:
 		r.addChild(t.Number(), child, ChildEnded(final))
 	}

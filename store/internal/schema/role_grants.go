@@ -20,6 +20,7 @@ var surveyed = map[string]string{
 	"idempotency_keys": "expires_at",
 	"operations":       "id, type, state, next_at",
 	"schedules":        "paused_at, next_at",
+	"signal_waits":     "until, late",
 	"tallies":          "at",
 }
 

@@ -32,6 +32,11 @@ func (s *Settings) CreateEndpoint(
 				Fields: []asyncflow.FieldError{{Field: "stage", Message: "is not a stage of " +
 					e.Type}}}
 		}
+		if t.WaitOf(e.Stage) != nil {
+			return asyncflow.InvalidField("stage",
+				"is %s, whose mode is wait: its tasks wait for a signal, and it has no endpoints",
+				e.Stage)
+		}
 		if t.Claims(e.Stage) {
 			return asyncflow.InvalidField("stage",
 				"is %s, whose mode is claim: workers ask for its tasks, and it has no endpoints",

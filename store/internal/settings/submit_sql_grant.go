@@ -12,7 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// GrantSubmit lets a role of the database submit tasks of a tenant by SQL, and nothing else.
+// GrantSubmit lets a role of the database submit tasks of a tenant and send signals by SQL, and
+// nothing else.
 func (s *Settings) GrantSubmit(ctx context.Context, tenant, role string) error {
 	return postgres.Wrap(s.permitSubmit(ctx, tenant, role, "GRANT", "TO"), "GrantSubmit(%q, %q)",
 		tenant, role)
@@ -34,7 +35,8 @@ func (s *Settings) permitSubmit(ctx context.Context, tenant, role, verb, preposi
 	}
 	err := pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		for _, right := range []string{`USAGE ON SCHEMA ` + postgres.Quote(schema.Of(tenant)),
-			`EXECUTE ON FUNCTION ` + postgres.Quote(schema.Of(tenant)) + `.submit_task`} {
+			`EXECUTE ON FUNCTION ` + postgres.Quote(schema.Of(tenant)) + `.submit_task`,
+			`EXECUTE ON FUNCTION ` + postgres.Quote(schema.Of(tenant)) + `.send_signal`} {
 			if _, err := tx.Exec(ctx,
 				verb+` `+right+` `+preposition+` `+postgres.Quote(role)); err != nil {
 				return err

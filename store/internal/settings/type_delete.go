@@ -265,14 +265,27 @@ func (d *Deleting) deleteFrom(
 // deleteLast deletes what is left of the type when its tasks are gone.
 func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *config.TableNames) error {
 	n, err := DeleteTreeRows(ctx, tx, shared, `SELECT $1::int`, `true`, d.number)
+	if err == nil {
+		err = d.deleteSignals(ctx, tx, shared, &n)
+	}
 	if d.Rows = n; err == nil && n == 0 {
 		_, err = tx.Exec(ctx, shared.SQL(0, `DELETE FROM {deleted} WHERE number = $1`), d.number)
 	}
 	return err
 }
 
-// DeleteTreeRows deletes some edges, fan-outs, past keys and checkpoints of tasks that are gone, at
-// most JobBatch of each, and returns how many. types selects the numbers of types; the condition on
+// deleteSignals deletes some signals of the type, and adds their number to n.
+func (d *Deleting) deleteSignals(
+	ctx context.Context, tx pgx.Tx, shared *config.TableNames, n *int,
+) error {
+	tag, err := tx.Exec(ctx, shared.SQL(0, `DELETE FROM {signals} WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM {signals} WHERE type = $1 LIMIT $2))`), d.number, catalog.JobBatch)
+	*n += int(tag.RowsAffected())
+	return err
+}
+
+// DeleteTreeRows deletes some edges, fan-outs, past keys, checkpoints and waits for signals of tasks
+// that are gone, at most JobBatch of each, and returns how many. types selects the numbers of types; the condition on
 // their rows calls a row r.
 //
 // It reads the rows of each type by an index, in its order, until it has enough. In a table that
@@ -286,7 +299,8 @@ func DeleteTreeRows(
 		return 0, err
 	}
 	limit := ` LIMIT ` + strconv.Itoa(catalog.JobBatch)
-	for _, table := range []string{"{edges}", "{fan_outs}", "{past_keys}", "{checkpoints}"} {
+	for _, table := range []string{"{edges}", "{fan_outs}", "{past_keys}", "{checkpoints}",
+		"{signal_waits}"} {
 		tag, err := tx.Exec(ctx, t.SQL(0, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
 			SELECT l.at FROM (`+types+`) AS n (type), LATERAL (
 			  SELECT r.ctid AS at FROM `+table+` r WHERE r.type = n.type AND `+condition+`

@@ -17,6 +17,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
+	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
 
 // PutTaskType creates a task type, with tables if it needs new ones, or makes a new version of it.
@@ -119,6 +120,11 @@ func changeTaskType(
 	}
 	if sameSpec(old, t) {
 		return nil
+	}
+	if t.ChangesWaits(old) {
+		if err := trees.LookAtSignalWaits(ctx, tx, tenant, t.Name, now); err != nil {
+			return err
+		}
 	}
 	return updateTaskType(ctx, tx, tenant, t, spec, now)
 }

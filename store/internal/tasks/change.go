@@ -68,9 +68,13 @@ func (s *Tasks) tryChange(
 		if err != nil {
 			return err
 		}
-		if c.Blocked == asyncflow.WaitChildren {
+		switch c.Blocked {
+		case asyncflow.WaitChildren:
 			return asyncflow.Errorf(asyncflow.CodeConflict,
 				"task %s can't be changed: it waits for its children", id)
+		case asyncflow.WaitSignal:
+			return asyncflow.Errorf(asyncflow.CodeConflict,
+				"task %s can't be changed: it waits for a signal", id)
 		}
 		if c.Seq > records.MaxSeq {
 			return records.JournalFull(id)

@@ -60,7 +60,7 @@ const (
 	lockWaitSQL = `
 SELECT k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time), k.reason
 FROM unnest($1::bigint[]) AS u (id) JOIN {wait} k ON k.type = $2 AND k.id = ANY (ARRAY[u.id])
-WHERE k.reason <> 'children' AND k.seq <= $3 ORDER BY k.id FOR UPDATE OF k`
+WHERE k.reason NOT IN ('children', 'signal') AND k.seq <= $3 ORDER BY k.id FOR UPDATE OF k`
 	lockReadySQL = `
 SELECT k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time), ''
 FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id) JOIN {ready} k

@@ -36,6 +36,8 @@ type Task struct {
 	// Children counts the children of the latest fan-out; nil: there was none.
 	Children *asyncflow.Children
 	Pause    TreePause // of the children; zero: they aren't paused
+	// Signal is what it waits for with WaitSignal.
+	Signal SignalWait
 	// Dependencies are the tasks that it depends on, in the order of the submit.
 	Dependencies []trees.DependencyState
 	// Path has the last visits of stages, oldest first, and Steps is the number of all visits, if
@@ -46,6 +48,12 @@ type Task struct {
 	Redriven []asyncflow.TaskID
 
 	seq int // of the last row of its journal when it was read; 0: there was none
+}
+
+// SignalWait is a signal that a task waits for, and until when.
+type SignalWait struct {
+	Name  string
+	Until time.Time
 }
 
 // statusSQL reads a task's status from the rows of stateJoins.
@@ -132,10 +140,34 @@ func (s *Tasks) tellRelations(ctx context.Context, tenant string, task *Task) er
 	if err := s.tellLimitWaits(ctx, tenant, task); err != nil {
 		return err
 	}
+	if err := s.tellSignal(ctx, tenant, task); err != nil {
+		return err
+	}
 	if err := s.tellPath(ctx, tenant, task); err != nil {
 		return err
 	}
 	return s.tellTree(ctx, tenant, task)
+}
+
+// tellSignal reads which signal a task waits for.
+func (s *Tasks) tellSignal(ctx context.Context, tenant string, task *Task) error {
+	if task.WaitsFor != asyncflow.WaitSignal {
+		return nil
+	}
+	t, err := s.core.TypeOf(ctx, tenant, task.ID)
+	if err != nil {
+		return err
+	}
+	err = s.core.DB(tenant).QueryRow(ctx, t.SQL(0, `SELECT signal, until FROM {signal_waits}
+		WHERE type = $1 AND id = $2`), t.Number(), task.ID.Number).Scan(&task.Signal.Name,
+		&task.Signal.Until)
+	if wait := t.WaitOf(task.Stage); wait != nil { // the type may have another name for it by now
+		task.Signal.Name = wait.Signal
+	}
+	if errors.Is(err, pgx.ErrNoRows) { // it has just gone on
+		return nil
+	}
+	return err
 }
 
 // task is Task without the limits that a due task waits for, its children and its dependencies.

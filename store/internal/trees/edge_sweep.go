@@ -25,7 +25,7 @@ func (s *Trees) SweepEdges(ctx context.Context, tenant string) (n int, err error
 		if err != nil {
 			return err
 		}
-		return s.lookAtAll(ctx, tx, shared, rows, &n)
+		return s.lookAtAll(ctx, tx, shared, records.OutboxLook, rows, &n)
 	})
 	if err == nil && n > 0 {
 		s.core.TellFollowUp(tenant)
@@ -33,12 +33,14 @@ func (s *Trees) SweepEdges(ctx context.Context, tenant string) (n int, err error
 	return n, postgres.Wrap(err, "SweepEdges(%q)", tenant)
 }
 
-// lookAtAll queues looks at the dependents of closed edges. It counts the edges.
+// lookAtAll queues looks at tasks whose waits are over: at the dependents of closed edges, or at
+// tasks that waited for a signal. It counts the waits.
 func (s *Trees) lookAtAll(
-	ctx context.Context, tx pgx.Tx, t *config.TableNames, closed pgx.Rows, n *int,
+	ctx context.Context, tx pgx.Tx, t *config.TableNames, kind records.OutboxKind, closed pgx.Rows,
+	n *int,
 ) error {
 	all := records.Inserts{Tables: t}
-	r := records.OutboxRow{Kind: records.OutboxLook}
+	r := records.OutboxRow{Kind: kind}
 	_, err := pgx.ForEachRow(closed, []any{&r.Number, &r.ID}, func() error {
 		all.Outbox = append(all.Outbox, r)
 		return nil

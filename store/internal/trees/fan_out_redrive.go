@@ -79,7 +79,7 @@ func visitedLater(
 		  ON n.type = j.type AND n.id = j.id AND n.seq = j.seq + 1
 		  AND n.stage = ANY ($4)
 		WHERE j.type = $1 AND j.id = $2 AND j.seq > $3 AND j.final IS NULL
-		  AND j.outcome IN ('done', 'joined'))`),
+		  AND j.outcome IN ('done', 'joined', 'signalled'))`),
 		o.Number, o.ID, o.Seq, t.NamesOf(stage)).Scan(&later)
 	return later, err
 }

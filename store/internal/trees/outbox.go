@@ -91,7 +91,7 @@ type followUp struct {
 	stopped               int // children cancelled, redriven or paused in it
 	interrupted           int // running children cancelled in it before their turn
 	contexts              int // tasks that got the results of their dependencies in it
-	joined                int // bytes of results of the tasks joined in it
+	joined                int // bytes of results and signals of the tasks that go on in it
 }
 
 // typeChanges is what a followUp does with tasks of a type.
@@ -161,6 +161,8 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 	ended := map[int32][]int64{}
 	looks := map[int32][]int64{}
 	submitted := map[int32][]int64{}
+	signals := map[int32][]int64{}
+	keyed := map[int32][]int64{}
 	var trees []records.OutboxRow
 	for _, r := range taken {
 		switch r.Kind {
@@ -170,9 +172,19 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			looks[r.Number] = append(looks[r.Number], r.ID)
 		case records.OutboxSubmitted:
 			submitted[r.Number] = append(submitted[r.Number], r.ID)
+		case records.OutboxSignal:
+			signals[r.Number] = append(signals[r.Number], r.ID)
+		case records.OutboxSignalKey:
+			keyed[r.Number] = append(keyed[r.Number], r.ID)
 		default:
 			trees = append(trees, r)
 		}
+	}
+	if err := f.followEach(keyed, f.followKeyed); err != nil {
+		return err
+	}
+	if err := f.followEach(signals, f.followSignals); err != nil {
+		return err
 	}
 	if err := f.followEach(ended, f.followEnded); err != nil {
 		return err

@@ -240,7 +240,7 @@ func queueRedrive(
 		   WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
 		     AND CASE WHEN v.last IS NULL THEN j.stage = ANY ($6)
 		     ELSE j.seq < v.last
-		       OR j.seq = v.last AND j.outcome NOT IN ('done', 'joined') END
+		       OR j.seq = v.last AND j.outcome NOT IN ('done', 'joined', 'signalled') END
 		   ORDER BY j.seq DESC LIMIT 1),
 		  t.context), $7
 		FROM {task} t, LATERAL (

@@ -28,7 +28,7 @@ DELETE FROM {checkpoints} c USING unnest($2::bigint[]) AS u (id)
 WHERE c.type = $1 AND c.id = ANY (ARRAY[u.id]) AND (
   NOT EXISTS (SELECT FROM {task} t WHERE t.type = c.type AND t.id = c.id)
   OR EXISTS (SELECT FROM {journal} j WHERE j.type = c.type AND j.id = c.id AND j.seq >= c.seq
-    AND j.outcome IN ('done', 'joined')))`
+    AND j.outcome IN ('done', 'joined', 'signalled')))`
 
 // deleteUnknownSQL deletes checkpoints of a type that was deleted.
 const deleteUnknownSQL = records.DeleteCheckpointsSQL +

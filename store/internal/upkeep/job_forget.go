@@ -22,24 +22,25 @@ SELECT (SELECT min(finished_at) FROM {schema}.operations WHERE state <> 'running
   (SELECT min(at) FROM {schema}.audit),
   least((SELECT min(until) FROM {schema}.claim_windows), (SELECT min(until) FROM {schema}.votes),
     (SELECT min(until) FROM {schema}.voters)),
-  (SELECT min(check_at) FROM {schema}.checkpoints)`
+  (SELECT min(check_at) FROM {schema}.checkpoints),
+  (SELECT min(kept_until) FROM {schema}.signals)`
 
 // FirstForget returns when the first of a tenant's present rows is old enough to be forgotten: an
 // ended operation, a resolved episode of an alert, a minute of an endpoint, a secret, the window of
-// a claimer, a late vote, a claimer who votes no more, a checkpoint to be checked, or an entry of
-// the audit. Entries of the audit are kept for audit (0: for ever). Zero: none ever is.
+// a claimer, a late vote, a claimer who votes no more, a checkpoint to be checked, a signal that
+// nobody took, or an entry of the audit. Entries of the audit are kept for audit (0: for ever). Zero: none ever is.
 func (s *Upkeep) FirstForget(
 	ctx context.Context, tenant string, audit time.Duration,
 ) (first time.Time, err error) {
-	var at [7]*time.Time
+	var at [8]*time.Time
 	sql := strings.ReplaceAll(firstRecordsSQL, "{schema}", postgres.Quote(schema.Of(tenant)))
 	err = s.core.DB(tenant).QueryRow(ctx, sql).Scan(&at[0], &at[1], &at[2], &at[3], &at[4], &at[5],
-		&at[6])
+		&at[6], &at[7])
 	if audit == 0 {
 		at[4] = nil
 	}
-	kept := [7]time.Duration{tasks.OperationsKept, settings.EpisodesKept, counts.MinutesKept, 0,
-		max(audit, asyncflow.MinAuditRetention), 0, 0}
+	kept := [8]time.Duration{tasks.OperationsKept, settings.EpisodesKept, counts.MinutesKept, 0,
+		max(audit, asyncflow.MinAuditRetention), 0, 0, 0}
 	for i := range at {
 		if at[i] == nil {
 			continue

@@ -44,7 +44,7 @@ var (
 	// RecordTables have rows that are kept for a while.
 	RecordTables = Tables{names: []string{
 		"operations", "alert_episodes", "endpoint_minutes", "endpoint_secrets", "audit",
-		"claim_windows", "votes", "voters", "checkpoints"}}
+		"claim_windows", "votes", "voters", "checkpoints", "signals"}}
 )
 
 // epochSQL says what the counts begin with, and whether Postgres has them. With Citus they are on

@@ -5,7 +5,10 @@ type Stage = Schemas["Stage"];
 
 /** Reports whether any stage says what comes next. */
 export const branches = (stages: Stage[]): boolean =>
-  stages.some((s) => s.next?.length || s.on_failure);
+  stages.some((s) => s.next?.length || undo(s));
+
+/** Returns the stage that follows when a stage has failed, or its signal didn't come. */
+const undo = (s: Stage) => s.on_failure ?? s.wait?.on_timeout;
 
 /** Returns the indexes of what may follow a stage. The number of stages stands for the end. */
 export function nexts(stages: Stage[], at: number): number[] {
@@ -42,6 +45,8 @@ export function Ways({ stages, taken = () => false, row, current }: WaysProps) {
               {" → "}
               {nexts(stages, i).map((to) => nameOf(stages, to) + mark(taken(i, to))).join(", ")}
               {s.on_failure && `; if it fails → ${s.on_failure.next}`}
+              {s.wait && `; waits for ${s.wait.signal}`}
+              {s.wait?.on_timeout && `; without it → ${s.wait.on_timeout.next}`}
             </span>
           </li>
         ))}
@@ -66,8 +71,8 @@ interface Way {
 function waysOf(stages: Stage[]): Way[] {
   return stages.flatMap((s, from) => {
     const ways = nexts(stages, from).map((to) => ({ from, to, failed: false }));
-    const undo = stages.findIndex((other) => other.name === s.on_failure?.next);
-    return undo < 0 ? ways : [...ways, { from, to: undo, failed: true }];
+    const to = stages.findIndex((other) => other.name === undo(s)?.next);
+    return to < 0 ? ways : [...ways, { from, to, failed: true }];
   });
 }
 

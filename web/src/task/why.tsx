@@ -19,6 +19,7 @@ const texts: Record<Reason, string> = {
   parent_paused: "waits for its parent to be resumed",
   dependencies: "waits for the tasks that it depends on",
   claimer: "waits for a worker that asks for it",
+  signal: "waits for a signal",
 };
 
 /** Returns a reason to wait as the rest of a sentence. */
@@ -29,6 +30,10 @@ export function waitText(reason: string): string {
 /** Says in a sentence why a task waits; "" if it doesn't. */
 export function why(t: Schemas["Task"]): string {
   if (t.paused) return `is paused${t.paused.reason ? `: ${t.paused.reason}` : ""}`;
+  if (t.signal) {
+    const until = new Date(t.signal.until).toLocaleString();
+    return `waits for the signal ${t.signal.name}, until ${until}`;
+  }
   return t.waits_for ? waitText(t.waits_for) : "";
 }
 

@@ -20,7 +20,7 @@ export function Stages({ type }: { type: Schemas["TaskType"] }) {
           <li key={s.name}>
             <h3>{s.name}</h3>
             <StageFacts stage={s} next={s.next && after(type.stages, i)} />
-            {s.mode !== "claim" && endpoints.data && (
+            {(s.mode ?? "push") === "push" && endpoints.data && (
               <Endpoints of={endpoints.data.data.filter((e) => e.stage === s.name)} />
             )}
           </li>
@@ -45,7 +45,9 @@ interface StageFactsProps {
 
 function StageFacts({ stage: s, next }: StageFactsProps) {
   const facts: [string, string | undefined | false][] = [
-    ["Tasks are", s.mode === "claim" ? "claimed by workers" : "sent to endpoints"],
+    ["Tasks", s.wait && `wait for the signal ${s.wait.signal}, for ${span(s.wait.timeout)}`],
+    ["Tasks are", !s.wait && (s.mode === "claim" ? "claimed by workers" : "sent to endpoints")],
+    ["Without the signal comes", s.wait && (s.wait.on_timeout?.next ?? "the end: the task fails")],
     ["Answer within", s.timeout && span(s.timeout)],
     ["Work of at most", s.max_processing_time && span(s.max_processing_time)],
     ["May be put off for", s.max_snooze && span(s.max_snooze)],

@@ -1,0 +1,79 @@
+package trees
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// SendSignal sends a signal to a task, or keeps it for the one that will have its key. The rules
+// are those of the function signal_send in the tenant's schema, which send_signal uses, too.
+func (s *Trees) SendSignal(
+	ctx context.Context, tenant string, signal asyncflow.Signal,
+) (sent asyncflow.SentSignal, err error) {
+	var keep *time.Duration
+	if d := signal.Keep.Std(); d != 0 {
+		keep = &d
+	}
+	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
+		var refusal []string
+		var task *string
+		var until *time.Time
+		err := tx.QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
+			SELECT refusal, coalesce(sent_type, ''), sent_task, kept_until, existing
+			FROM {signal_send}($1, $2::text::json, $3, $4, $5, $6::interval, $7)`), signal.Name,
+			postgres.OrNull(string(signal.Data)), postgres.OrNull(signal.Type),
+			postgres.OrNull(signal.Key), postgres.OrNull(signal.Task), keep,
+			postgres.OrNull(signal.IdempotencyKey)).Scan(&refusal, &sent.Type, &task, &until,
+			&sent.Existing)
+		switch {
+		case err != nil:
+			return err
+		case refusal != nil:
+			return refusedSignal(refusal)
+		}
+		if task != nil {
+			sent.Task = *task
+		}
+		sent.KeptUntil = postgres.OrZero(until)
+		return nil
+	})
+	if err != nil {
+		return asyncflow.SentSignal{}, postgres.Wrap(err, "SendSignal(%q, %q)", tenant, signal.Name)
+	}
+	if !sent.Existing {
+		s.core.TellFollowUp(tenant)
+	}
+	return sent, nil
+}
+
+// refusedSignal returns the error for the code, the message and the field of a refusal.
+func refusedSignal(refusal []string) error {
+	err := &asyncflow.Error{Code: asyncflow.Code(refusal[0]), Message: refusal[1]}
+	if field := refusal[2]; field != "" {
+		err.Fields = []asyncflow.FieldError{{Field: field, Message: refusal[1]}}
+	}
+	return err
+}
+
+// ForgetSignals deletes up to JobBatch of a tenant's signals that are kept no longer, and returns
+// how many.
+func (s *Trees) ForgetSignals(ctx context.Context, tenant string) (int, error) {
+	tag, err := s.core.DB(tenant).Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
+		DELETE FROM {signals} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {signals}
+		  WHERE kept_until <= $1 ORDER BY kept_until LIMIT $2 FOR UPDATE SKIP LOCKED))`),
+		s.core.Clock.Now(), catalog.JobBatch)
+	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetSignals(%q)", tenant)
+}
+
+// DryRunForgetSignals returns how many signals are kept no longer.
+func (s *Trees) DryRunForgetSignals(ctx context.Context, tenant string) (int, error) {
+	return postgres.CountRows(ctx, s.core.DB(tenant), config.NewTables(tenant, "").SQL(0,
+		`SELECT count(*) FROM {signals} WHERE kept_until <= $1`), s.core.Clock.Now())
+}
