@@ -23,6 +23,7 @@ var smallNumbers = map[string]string{
 	"attempts of endpoint_minutes":                              "a minute is too short",
 	"batch_max_tasks of endpoints":                              "the API's limit",
 	"begin_pos of table_sets":                                   "TestEndOfRolls",
+	"bytes of signals":                                          "as long as a context at most",
 	"cancelled of fan_outs, outbox":                             "as in fan_outs",
 	"codes of endpoint_minutes":                                 "a minute is too short",
 	"count of fan_outs":                                         "100,000 children at most",
@@ -51,7 +52,7 @@ var smallNumbers = map[string]string{
 	"waits of fan_outs":                                         "a seq",
 	"weight of endpoints":                                       "the API's limit",
 	"type of checkpoints, claim_stages, claim_windows, edges, fan_outs, journal, lease, outbox, past_keys, " +
-		"ready, task, voters, votes, wait": "as in task_types",
+		"ready, signal_waits, signals, task, voters, votes, wait": "as in task_types",
 }
 
 func TestSmallNumbers(t *testing.T) {

@@ -214,7 +214,7 @@ var waitTexts = map[string]string{
 		"it go on",
 	"dependencies": "waits for the tasks that it depends on: {dependencies}",
 	"children":     "waits for its children: {children}; see asyncflow tasks tree {id}",
-	"signal": "waits for its signal: {signal}; asyncflow signals send sends one",
+	"signal":       "waits for its signal: {signal}; asyncflow signals send sends one",
 	"claimer": "waits for a worker that claims it; asyncflow claim --type {type} --stage {stage} " +
 		"does so by hand",
 	"capacity": "is due, and waits for a dispatcher with capacity; see asyncflow nodes",
