@@ -102,6 +102,8 @@ type Outcome struct {
 	// Path is the stages that the task passed before, in order, if NeedsPath.
 	Path      []string
 	FannedOut *FannedOut // of a task that fanned out
+	// Spawn are the tasks that a done attempt starts.
+	Spawn []SpawnedTask
 }
 
 // FannedOut is how a task fanned out.

@@ -23,6 +23,8 @@ type (
 	Page = tasks.Page
 	// Progress is a worker's report of how far it is.
 	Progress = tasks.Progress
+	// SpawnedCount is how many tasks of a type a task has started.
+	SpawnedCount = tasks.SpawnedCount
 	// Step is what one step of an operation did.
 	Step = tasks.Step
 	// Task is a task as it stands.

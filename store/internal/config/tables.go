@@ -110,7 +110,8 @@ func (t *TableNames) SQL(position int, sql string) string {
 		"{deleted}", t.Qualify("deleted_types"), "{locks}", t.Qualify("locks"),
 		"{tallies}", t.Qualify("tallies"),
 		"{outbox}", t.Qualify("outbox"), "{edges}", t.Qualify("edges"),
-		"{fan_outs}", t.Qualify("fan_outs"), "{checkpoints}", t.Qualify("checkpoints"),
+		"{fan_outs}", t.Qualify("fan_outs"), "{spawns}", t.Qualify("spawns"),
+		"{checkpoints}", t.Qualify("checkpoints"),
 		"{claim_windows}", t.Qualify("claim_windows"), "{claim_stages}", t.Qualify("claim_stages"),
 		"{votes}", t.Qualify("votes"), "{voters}", t.Qualify("voters"),
 		"{blocks}", t.Qualify("flow_blocks"), "{hot}", hotTable, "{cold}", coldTable).Replace(full)

@@ -70,6 +70,9 @@ func (s *Path) trySettleLate(ctx context.Context, t *config.Type, id asyncflow.T
 		if err := t.CheckStep(leases[0], o); err != nil {
 			return err
 		}
+		if err := t.CheckSpawn(leases[0], o); err != nil {
+			return err
+		}
 		if taken, err = takeToken(ctx, tx, t, l, orderTime); err != nil || !taken {
 			return err
 		}
@@ -135,6 +138,9 @@ func reportedLate(
 		  AND outcome IN ('done', 'rejected', 'failed', 'snoozed') AND ($9 = '' OR endpoint = $9)`),
 		l.ID.Number, l.Seq, string(o.Kind), postgres.OrNull(string(o.Output)), t.Chosen(o),
 		l.Attempt, l.Stage, t.Number(), claimed))
+	if err == nil && same {
+		same, err = sameSpawn(ctx, tx, t, l.ID.Number, l.Seq, o)
+	}
 	switch {
 	case err == pgx.ErrNoRows:
 		return false, nil
@@ -149,8 +155,8 @@ func reportedLate(
 func OtherOutcome(written asyncflow.OutcomeKind, o asyncflow.Outcome) error {
 	if written == o.Kind {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
-			"this attempt is over: it ended as %q with another output or another next stage, "+
-				"which counts", written)
+			"this attempt is over: it ended as %q with another output, another next stage or "+
+				"other tasks to start, which counts", written)
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: it ended as %q", written)
 }

@@ -22,6 +22,7 @@ type Inserts struct {
 	waiting       []waitRow
 	counts        []tallyRow
 	fanOuts       []fanOutRow
+	spawns        []spawnRow
 	Outbox        []OutboxRow
 	removedVoters []VoteRow
 	// children are the places in outbox of the children of each fan-out.
@@ -112,6 +113,9 @@ func (r *Inserts) Queue(b *pgx.Batch, now time.Time) {
 	}
 	for _, f := range r.fanOuts {
 		queueFanOut(b, r.Tables, f)
+	}
+	for _, s := range r.spawns {
+		queueSpawn(b, r.Tables, s)
 	}
 	if len(r.removedVoters) > 0 {
 		queueRemoveVoters(b, r.Tables, r.removedVoters)

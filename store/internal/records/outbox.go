@@ -19,6 +19,7 @@ const (
 	OutboxSubmitted outboxKind = "submitted" // a task with dependencies was submitted by SQL
 	outboxChildren  outboxKind = "children"  // children of a task ended
 	OutboxSpawn     outboxKind = "spawn"     // children of a task are to be made, or redriven
+	OutboxStart     outboxKind = "start"     // an attempt has started tasks, which are to be made
 	OutboxStop      outboxKind = "stop"      // children of a task are to be cancelled
 	OutboxPause     outboxKind = "pause"     // a task's children were paused, or resumed
 )
@@ -33,7 +34,7 @@ type OutboxRow struct {
 	ID     int64
 	FanOut int16       // seq of a fan-out of that task
 	Ended  ChildCounts // how many children ended, for outboxChildren
-	At     int         // the index at which to go on
+	At     int         // the index at which to go on; of OutboxStart the seq of the attempt
 }
 
 // ChildCounts counts ended children of a task.
@@ -64,7 +65,7 @@ func ChildEnded(status asyncflow.Status) (c ChildCounts) {
 
 // NeedsFollowUp reports whether something is left to do after a settlement.
 func NeedsFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
-	return s.Verdict.Kind == asyncflow.Spawn ||
+	return s.Verdict.Kind == asyncflow.Spawn || Starts(s) ||
 		s.Verdict.Final() != "" && (s.Lease.Options.Child != nil || t.Awaited())
 }
 
@@ -77,13 +78,16 @@ func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 	r.Tables = t.Set().Tables
 	id := s.Lease.ID.Number
 	final := s.Verdict.Final()
+	if Starts(s) {
+		r.addSpawn(t, s)
+	}
 	switch child := s.Lease.Options.Child; {
 	case s.Verdict.Kind == asyncflow.Spawn:
 		seq := int16(s.Lease.Seq + 1)
 		r.fanOuts = append(r.fanOuts, fanOutRow{t.Number(), id, seq, s})
 		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxSpawn, Number: t.Number(), ID: id,
 			FanOut: seq})
-	case child != nil:
+	case child != nil && final != "":
 		r.addChild(t.Number(), child, ChildEnded(final))
 	}
 	if final != "" && t.Awaited() {

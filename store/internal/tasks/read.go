@@ -35,6 +35,8 @@ type Task struct {
 	// Children counts the children of the latest fan-out; nil: there was none.
 	Children *asyncflow.Children
 	Pause    TreePause // of the children; zero: they aren't paused
+	// Spawned counts the tasks that it has started, by their types.
+	Spawned []SpawnedCount
 	// Dependencies are the tasks that it depends on, in the order of the submit.
 	Dependencies []trees.DependencyState
 	// Path has the last visits of stages, oldest first, and Steps is the number of all visits, if

@@ -91,6 +91,7 @@ type followUp struct {
 	stopped               int // children cancelled, redriven or paused in it
 	interrupted           int // running children cancelled in it before their turn
 	contexts              int // tasks that got the results of their dependencies in it
+	charged               int // tasks to count in the tenant's submits_per_second
 	joined                int // bytes of results of the tasks joined in it
 }
 
@@ -161,7 +162,7 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 	ended := map[int32][]int64{}
 	looks := map[int32][]int64{}
 	submitted := map[int32][]int64{}
-	var trees []records.OutboxRow
+	var starts, trees []records.OutboxRow
 	for _, r := range taken {
 		switch r.Kind {
 		case records.OutboxEnded:
@@ -170,6 +171,8 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			looks[r.Number] = append(looks[r.Number], r.ID)
 		case records.OutboxSubmitted:
 			submitted[r.Number] = append(submitted[r.Number], r.ID)
+		case records.OutboxStart:
+			starts = append(starts, r)
 		default:
 			trees = append(trees, r)
 		}
@@ -181,6 +184,9 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 		return err
 	}
 	if err := f.followEach(looks, f.followLook); err != nil {
+		return err
+	}
+	if err := f.followStarts(starts); err != nil {
 		return err
 	}
 	return f.followTrees(trees)
@@ -277,6 +283,7 @@ func (f *followUp) write() error {
 
 // announce announces what the transaction did.
 func (f *followUp) announce() {
+	f.s.hot.ChargeSubmits(f.tenant, f.charged)
 	for _, changes := range f.byType {
 		key := changes.t.Key()
 		f.s.core.Wakeups.Announce(key, changes.tokens.Earliest)
