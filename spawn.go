@@ -32,7 +32,7 @@ type SpawnedTask struct {
 	FlowKey   string          `json:"flow_key,omitempty"`
 }
 
-// Spawned says which task has started another one.
+// Spawned says which task started another one.
 type Spawned struct {
 	// Parent is the id of that task. A child of a fan-out, which no attempt started, has only the
 	// depth of its parent.

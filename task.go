@@ -74,7 +74,7 @@ type Options struct {
 	DependsOn int `json:"depends_on,omitempty"`
 	// ContextFrom, if it is ContextFromDependencies, adds their results to the context.
 	ContextFrom string `json:"context_from,omitempty"`
-	// Spawned says which task has started it; nil: none.
+	// Spawned says which task started it; nil: none.
 	Spawned *Spawned `json:"spawned,omitempty"`
 }
 

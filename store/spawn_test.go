@@ -30,7 +30,7 @@ func spawned(taskType, context string) asyncflow.SpawnedTask {
 	return asyncflow.SpawnedTask{Type: taskType, Context: json.RawMessage(context)}
 }
 
-// startedBy returns the contexts of the tasks of a type that a task has started.
+// startedBy returns the contexts of the tasks of a type that a task started.
 func (b *bundle) startedBy(taskType string, id asyncflow.TaskID) []string {
 	b.t.Helper()
 	all, err := b.Tasks(b.t.Context(), tenant, store.Filter{Type: taskType, Parent: id, Limit: 20_000})
@@ -48,6 +48,7 @@ func (b *bundle) startedBy(taskType string, id asyncflow.TaskID) []string {
 func TestSpawn(t *testing.T) { eachSet(t, testSpawn) }
 
 func testSpawn(t *testing.T, b *bundle) {
+	b.byHand()
 	b.put(base())
 	pipe := b.put(spawning())
 	id := b.submit(newTask(`0`))[0].ID
@@ -97,6 +98,7 @@ func testSpawn(t *testing.T, b *bundle) {
 func TestSpawnWithKeys(t *testing.T) { eachSet(t, testSpawnWithKeys) }
 
 func testSpawnWithKeys(t *testing.T, b *bundle) {
+	b.byHand()
 	pipe := b.put(spawning())
 	task := newTask(`0`)
 	task.Options.Key = "here"
@@ -109,7 +111,7 @@ func testSpawnWithKeys(t *testing.T, b *bundle) {
 	}
 	for _, l := range b.leaseAll(pipe, 2) {
 		if l.ID == id {
-			b.settle(pipe, l, starting(`1`, withKey("b", `2`), withKey("here", `another`),
+			b.settle(pipe, l, starting(`1`, withKey("b", `2`), withKey("here", `"another"`),
 				withKey("a", `3`), withKey("b", `4`)))
 		}
 	}
@@ -199,6 +201,7 @@ func TestSpawnExistsWithItsSettlement(t *testing.T) {
 func TestSpawnOfALateReport(t *testing.T) { eachSet(t, testSpawnOfALateReport) }
 
 func testSpawnOfALateReport(t *testing.T, b *bundle) {
+	b.byHand()
 	pipe := b.put(spawning())
 	id := b.submit(newTask(`0`))[0].ID
 	l := b.leaseAll(pipe, 1)[0]

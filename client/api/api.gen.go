@@ -1060,6 +1060,9 @@ type Completion struct {
 
 	// Spawn Tasks to start, if their types are in `spawn` of the stage. They exist if this outcome
 	// counts: all of them once, or none. Only for a stage that is done.
+	//
+	//
+	// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","type":"thumbnails"}]
 	Spawn Spawn `json:"spawn,omitempty,omitzero"`
 }
 
@@ -2363,6 +2366,8 @@ type Snooze struct {
 
 // Spawn Tasks to start, if their types are in `spawn` of the stage. They exist if this outcome
 // counts: all of them once, or none. Only for a stage that is done.
+//
+// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","type":"thumbnails"}]
 type Spawn = []SpawnedTask
 
 // SpawnedCount How many tasks of a type a task has started.
@@ -2499,7 +2504,7 @@ type Task struct {
 	// OrderTime Its place in the order. Present while it is waiting or pending.
 	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
 
-	// Parent The id of the task that has started this one, by `spawn`.
+	// Parent The id of the task that started this one, by `spawn`.
 	//
 	// Example: import.1.42
 	Parent string `json:"parent,omitempty,omitzero"`
@@ -3063,7 +3068,7 @@ type ListTasksParams struct {
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
-	// Parent Only the children of this task, of all its fan-outs, and the tasks that it has started.
+	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
 
 	// Children false leaves out the children of fan-outs; it excludes parent.
@@ -3105,7 +3110,7 @@ type GetTaskCountParams struct {
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
-	// Parent Only the children of this task, of all its fan-outs, and the tasks that it has started.
+	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
 
 	// Children false leaves out the children of fan-outs; it excludes parent.

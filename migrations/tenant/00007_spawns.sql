@@ -1,6 +1,6 @@
 -- +goose Up
 
--- The tasks that attempts have started: a row for each attempt (type, id, seq) that counted as done
+-- The tasks that attempts started: a row for each attempt (type, id, seq) that counted as done
 -- and started any. tasks is what to make of them, as JSON, until all are made; hash tells it apart
 -- from what another report has. types and ids are the tasks that are made, in their order: an
 -- existing task with the key of one stands in its place, and zeros for one of a type that is gone.

@@ -19,7 +19,7 @@ const (
 	OutboxSubmitted outboxKind = "submitted" // a task with dependencies was submitted by SQL
 	outboxChildren  outboxKind = "children"  // children of a task ended
 	OutboxSpawn     outboxKind = "spawn"     // children of a task are to be made, or redriven
-	OutboxStart     outboxKind = "start"     // an attempt has started tasks, which are to be made
+	OutboxStart     outboxKind = "start"     // an attempt started tasks, which are to be made
 	OutboxStop      outboxKind = "stop"      // children of a task are to be cancelled
 	OutboxPause     outboxKind = "pause"     // a task's children were paused, or resumed
 )

@@ -35,7 +35,7 @@ type Task struct {
 	// Children counts the children of the latest fan-out; nil: there was none.
 	Children *asyncflow.Children
 	Pause    TreePause // of the children; zero: they aren't paused
-	// Spawned counts the tasks that it has started, by their types.
+	// Spawned counts the tasks that it started, by their types.
 	Spawned []SpawnedCount
 	// Dependencies are the tasks that it depends on, in the order of the submit.
 	Dependencies []trees.DependencyState

@@ -14,7 +14,7 @@ type SpawnedCount struct {
 	Count int
 }
 
-// tellSpawned counts the tasks that a task has started, if its type may start any.
+// tellSpawned counts the tasks that a task started, if its type may start any.
 func (s *Tasks) tellSpawned(ctx context.Context, t *config.Type, task *Task) (err error) {
 	if !t.Spawns() {
 		return nil

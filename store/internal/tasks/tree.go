@@ -99,7 +99,7 @@ func (s *Tasks) tellChildren(ctx context.Context, t *config.Type, task *Task) er
 	return err
 }
 
-// tellTree fills in the children of a task, the tasks that it has started, and what it depends on.
+// tellTree fills in the children of a task, the tasks that it started, and what it depends on.
 func (s *Tasks) tellTree(ctx context.Context, tenant string, task *Task) error {
 	t, err := s.core.Catalog.Type(tenant, task.ID.Type)
 	if err != nil {

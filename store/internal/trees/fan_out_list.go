@@ -17,7 +17,7 @@ import (
 type Family []records.ChildRun
 
 // FamilyOf returns the ids of the tasks of a type that are children of a task, of all its fan-outs,
-// or that it has started; all tasks for the zero id.
+// or that it started; all tasks for the zero id.
 func FamilyOf(
 	ctx context.Context, s *Trees, t *config.Type, parent asyncflow.TaskID,
 ) (Family, error) {

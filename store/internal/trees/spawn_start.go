@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// started are tasks that an attempt has started, and that are to be made. The row of spawns is the
+// started are tasks that an attempt started, and that are to be made. The row of spawns is the
 // cursor: it moves in the same transaction.
 type started struct {
 	row   records.OutboxRow
@@ -28,7 +28,7 @@ type started struct {
 	left  bool // some are left to a later transaction
 }
 
-// followStarts makes tasks that attempts have started.
+// followStarts makes tasks that attempts started.
 func (f *followUp) followStarts(rows []records.OutboxRow) error {
 	var all []*started
 	for _, r := range rows {
@@ -53,7 +53,7 @@ func (f *followUp) followStarts(rows []records.OutboxRow) error {
 	return nil
 }
 
-// readStarted returns the next tasks that an attempt has started; nil: all are made.
+// readStarted returns the next tasks that an attempt started; nil: all are made.
 func (f *followUp) readStarted(r records.OutboxRow) (*started, error) {
 	if f.types[r.Number] == nil {
 		_, err := f.typeNow(nil, r.Number)
@@ -92,7 +92,7 @@ func (f *followUp) shared() *config.TableNames {
 	return config.NewTables(f.tenant, config.SharedSet)
 }
 
-// startedTask is one task that an attempt has started.
+// startedTask is one task that an attempt started.
 type startedTask struct {
 	*started
 	at int // its index
@@ -215,7 +215,7 @@ func (f *followUp) saveStarted(s *started) {
 	changes.changed = append(changes.changed, s.row.ID)
 }
 
-// startedBy returns the ids of the tasks of a type that a task has started.
+// startedBy returns the ids of the tasks of a type that a task started.
 func (s *Trees) startedBy(
 	ctx context.Context, t *config.Type, parent asyncflow.TaskID,
 ) (Family, error) {
