@@ -22,16 +22,19 @@ func TestCheckSpawn(t *testing.T) {
 		types   []string
 		refused string
 	}{
-		"none":             {"resize", asyncflow.Options{}, nil, ""},
-		"allowed":          {"inspect", asyncflow.Options{}, []string{"thumbnails", "report"}, ""},
-		"a child":          {"inspect", asyncflow.Options{Child: &asyncflow.Child{}}, []string{"report"}, ""},
-		"deep":             {"inspect", asyncflow.Options{Spawned: &asyncflow.Spawned{Depth: 7}}, []string{"report"}, ""},
+		"none":    {"resize", asyncflow.Options{}, nil, ""},
+		"allowed": {"inspect", asyncflow.Options{}, []string{"thumbnails", "report"}, ""},
+		"a child": {"inspect", asyncflow.Options{Child: &asyncflow.Child{}}, []string{"report"},
+			""},
+		"deep": {"inspect", asyncflow.Options{Spawned: &asyncflow.Spawned{Depth: 7}}, []string{"report"},
+			""},
 		"none when deeper": {"inspect", asyncflow.Options{Spawned: deep}, nil, ""},
 		"a typo": {"inspect", asyncflow.Options{}, []string{"report", "thumbnail"},
 			`spawn[1].type "thumbnail" is not allowed in stage "inspect": it must be "thumbnails" or "report"`},
 		"a stage without": {"resize", asyncflow.Options{}, []string{"report"},
 			`spawn[0].type "report" is not allowed in stage "resize": the stage has no spawn`},
-		"a vote": {"inspect", asyncflow.Options{Child: &asyncflow.Child{Vote: true}}, []string{"report"},
+		"a vote": {"inspect", asyncflow.Options{Child: &asyncflow.Child{Vote: true}},
+			[]string{"report"},
 			"a vote starts no tasks"},
 		"too deep": {"inspect", asyncflow.Options{Spawned: deep}, []string{"report"},
 			"8 tasks in a row have started one another"},
@@ -83,14 +86,17 @@ func TestCheckSpawned(t *testing.T) {
 		change  func(*asyncflow.SpawnedTask)
 		refused string
 	}{
-		"no context":     {func(s *asyncflow.SpawnedTask) { s.Context = nil }, "spawn[1].context is required"},
-		"no type":        {func(s *asyncflow.SpawnedTask) { s.Type = "" }, "spawn[1].type"},
-		"a long context": {func(s *asyncflow.SpawnedTask) { s.Context = []byte(`"` + strings.Repeat("x", 99) + `"`) }, "spawn[1].context is 101 bytes; the limit is 100"},
+		"no context": {func(s *asyncflow.SpawnedTask) { s.Context = nil },
+			"spawn[1].context is required"},
+		"no type": {func(s *asyncflow.SpawnedTask) { s.Type = "" }, "spawn[1].type"},
+		"a long context": {func(s *asyncflow.SpawnedTask) { s.Context = []byte(`"` + strings.Repeat("x", 99) + `"`) },
+			"spawn[1].context is 101 bytes; the limit is 100"},
 		"a window alone": {func(s *asyncflow.SpawnedTask) { s.KeyWindow = asyncflow.NewDuration(time.Second) },
 			"spawn[1].key_window needs a key"},
 		"two times": {func(s *asyncflow.SpawnedTask) { s.RunAt, s.Delay = now, asyncflow.NewDuration(time.Second) },
 			"spawn[1].delay and run_at exclude each other"},
-		"a NUL": {func(s *asyncflow.SpawnedTask) { s.FlowKey = "a\x00" }, "spawn[1].flow_key must be UTF-8 without NUL"},
+		"a NUL": {func(s *asyncflow.SpawnedTask) { s.FlowKey = "a\x00" },
+			"spawn[1].flow_key must be UTF-8 without NUL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := good

@@ -3823,6 +3823,22 @@ export interface components {
         /**
          * @description Tasks to start, if their types are in `spawn` of the stage. They exist if this outcome
          *     counts: all of them once, or none. Only for a stage that is done.
+         * @example [
+         *       {
+         *         "type": "thumbnails",
+         *         "context": {
+         *           "image": "harbour.jpg"
+         *         },
+         *         "key": "harbour"
+         *       },
+         *       {
+         *         "type": "thumbnails",
+         *         "context": {
+         *           "image": "pier.jpg"
+         *         },
+         *         "delay": "30s"
+         *       }
+         *     ]
          */
         Spawn: components["schemas"]["SpawnedTask"][];
         /**
@@ -7024,6 +7040,15 @@ export interface operations {
         };
         requestBody?: {
             content: {
+                /**
+                 * @example {
+                 *       "output": {
+                 *         "thumbnails": [
+                 *           "harbour.256.png"
+                 *         ]
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["Completion"];
             };
         };
