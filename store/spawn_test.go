@@ -160,9 +160,14 @@ func TestSpawnSurvivesCrashes(t *testing.T) {
 				}
 			}
 			died := line.mend()
-			b.exec(`UPDATE tenant_acme.outbox SET due = now()`)
-			b.followUp()
+			eventually(t, "all are made", func() bool { // Postgres may not have noticed the death yet
+				b.exec(`UPDATE tenant_acme.outbox SET due = now()
+					WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
+				b.followUp()
+				return len(b.startedBy("base", id)) == len(want)
+			})
 			require.ElementsMatch(t, want, b.startedBy("base", id), "died at statement %d", at)
+			require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
 			b.settle(pipe, b.leaseAll(pipe, 1)[0], goodEnd)
 			if !died {
 				require.Greater(t, at, 5)

@@ -56,9 +56,9 @@ func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	}
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: body.Output,
 		Next: body.NextStage, Finish: body.Finish}
-	if err == nil {
+	if err == nil && len(body.Spawn) > 0 {
 		o.Spawn = body.Spawn
-		err = asyncflow.CheckSpawned(o.Spawn, s.cfg.Store.Clock.Now(), s.cfg.MaxContext)
+		err = asyncflow.CheckSpawned(o.Spawn, time.Now(), s.cfg.MaxContext)
 	}
 	return o, err
 }

@@ -208,6 +208,7 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	one.spawn = asyncflow.SpawnText(nil)
 	var into any
 	switch one.verb {
 	case verbComplete:

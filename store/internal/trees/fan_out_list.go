@@ -24,6 +24,9 @@ func FamilyOf(
 	if parent == (asyncflow.TaskID{}) {
 		return nil, nil
 	}
+	if _, err := s.core.Catalog.Fresh(ctx, t.Tenant, parent.Type); err != nil {
+		return nil, asyncflow.InvalidField("parent", "is of a type that doesn't exist")
+	}
 	f, err := s.startedBy(ctx, t, parent)
 	if err != nil {
 		return nil, err
