@@ -136,10 +136,7 @@ func (t TaskType) Judged(l Lease, o Outcome) Outcome {
 	if err == nil {
 		return o
 	}
-	o.Kind = OutcomeFailed
-	o.Error = string(CodeNextStage) + ": " + err.Error()
-	o.Output, o.Next, o.Finish = nil, "", false
-	return o
+	return o.Refused(err)
 }
 
 // Chosen returns the names in the journal of the stage that an outcome names; "" stands for the

@@ -74,12 +74,14 @@ type Options struct {
 	DependsOn int `json:"depends_on,omitempty"`
 	// ContextFrom, if it is ContextFromDependencies, adds their results to the context.
 	ContextFrom string `json:"context_from,omitempty"`
+	// Spawned says which task started it; nil: none.
+	Spawned *Spawned `json:"spawned,omitempty"`
 }
 
 // IsZero reports whether no option is set.
 func (o Options) IsZero() bool {
 	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == "" &&
-		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil
+		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil
 }
 
 // Validate checks a new task. now is the database's time, and maxContext the limit for the

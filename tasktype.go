@@ -105,6 +105,8 @@ type Stage struct {
 	// OnFailure says where a task goes on when its last attempt in the stage has failed; nil: the
 	// task fails.
 	OnFailure *StageFailure `json:"on_failure,omitempty"`
+	// Spawn names the types of the tasks that attempts may start; empty: they start none.
+	Spawn []string `json:"spawn,omitempty"`
 	// FanOut makes children of a task, which pass through the stage; nil: it makes none.
 	FanOut *FanOut `json:"fan_out,omitempty"`
 	// Quorum has several workers do the stage until enough of them agree; nil: one does it.
@@ -217,6 +219,7 @@ func (s Stage) check(field string, out *problems) {
 	Priority{s.Priority}.check(field+".priority", out)
 	s.FanOut.check(field+".fan_out", out)
 	s.Quorum.check(field+".quorum", s, out)
+	s.checkSpawn(field+".spawn", out)
 }
 
 func checkDuration(out *problems, field string, d Duration, least, most time.Duration) {

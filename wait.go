@@ -156,6 +156,7 @@ func (s Stage) checkWait(field string, out *problems) {
 		{"quorum", s.Quorum != nil},
 		{"window", s.Window != nil},
 		{"identity", s.Identity != ""},
+		{"spawn", len(s.Spawn) > 0},
 	} {
 		if f.set {
 			out.add(field+"."+f.name, "can't be combined with the mode wait: "+

@@ -27,6 +27,7 @@ type answer struct {
 	retryAfter asyncflow.Duration
 	nextStage  string
 	finish     bool
+	spawn      json.RawMessage
 }
 
 // field returns where the value of a field goes; nil if it is unknown.
@@ -44,6 +45,8 @@ func (a *answer) field(name string) any {
 		return &a.nextStage
 	case "finish":
 		return &a.finish
+	case "spawn":
+		return &a.spawn
 	}
 	return nil
 }
@@ -80,7 +83,7 @@ func readStatus(a transport.Answer, fields []string) (o asyncflow.Outcome, more 
 
 var (
 	answerFields = []string{"outcome", "output", "error", "retry_after", "next_stage",
-		"finish"}
+		"finish", "spawn"}
 	resultsFields = append([]string{"results"}, answerFields...)
 )
 
@@ -153,7 +156,7 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 	if err != nil {
 		return errors.New(
 			"the answer is not the JSON object {output?, outcome?, error?, retry_after?, " +
-				"next_stage?, finish?}: " + plain(err))
+				"next_stage?, finish?, spawn?}: " + plain(err))
 	}
 	return a.complete(o, maxOutput, `"done", "retry", "snooze", "fail" or "cancel"`)
 }
@@ -173,7 +176,7 @@ func checkJSON(contentType, or string) error {
 // complete completes an outcome from the fields of an answer. known lists the outcomes that the
 // answer may have, for the error.
 func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) error {
-	if string(a.output) == "null" { // as many libraries write an output that is absent
+	if isNull(a.output) { // as many libraries write an output that is absent
 		a.output = nil
 	}
 	done := a.outcome == "" || a.outcome == "done"
@@ -193,6 +196,8 @@ func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) err
 		return fmt.Errorf("the answer has next_stage or finish, but the outcome %q", a.outcome)
 	case a.nextStage != "" && a.finish:
 		return errors.New("the answer has both next_stage and finish")
+	case !done && !isNull(a.spawn):
+		return fmt.Errorf("the answer has spawn, but the outcome %q", a.outcome)
 	case snoozes:
 		if err := asyncflow.CheckSnooze(a.retryAfter); err != nil {
 			return fmt.Errorf("the answer's outcome is \"snooze\", and its %w", err)
@@ -201,11 +206,15 @@ func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) err
 	if err := checkOutput(a.output, maxOutput); err != nil {
 		return err
 	}
+	spawn, err := readSpawn(a.spawn, maxOutput)
+	if err != nil {
+		return err
+	}
 	o.Error, o.RetryAfter = Clean(a.error, MaxErrorBytes), a.retryAfter.Std()
 	switch a.outcome {
 	case "", "done":
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.output, ""
-		o.Next, o.Finish = a.nextStage, a.finish
+		o.Next, o.Finish, o.Spawn = a.nextStage, a.finish, spawn
 	case "snooze":
 		o.Kind = asyncflow.OutcomeSnoozed
 	case "fail":

@@ -26,8 +26,8 @@ func (r *result) field(name string) any {
 
 // isEmpty reports whether an answer says nothing beside its outcome.
 func (a *answer) isEmpty() bool {
-	return (len(a.output) == 0 || string(a.output) == "null") && a.error == "" &&
-		a.retryAfter.IsZero() && a.nextStage == "" && !a.finish
+	return isNull(a.output) && a.error == "" && a.retryAfter.IsZero() && a.nextStage == "" &&
+		!a.finish && isNull(a.spawn)
 }
 
 // resultAccepted is an outcome that only a result may have: the completion comes later.
@@ -134,7 +134,8 @@ func expect(d *json.Decoder, want json.Token) error {
 }
 
 var errNotResults = errors.New(`the answer is not the JSON object ` +
-	`{"results": [{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?}, …]}`)
+	`{"results": [{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?, ` +
+	`spawn?}, …]}`)
 
 func noResults(err error) error { return errors.New(errNotResults.Error() + ": " + plain(err)) }
 
@@ -144,7 +145,8 @@ func (r *resultReader) take(raw []byte) {
 	err := readObject(raw, one.field)
 	if err != nil { // the task may be missing from what was read
 		err = errors.New("the result is not the JSON object " +
-			"{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?}: " + plain(err))
+			"{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?, spawn?}: " +
+			plain(err))
 		var only struct {
 			TaskID string `json:"task_id"`
 		}
@@ -165,8 +167,8 @@ func (r *resultReader) take(raw []byte) {
 	case err == nil && one.outcome == resultAccepted && one.isEmpty():
 		o.Kind, o.Error = asyncflow.OutcomeAccepted, ""
 	case err == nil && one.outcome == resultAccepted:
-		err = errors.New("the result has an output, error, retry_after, next_stage or finish, " +
-			"but is accepted: its completion comes later")
+		err = errors.New("the result has an output, error, retry_after, next_stage, finish or " +
+			"spawn, but is accepted: its completion comes later")
 	case err == nil:
 		err = one.complete(o, r.maxOutput,
 			`"done", "retry", "snooze", "fail", "cancel" or "accepted"`)

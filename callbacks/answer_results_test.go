@@ -85,7 +85,7 @@ func TestResults(t *testing.T) {
 			Output: json.RawMessage(text)}
 	}
 	notResult := "the result is not the JSON object {task_id, output?, outcome?, error?, " +
-		"retry_after?, next_stage?, finish?}: "
+		"retry_after?, next_stage?, finish?, spawn?}: "
 	for name, c := range map[string]struct {
 		results string
 		first   asyncflow.Outcome
@@ -121,14 +121,14 @@ func TestResults(t *testing.T) {
 				`its body begins: {"task_id":"thumbnails.1.2","outcome":"maybe"}`)},
 		"accepted with an output": {ok +
 			`,{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`, done,
-			failed("the result has an output, error, retry_after, next_stage or finish, but is " +
+			failed("the result has an output, error, retry_after, next_stage, finish or spawn, but is " +
 				`accepted: its completion comes later; its body begins: ` +
 				`{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`)},
 		"a choice": {ok + `,{"task_id":"thumbnails.1.2","next_stage":"review"}`, done,
 			asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Next: "review"}},
 		"accepted with a choice": {ok +
 			`,{"task_id":"thumbnails.1.2","outcome":"accepted","finish":true}`, done,
-			failed("the result has an output, error, retry_after, next_stage or finish, but is " +
+			failed("the result has an output, error, retry_after, next_stage, finish or spawn, but is " +
 				`accepted: its completion comes later; its body begins: ` +
 				`{"task_id":"thumbnails.1.2","outcome":"accepted","finish":true}`)},
 		"an error alone": {ok + `,{"task_id":"thumbnails.1.2","error":"no"}`, done,
@@ -184,7 +184,7 @@ func TestResultsOutput(t *testing.T) {
 func TestAnswersForAll(t *testing.T) {
 	t.Parallel()
 	const not = `the answer is not the JSON object ` +
-		`{"results": [{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?}, …]}`
+		`{"results": [{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?, spawn?}, …]}`
 	unclear := func(text, body string) asyncflow.Outcome {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200,
 			Error: text + "; its body begins: " + body}

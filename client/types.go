@@ -15,6 +15,10 @@ type (
 	// of the stages. See [api.NewTask] for its fields.
 	NewTask = api.NewTask
 
+	// SpawnedTask is a task that an attempt starts: see worker.Spawn. See [asyncflow.SpawnedTask] for
+	// its fields.
+	SpawnedTask = api.SpawnedTask
+
 	// Dependency is a task that another one waits for; see OnTask and OnKey. See [api.Dependency]
 	// for its fields.
 	Dependency = api.Dependency

@@ -130,7 +130,7 @@ func (w *write) size() int {
 	case w.insert != nil:
 		return w.insert.size()
 	case w.settle != nil:
-		return len(w.settle.Outcome.Output)
+		return len(w.settle.Outcome.Output) + w.settle.Outcome.SpawnBytes()
 	default:
 		return len(w.extend.Checkpoint.Document)
 	}

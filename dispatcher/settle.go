@@ -27,7 +27,7 @@ func (d *Dispatcher) conclude(
 			o.Kind = asyncflow.OutcomeLost
 		}
 		l := deliveries[i].Lease
-		o = t.Judged(l, o)
+		o = d.judgeSpawn(t, l, t.Judged(l, o), until)
 		if o.Kind == asyncflow.OutcomeSnoozed {
 			o.FirstSent = d.firstSent(t, l, until)
 		}
@@ -152,12 +152,12 @@ func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) 
 }
 
 // bytes returns how many bytes are kept until a settlement is written: the output, or the context
-// of the next stage, and what siblings share.
+// of the next stage, what siblings share, and the tasks that it starts.
 func (e *ending) bytes() int {
 	if e.Next != nil {
 		return e.Next.Size()
 	}
-	return e.Lease.Size() + len(e.Outcome.Output)
+	return e.Lease.Size() + len(e.Outcome.Output) + e.Outcome.SpawnBytes()
 }
 
 // settled handles the result of a settlement.

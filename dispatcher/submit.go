@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -212,25 +211,11 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 				"is %s; tasks of %s are kept for %s", window, t.Name, t.Retention)
 			continue
 		}
-		id := asyncflow.NewTaskID(t.Name, t.End, ids[n])
-		order := asyncflow.SubmitOrder(t.TaskType, *task, now)
-		first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1,
-			OrderTime: order,
-			Reason:    asyncflow.WaitDelay}
-		if t.LineForClaims(first.Stage, false) && !order.After(now.Add(asyncflow.Soon)) {
-			first.Reason = asyncflow.WaitClaimer
-		}
-		options := task.Options
-		if options.DependsOn = len(task.DependsOn); options.DependsOn > 0 {
-			first.Kind = asyncflow.Park
-			first.Reason = asyncflow.WaitDependencies
-		}
-		results[i] = store.Submitted{ID: id, Stage: first.Stage, Status: first.Status(now),
-			OrderTime: order, WaitsUntil: asyncflow.WaitsUntil(task.DependsOn, now)}
-		all[n] = submission{result: &results[i],
-			Insertion: store.Insertion{ID: id, Verdict: first, Created: now,
-				Options: options, Context: task.Context, FlowKey: t.LineKeyOf(options),
-				Key: keyOf(task, now, t.Retention.Std()), DependsOn: slices.Clone(task.DependsOn)}}
+		item := store.NewInsertion(t, ids[n], task, now)
+		results[i] = store.Submitted{ID: item.ID, Stage: item.Verdict.Stage,
+			Status: item.Verdict.Status(now), OrderTime: item.Verdict.OrderTime,
+			WaitsUntil: asyncflow.WaitsUntil(task.DependsOn, now)}
+		all[n] = submission{result: &results[i], Insertion: item}
 		items = append(items, &all[n])
 	}
 	return t, items, nil
@@ -262,18 +247,6 @@ func (c *Committer) allotNumbers(
 		return err
 	})
 	return t, ids, err
-}
-
-// keyOf returns the idempotency key of a task. The key ends no later than the task's retention.
-func keyOf(t *asyncflow.NewTask, now time.Time, retention time.Duration) *store.Key {
-	if t.Options.Key == "" {
-		return nil
-	}
-	window := t.KeyWindow.Std()
-	if window == 0 {
-		window = min(asyncflow.DefaultKeyWindow, retention)
-	}
-	return &store.Key{Name: t.Options.Key, Hash: sha256.Sum256(t.Context), Expires: now.Add(window)}
 }
 
 // countNew counts the tasks of a call that are new.

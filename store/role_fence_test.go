@@ -63,6 +63,8 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	"Prolong",
 	// a first delivery needs none: PastDocument, and FirstSent of a later one, read the same tables
 	"FirstSent", "ReadPast",
+	// it counts as Submit does
+	"AdmitSpawn",
 	// Postgres skips the tables of another role with a warning
 	"VacuumSet",
 	// it runs under the base role

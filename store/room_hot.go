@@ -1,6 +1,8 @@
 package store
 
 import (
+	"time"
+
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 )
@@ -45,6 +47,11 @@ const (
 	// delivery and to settle its outcome.
 	LeaseMargin = hot.LeaseMargin
 )
+
+// NewInsertion returns a new task with its place, and a number of the open roll of its type.
+func NewInsertion(t *Type, number int64, task *asyncflow.NewTask, now time.Time) Insertion {
+	return hot.NewInsertion(t, number, task, now)
+}
 
 // IsHeld reports whether an error means that others hold a lock for too long: of a table, or of an
 // idempotency key.

@@ -23,6 +23,8 @@ type (
 	Page = tasks.Page
 	// Progress is a worker's report of how far it is.
 	Progress = tasks.Progress
+	// SpawnedCount is how many tasks of a type a task has started.
+	SpawnedCount = tasks.SpawnedCount
 	// StageCheckpoint is what an attempt left for the next attempt of its stage.
 	StageCheckpoint = tasks.StageCheckpoint
 	// Step is what one step of an operation did.

@@ -11,6 +11,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
@@ -84,6 +85,8 @@ type answer struct {
 	RetryAfter asyncflow.Duration `json:"retry_after,omitzero"`
 	NextStage  string             `json:"next_stage,omitempty"`
 	Finish     bool               `json:"finish,omitempty"`
+
+	Spawn []client.SpawnedTask `json:"spawn,omitempty"`
 }
 
 // decide makes the answer, once. It has the results that are there; the other deliveries are

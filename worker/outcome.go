@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
@@ -53,6 +55,7 @@ func Snooze(after time.Duration) error {
 type Step struct {
 	next   string
 	finish bool
+	spawn  *[]client.SpawnedTask // a pointer keeps a Step comparable
 }
 
 // Next is the Step to a stage, forwards or backwards: return output, worker.Next("review").
@@ -61,10 +64,32 @@ func Next(stage string) Step { return Step{next: stage} }
 // Finish is the Step to the end: the task succeeds with the output.
 var Finish = Step{finish: true}
 
+// Spawn is the Step that starts tasks: return output, worker.Spawn(tasks...). They exist if the
+// outcome counts: all of them once, or none. The stage's spawn must have their types.
+func Spawn(tasks ...client.SpawnedTask) Step { return Step{}.Spawn(tasks...) }
+
+// Spawn adds tasks to start to a Step: worker.Next("review").Spawn(tasks...).
+func (s Step) Spawn(tasks ...client.SpawnedTask) Step {
+	all := append(slices.Clone(s.spawned()), tasks...)
+	s.spawn = &all
+	return s
+}
+
+// spawned returns the tasks to start.
+func (s Step) spawned() []client.SpawnedTask {
+	if s.spawn == nil {
+		return nil
+	}
+	return *s.spawn
+}
+
 // Error makes a Step an error.
 func (s Step) Error() string {
-	if s.finish {
+	switch {
+	case s.finish:
 		return "the task is finished"
+	case s.next == "":
+		return "the task starts others"
 	}
 	return "the task goes on with the stage " + s.next
 }
@@ -132,11 +157,24 @@ func outcomeOf(ctx context.Context, out any, err error) outcome {
 	return o
 }
 
-// to returns the outcome of a done stage with a step.
+// to returns the outcome of a done stage with a step. Tasks that aren't JSON fail the task for good,
+// as such an output does.
 func (o outcome) to(step Step) outcome {
-	if o.kind == kindDone {
+	if o.kind != kindDone {
+		return o
+	}
+	started := append(slices.Clone(o.step.spawned()), step.spawned()...)
+	if step.next != "" || step.finish {
 		o.step = step
 	}
+	if len(started) == 0 {
+		return o
+	}
+	if _, err := api.Encode(started); err != nil {
+		return outcome{kind: kindFail,
+			error: shorten("the tasks to start can't be written as JSON: " + err.Error())}
+	}
+	o.step.spawn = &started
 	return o
 }
 

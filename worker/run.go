@@ -102,6 +102,7 @@ func (r *run) answer(nobody bool) answer {
 		a.Outcome, a.Output = r.result.kind, r.result.output
 		a.Error, a.RetryAfter = r.result.error, asyncflow.NewDuration(r.result.retryAfter)
 		a.NextStage, a.Finish = r.result.step.next, r.result.step.finish
+		a.Spawn = r.result.step.spawned()
 	}
 	if a.Outcome == kindDone {
 		a.Outcome = ""
@@ -110,7 +111,8 @@ func (r *run) answer(nobody bool) answer {
 }
 
 // report reports the result to asyncflow. An output that is refused fails the task for good: it
-// would be refused again. A next stage that is refused fails the attempt, as in an answer.
+// would be refused again. A next stage or tasks to start that are refused fail the attempt, as in an
+// answer.
 func (r *run) report() error {
 	cause := context.Cause(r.ctx)
 	switch {
@@ -131,7 +133,8 @@ func (r *run) report() error {
 		kind:  kindFail,
 		error: shorten("asyncflow refused the output: " + answer.Error()),
 	}
-	if answer.Problem.Code == string(asyncflow.CodeNextStage) {
+	switch asyncflow.Code(answer.Problem.Code) {
+	case asyncflow.CodeNextStage, asyncflow.CodeSpawn, asyncflow.CodeQuota:
 		refusal.kind = kindRetry
 	}
 	return errors.Join(err, r.worker.reporter.report(r.calls, r.delivery.Callback, refusal))

@@ -1071,6 +1071,13 @@ type Completion struct {
 
 	// Output Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Output JSON `json:"output,omitempty,omitzero"`
+
+	// Spawn Tasks to start, if their types are in `spawn` of the stage. They exist if this outcome
+	// counts: all of them once, or none. Only for a stage that is done.
+	//
+	//
+	// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","type":"thumbnails"}]
+	Spawn Spawn `json:"spawn,omitempty,omitzero"`
 }
 
 // Count defines model for Count.
@@ -2420,6 +2427,21 @@ type Snooze struct {
 	RetryAfter Duration `json:"retry_after"`
 }
 
+// Spawn Tasks to start, if their types are in `spawn` of the stage. They exist if this outcome
+// counts: all of them once, or none. Only for a stage that is done.
+//
+// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","type":"thumbnails"}]
+type Spawn = []SpawnedTask
+
+// SpawnedCount How many tasks of a type a task has started.
+type SpawnedCount struct {
+	Count int    `json:"count"`
+	Type  string `json:"type"`
+}
+
+// SpawnedTask A task that an attempt starts.
+type SpawnedTask = asyncflow.SpawnedTask
+
 // Stage defines model for Stage.
 type Stage = asyncflow.Stage
 
@@ -2545,6 +2567,11 @@ type Task struct {
 	// OrderTime Its place in the order. Present while it is waiting or pending.
 	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
 
+	// Parent The id of the task that started this one, by `spawn`.
+	//
+	// Example: import.1.42
+	Parent string `json:"parent,omitempty,omitzero"`
+
 	// Path The last 100 visits of stages, oldest first. Present if any stage of the type has
 	// `next`; lists leave it out.
 	Path   []Visit     `json:"path,omitempty,omitzero"`
@@ -2567,6 +2594,10 @@ type Task struct {
 	// Result Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Result JSON       `json:"result,omitempty,omitzero"`
 	Signal SignalWait `json:"signal,omitempty,omitzero"`
+
+	// Spawned How many tasks it has started by `spawn`. To list them, ask for the tasks of a type with
+	// this one as `parent`. Lists leave it out.
+	Spawned []SpawnedCount `json:"spawned,omitempty,omitzero"`
 
 	// Stage The stage that the task is in, or ended in.
 	Stage string `json:"stage,omitempty,omitzero"`
@@ -3122,7 +3153,7 @@ type ListTasksParams struct {
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
-	// Parent Only the children of this task, of all its fan-outs.
+	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
 
 	// Children false leaves out the children of fan-outs; it excludes parent.
@@ -3164,7 +3195,7 @@ type GetTaskCountParams struct {
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
-	// Parent Only the children of this task, of all its fan-outs.
+	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
 
 	// Children false leaves out the children of fan-outs; it excludes parent.
@@ -3509,9 +3540,9 @@ type ClientInterface interface {
 	// CompleteTaskWithBody Complete the stage of a delivery
 	//
 	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-	// 200 too; another output or another next stage with 409. A report that comes after the
-	// attempt's time ran out still counts if the task was
-	// not started again. 409 means that the attempt is over.
+	// 200 too; another output, another next stage or other tasks to start with 409. A report that
+	// comes after the attempt's time ran out still counts if the task was not started again. 409
+	// means that the attempt is over.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3521,9 +3552,9 @@ type ClientInterface interface {
 	// CompleteTask Complete the stage of a delivery
 	//
 	// An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-	// 200 too; another output or another next stage with 409. A report that comes after the
-	// attempt's time ran out still counts if the task was
-	// not started again. 409 means that the attempt is over.
+	// 200 too; another output, another next stage or other tasks to start with 409. A report that
+	// comes after the attempt's time ran out still counts if the task was not started again. 409
+	// means that the attempt is over.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4779,9 +4810,9 @@ func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAudi
 // CompleteTaskWithBody Complete the stage of a delivery
 //
 // An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-// 200 too; another output or another next stage with 409. A report that comes after the
-// attempt's time ran out still counts if the task was
-// not started again. 409 means that the attempt is over.
+// 200 too; another output, another next stage or other tasks to start with 409. A report that
+// comes after the attempt's time ran out still counts if the task was not started again. 409
+// means that the attempt is over.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4801,9 +4832,9 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 // CompleteTask Complete the stage of a delivery
 //
 // An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-// 200 too; another output or another next stage with 409. A report that comes after the
-// attempt's time ran out still counts if the task was
-// not started again. 409 means that the attempt is over.
+// 200 too; another output, another next stage or other tasks to start with 409. A report that
+// comes after the attempt's time ran out still counts if the task was not started again. 409
+// means that the attempt is over.
 //
 // Takes a body of the `application/json` content type.
 //

@@ -97,7 +97,8 @@ func (g *globals) printTask(t client.Task, err error) error {
 		dependenciesText(t.Dependencies), "redriven",
 		strings.Join(t.Redriven, " "), "priority", priority, "order time", timeText(t.OrderTime),
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
-		childrenText(t.Children), "paused", pausedText(t), "path", pathText(t),
+		childrenText(t.Children), "paused", pausedText(t), "parent", t.Parent, "started",
+		spawnedText(t), "path", pathText(t),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"context", string(t.Context), "result", string(t.Result))
 }
@@ -126,6 +127,19 @@ func pathText(t client.Task) string {
 		texts = append([]string{strconv.Itoa(more) + " more"}, texts...)
 	}
 	return strings.Join(texts, " → ")
+}
+
+// spawnedText shows how many tasks a task has started, and how to list them.
+func spawnedText(t client.Task) string {
+	if len(t.Spawned) == 0 {
+		return ""
+	}
+	counts := make([]string, len(t.Spawned))
+	for i, c := range t.Spawned {
+		counts[i] = strconv.Itoa(c.Count) + " " + c.Type
+	}
+	return fmt.Sprintf("%s (asyncflow tasks list --type %s --parent %s)",
+		strings.Join(counts, ", "), t.Spawned[0].Type, t.ID)
 }
 
 // dependenciesText lists what a task depends on, each with its status.

@@ -99,6 +99,10 @@ func branches(t client.TaskType) bool { return asyncflow.TaskType{Stages: t.Stag
 // printStages shows the stages of a type and, if it branches, what may follow each of them.
 func (g *globals) printStages(t client.TaskType) error {
 	columns := "STAGE TIMEOUT MAX_PROCESSING_TIME MAX_SNOOZE MAX_ATTEMPTS INTERVAL PRIORITY DELIVER"
+	spawns := asyncflow.TaskType{Stages: t.Stages}.Spawns()
+	if spawns {
+		columns += " SPAWN"
+	}
 	if branches(t) {
 		columns += " NEXT ON_FAILURE"
 	}
@@ -107,6 +111,9 @@ func (g *globals) printStages(t client.TaskType) error {
 		rows[i] = []string{s.Name, s.Timeout.Text(), s.MaxProcessingTime.Text(), s.MaxSnooze.Text(),
 			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority),
 			deliverText(s.Deliver)}
+		if spawns {
+			rows[i] = append(rows[i], strings.Join(s.Spawn, ","))
+		}
 		if !branches(t) {
 			continue
 		}

@@ -71,7 +71,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	id := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints",
 		`{"type":"pipe","stage":"first","url":"https://w.example.com/first"}`)).ID
 	const stage = `"name":"one","timeout":"7s","max_processing_time":"8m","max_snooze":"9h","priority":9,
-		"retry":{"max_attempts":3,"interval":4},"next":["finish"]`
+		"retry":{"max_attempts":3,"interval":4},"next":["finish"],"spawn":["pipe"]`
 	const delivery = `"weight":2,"max_in_flight":3,"rate":"4/s",
 		"batch":{"max_tasks":5,"max_wait":"20ms"},"headers":{"X-One":"1"}`
 	for _, c := range []struct {

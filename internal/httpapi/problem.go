@@ -32,6 +32,7 @@ var statusOf = map[asyncflow.Code]int{
 	asyncflow.CodeKeyReused:       http.StatusUnprocessableEntity,
 	asyncflow.CodeDependency:      http.StatusUnprocessableEntity,
 	asyncflow.CodeNextStage:       http.StatusUnprocessableEntity,
+	asyncflow.CodeSpawn:           http.StatusUnprocessableEntity,
 	asyncflow.CodeTooLarge:        http.StatusRequestEntityTooLarge,
 	asyncflow.CodeUnavailable:     http.StatusServiceUnavailable,
 	asyncflow.CodeUncertain:       http.StatusServiceUnavailable,

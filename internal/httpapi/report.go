@@ -51,11 +51,16 @@ func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	case err != nil:
 	case body.NextStage != "" && body.Finish:
 		err = asyncflow.InvalidField("finish", "and next_stage exclude each other")
-	case len(body.NextStage) > maxNextStage: // the type allows more than the contract
-		err = s.checkBody(c)
+	case len(body.NextStage) > maxNextStage || len(body.Spawn) > 0:
+		err = s.checkBody(c) // the type allows more than the contract
 	}
-	return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: body.Output,
-		Next: body.NextStage, Finish: body.Finish}, err
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: body.Output,
+		Next: body.NextStage, Finish: body.Finish}
+	if err == nil && len(body.Spawn) > 0 {
+		o.Spawn = body.Spawn
+		err = asyncflow.CheckSpawned(o.Spawn, time.Now(), s.cfg.MaxContext)
+	}
+	return o, err
 }
 
 func (s *Server) readFailure(c *fiber.Ctx) (asyncflow.Outcome, error) {

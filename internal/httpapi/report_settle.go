@@ -43,6 +43,9 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 	if err := a.taskType.CheckStep(l, o); err != nil {
 		return "", err
 	}
+	if o, err = s.checkSpawn(ctx, a, l, o); err != nil {
+		return "", err
+	}
 	if a.taskType.NeedsPath(l, o) {
 		if o.Path, err = s.cfg.Store.Passed(ctx, a.taskType, l); err != nil {
 			return "", err
@@ -161,6 +164,14 @@ func mayCountLate(written, reported asyncflow.OutcomeKind) bool {
 
 // reportLate settles a lost attempt by its late outcome, unless the task was started again.
 func (s *Server) reportLate(ctx context.Context, a attempt, o asyncflow.Outcome) (bool, error) {
+	if err := s.cfg.Committer.AdmitSpawn(ctx, a.Tenant, o); err != nil {
+		// The same report may have been accepted before, in the place after the lost attempt.
+		_, same, unread := s.cfg.Store.WrittenAs(ctx, a.taskType, a.Task, a.Seq+1, o)
+		if unread == nil && same {
+			return true, nil
+		}
+		return false, err
+	}
 	written, taken, err := s.cfg.Store.SettleLate(ctx, a.taskType, a.Task, a.Seq, o)
 	for _, settlement := range written {
 		asyncflow.LogAttempt(s.log, a.Tenant, settlement)

@@ -162,6 +162,12 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 		parent := asyncflow.TaskID{Type: t.ID.Type, Number: c.Parent}
 		out.ChildOf = &api.ChildOf{Parent: parent.String(), Index: c.Index, Count: c.Count}
 	}
+	if by := t.Options.Spawned; by != nil {
+		out.Parent = by.Parent
+	}
+	for _, c := range t.Spawned {
+		out.Spawned = append(out.Spawned, api.SpawnedCount{Type: c.Type, Count: c.Count})
+	}
 	for _, d := range t.Dependencies {
 		one := api.DependencyState{Type: d.Type, Key: d.Key, OnFailure: string(d.Failure()),
 			Status: api.DependencyStateStatus(d.Status), Until: d.Until}

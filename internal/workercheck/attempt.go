@@ -52,7 +52,7 @@ func answerAsNode(before []report, one report) (int, asyncflow.Status) {
 	case !over:
 		return http.StatusOK, asyncflow.StatusRunning
 	case one.verb == last.verb && same(one.output, last.output) &&
-		one.choice.confirms(last.choice):
+		one.choice.confirms(last.choice) && one.spawn == last.spawn:
 		return http.StatusOK, endOf(last)
 	}
 	return http.StatusConflict, ""

@@ -194,6 +194,9 @@ func (r *rehearsal) treatedAsOne(ctx context.Context, first, second ending) find
 	if a, b := first.choice(), second.choice(); a != b {
 		return failed("the two answers choose differently: %q and %q", a, b)
 	}
+	if first.spawn() != second.spawn() {
+		return failed("the two answers start different tasks")
+	}
 	if a := first.attempt; a != nil && a.await(ctx, time.Now().Add(r.cfg.Quiet), contradicts) {
 		return failed("it was accepted twice, and reported with different outcomes")
 	}
@@ -233,6 +236,8 @@ func stale(ctx context.Context, r *rehearsal) finding {
 	case older.choice() != newer.choice():
 		return failed("the first attempt, which came after the second, chooses %q, not %q",
 			older.choice(), newer.choice())
+	case older.spawn() != newer.spawn():
+		return failed("the first attempt, which came after the second, starts other tasks")
 	}
 	return passed("the same output")
 }

@@ -1,9 +1,12 @@
 package workercheck
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 // choice is how a worker lets a task go on; the zero value: it names nothing. Whether the stage
@@ -40,6 +43,22 @@ func (c choice) String() string {
 
 // confirms reports whether a later report with the choice c counts as one with an earlier choice.
 func (c choice) confirms(earlier choice) bool { return c == choice{} || c == earlier }
+
+// spawn returns the tasks that a delivery starts, as JSON; "[]": none.
+func (e ending) spawn() string {
+	if e.attempt == nil {
+		return asyncflow.SpawnText(e.outcome.Spawn)
+	}
+	last, _ := lastWord(e.attempt.seen())
+	return last.spawn
+}
+
+// spawns returns how many tasks a delivery starts.
+func (e ending) spawns() int {
+	var tasks []asyncflow.SpawnedTask
+	_ = json.Unmarshal([]byte(e.spawn()), &tasks) // it was read before
+	return len(tasks)
+}
 
 // choice returns how the worker lets a task go on whose delivery is done.
 func (e ending) choice() choice {

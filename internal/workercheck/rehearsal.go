@@ -211,6 +211,9 @@ func (e ending) describe() string {
 	if chosen := e.choice().String(); chosen != "" {
 		text += ", with " + chosen
 	}
+	if n := e.spawns(); n > 0 {
+		text += fmt.Sprintf(", with spawn of %d tasks", n)
+	}
 	return text
 }
 

@@ -195,6 +195,7 @@ type report struct {
 	verb    string
 	output  json.RawMessage // of complete
 	choice  choice          // of complete
+	spawn   string          // the tasks that complete starts, as JSON; "[]": none
 	error   string          // of fail and snooze
 	problem string          // why the report was refused
 	status  int             // of the answer; 0: undecided, the report is valid
@@ -207,6 +208,7 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	one.spawn = asyncflow.SpawnText(nil)
 	var into any
 	switch one.verb {
 	case verbComplete:
@@ -237,7 +239,12 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 	switch doc := into.(type) {
 	case *api.Completion:
 		one.output, one.choice = json.RawMessage(doc.Output), choice{doc.NextStage, doc.Finish}
+		one.spawn = asyncflow.SpawnText(doc.Spawn)
 		if err := one.choice.check(); err != nil {
+			return err
+		}
+		err := asyncflow.CheckSpawned(doc.Spawn, time.Now(), asyncflow.DefaultMaxContext)
+		if err != nil {
 			return err
 		}
 		if len(one.output) > 0 {

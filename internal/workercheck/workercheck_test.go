@@ -181,7 +181,9 @@ func TestSnoozed(t *testing.T) {
 	}
 }
 
-// The finding says how a worker lets the task go on, and the checks accept it.
+var aTask = asyncflow.SpawnedTask{Type: "part", Context: json.RawMessage(`{"n": 1}`)}
+
+// The finding says how a worker lets the task go on and what it starts, and the checks accept it.
 func TestChoices(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -191,6 +193,10 @@ func TestChoices(t *testing.T) {
 	}{
 		"at once": {time.Minute, worker.Next("review"), `^answered 200 in .*, with next_stage: "review"$`},
 		"later":   {-1, worker.Finish, `^accepted, and reported as done, with finish: true$`},
+		"tasks to start": {time.Minute, worker.Spawn(aTask, aTask),
+			`^answered 200 in .*, with spawn of 2 tasks$`},
+		"tasks to start later": {-1, worker.Spawn(aTask),
+			`^accepted, and reported as done, with spawn of 1 tasks$`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -330,6 +336,9 @@ func TestDeskRefuses(t *testing.T) {
 		{"complete", token, "application/json", `{"output": 1, "next_stage": "render"}`, 409},
 		{"complete", token, "application/json", `{"output": 1, "finish": true}`, 409},
 		{"complete", token, "application/json", `{"output": 2}`, 409},
+		{"complete", token, "application/json",
+			`{"output": 1, "spawn": [{"type": "part", "context": 1}]}`, 409},
+		{"complete", token, "application/json", `{"spawn": [{"type": "part"}]}`, 400},
 		{"heartbeat", token, "", "", 409},
 	} {
 		t.Run(fmt.Sprintf("%s, %d", c.path, c.status), func(t *testing.T) {

@@ -1117,9 +1117,9 @@ export interface paths {
         /**
          * Complete the stage of a delivery
          * @description An output of null is none. Idempotent: the same output again, byte for byte, is answered with
-         *     200 too; another output or another next stage with 409. A report that comes after the
-         *     attempt's time ran out still counts if the task was
-         *     not started again. 409 means that the attempt is over.
+         *     200 too; another output, another next stage or other tasks to start with 409. A report that
+         *     comes after the attempt's time ran out still counts if the task was not started again. 409
+         *     means that the attempt is over.
          */
         post: operations["completeTask"];
         delete?: never;
@@ -1798,6 +1798,14 @@ export interface components {
              */
             next?: components["schemas"]["Name"][];
             /**
+             * @description The types of the tasks that attempts of the stage may start, by `spawn` in an answer or a
+             *     report. By default none. Not with quorum.
+             * @example [
+             *       "thumbnails"
+             *     ]
+             */
+            spawn?: components["schemas"]["Name"][];
+            /**
              * @description Where a task goes on when it has failed in this stage for good. By default it fails. Not
              *     with fan_out or quorum.
              */
@@ -2060,6 +2068,17 @@ export interface components {
             /** Format: date-time */
             since: string;
             reason?: string;
+        };
+        /**
+         * @description How many tasks of a type a task has started.
+         * @example {
+         *       "type": "thumbnails",
+         *       "count": 12
+         *     }
+         */
+        SpawnedCount: {
+            type: string;
+            count: number;
         };
         /**
          * @description Which part of another task's work the task is.
@@ -3035,6 +3054,16 @@ export interface components {
             children?: components["schemas"]["Children"];
             paused?: components["schemas"]["PausedTask"];
             child_of?: components["schemas"]["ChildOf"];
+            /**
+             * @description The id of the task that started this one, by `spawn`.
+             * @example import.1.42
+             */
+            parent?: string;
+            /**
+             * @description How many tasks it has started by `spawn`. To list them, ask for the tasks of a type with
+             *     this one as `parent`. Lists leave it out.
+             */
+            spawned?: components["schemas"]["SpawnedCount"][];
             /** @description What it depends on, in the order of the submit. */
             dependencies?: components["schemas"]["DependencyState"][];
             /**
@@ -3918,6 +3947,7 @@ export interface components {
             output?: components["schemas"]["JSON"];
             next_stage?: components["schemas"]["NextStage"];
             finish?: components["schemas"]["Finish"];
+            spawn?: components["schemas"]["Spawn"];
         };
         /**
          * @description The stage with which the task goes on, forwards or backwards, if its stage allows it by
@@ -3930,6 +3960,54 @@ export interface components {
          *     is done.
          */
         Finish: boolean;
+        /**
+         * @description Tasks to start, if their types are in `spawn` of the stage. They exist if this outcome
+         *     counts: all of them once, or none. Only for a stage that is done.
+         * @example [
+         *       {
+         *         "type": "thumbnails",
+         *         "context": {
+         *           "image": "harbour.jpg"
+         *         },
+         *         "key": "harbour"
+         *       },
+         *       {
+         *         "type": "thumbnails",
+         *         "context": {
+         *           "image": "pier.jpg"
+         *         },
+         *         "delay": "30s"
+         *       }
+         *     ]
+         */
+        Spawn: components["schemas"]["SpawnedTask"][];
+        /**
+         * @description A task that an attempt starts.
+         * @example {
+         *       "type": "thumbnails",
+         *       "context": {
+         *         "image": "harbour.jpg"
+         *       },
+         *       "key": "harbour"
+         *     }
+         */
+        SpawnedTask: {
+            type: components["schemas"]["Name"];
+            context: components["schemas"]["JSON"];
+            priority?: components["schemas"]["Priority"];
+            /**
+             * Format: date-time
+             * @description When the task may run at the earliest; at most a year ahead. Excludes delay.
+             */
+            run_at?: string;
+            delay?: components["schemas"]["Duration"];
+            retry?: components["schemas"]["RetryPolicy"];
+            /** @description An idempotency key. If a task of the type has it, that task is the one that is started. */
+            key?: string;
+            key_window?: components["schemas"]["Duration"];
+            /** @description As in a submit. */
+            flow_key?: string;
+        };
         Failure: {
             /** @description What went wrong. Shown with the attempt. */
             error: string;
@@ -4240,6 +4318,7 @@ export interface components {
             retry_after?: components["schemas"]["Duration"];
             next_stage?: components["schemas"]["NextStage"];
             finish?: components["schemas"]["Finish"];
+            spawn?: components["schemas"]["Spawn"];
         };
         DeliveryResult: {
             task_id: string;
@@ -4255,6 +4334,7 @@ export interface components {
             retry_after?: components["schemas"]["Duration"];
             next_stage?: components["schemas"]["NextStage"];
             finish?: components["schemas"]["Finish"];
+            spawn?: components["schemas"]["Spawn"];
         };
         /**
          * @example {
@@ -4620,7 +4700,7 @@ export interface components {
          * @example not_found
          * @enum {string}
          */
-        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "task_over" | "invalid_next_stage" | "too_large" | "unavailable" | "uncertain" | "internal";
+        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "task_over" | "invalid_next_stage" | "invalid_spawn" | "too_large" | "unavailable" | "uncertain" | "internal";
         /** @description The quota that is exceeded, with the code quota_exceeded. */
         ExceededQuota: {
             name: components["schemas"]["QuotaName"];
@@ -4918,7 +4998,7 @@ export interface components {
         /**
          * @description The worker reports later, by completeTask or failTask with the delivery's callback. The body
          *     is ignored, unless it has a field of an answer (`output`, `outcome`, `error`, `retry_after`,
-         *     `next_stage`, `finish` or `results`): then the attempt has failed.
+         *     `next_stage`, `finish`, `spawn` or `results`): then the attempt has failed.
          */
         DeliveryAccepted: {
             headers: {
@@ -5780,7 +5860,7 @@ export interface operations {
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
-                /** @description Only the children of this task, of all its fan-outs. */
+                /** @description Only the children of this task, of all its fan-outs, and the tasks that it started. */
                 parent?: string;
                 /** @description false leaves out the children of fan-outs; it excludes parent. */
                 children?: boolean;
@@ -6055,7 +6135,7 @@ export interface operations {
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
-                /** @description Only the children of this task, of all its fan-outs. */
+                /** @description Only the children of this task, of all its fan-outs, and the tasks that it started. */
                 parent?: string;
                 /** @description false leaves out the children of fan-outs; it excludes parent. */
                 children?: boolean;
@@ -7207,6 +7287,7 @@ export interface operations {
             };
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             /** @description The vote on the task is over. The late vote is recorded. */
@@ -7230,8 +7311,8 @@ export interface operations {
             };
             413: components["responses"]["TooLarge"];
             /**
-             * @description The task can't go on like that after its stage: see `next` of a stage. Nothing was
-             *     changed; the worker may report again.
+             * @description The task can't go on like that after its stage, or start these tasks: see `next` and
+             *     `spawn` of a stage. Nothing was changed; the worker may report again.
              */
             422: {
                 headers: {

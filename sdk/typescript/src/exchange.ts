@@ -78,6 +78,7 @@ function fieldsOf(o: Outcome): string[] {
     fields.push(`"retry_after":"${formatDuration(o.retryAfterMs)}"`);
   if (o.nextStage !== undefined) fields.push(`"next_stage":${JSON.stringify(o.nextStage)}`);
   if (o.finish) fields.push(`"finish":true`);
+  if (o.spawn !== undefined) fields.push(`"spawn":${o.spawn}`);
   return fields;
 }
 

@@ -78,8 +78,8 @@ export interface HandlerOptions<In> {
 }
 
 /**
- * Works on one task. Returns the output, nothing, later, or what next or finish returns. Throws
- * when the attempt has failed.
+ * Works on one task. Returns the output, nothing, later, or what next, finish or spawn returns.
+ * Throws when the attempt has failed.
  */
 export type Work<In, Out> = (
   task: WorkerTask<In>,

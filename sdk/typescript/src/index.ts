@@ -10,7 +10,7 @@ export { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "
 export { Worker, type WorkerOptions } from "./worker.js";
 export type { BatchResult, BatchWork, HandlerOptions, Work, WorkerTask } from "./handler.js";
 export type { LogLine } from "./run.js";
-export { AbortedError, Fail, finish, later, next, Retry, Snooze, Step } from "./outcome.js";
+export { AbortedError, Fail, finish, later, next, Retry, Snooze, spawn, Step } from "./outcome.js";
 export { Reporter, type Callback, type ReporterOptions } from "./reporter.js";
 export type { Joined } from "./results.js";
 export { claim, type Claims } from "./claim.js";

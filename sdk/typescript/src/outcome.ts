@@ -1,4 +1,5 @@
 import { messageOf } from "./errors.js";
+import type { SpawnedTask } from "./types.js";
 
 /** Thrown by a handler: the task has failed for good, because no other attempt could do better. */
 export class Fail extends Error {
@@ -41,12 +42,17 @@ export class Snooze extends Error {
   }
 }
 
-/** Returned by a handler: its stage is done, and the task goes on as next or finish says. */
+/**
+ * Returned by a handler: its stage is done, the task goes on as next or finish says, and starts the
+ * tasks of spawn.
+ */
 export class Step<Out = unknown> {
   constructor(
     readonly output: Out | undefined,
-    /** The next stage; undefined: the task is finished. */
-    readonly nextStage?: string,
+    /** The next stage; false: the task is finished; undefined: as the type says. */
+    readonly nextStage: string | false | undefined,
+    /** The tasks to start. */
+    readonly spawn: readonly SpawnedTask[] = [],
   ) {}
 }
 
@@ -60,7 +66,20 @@ export function next<Out = undefined>(stage: string, output?: Out): Step<Out> {
 
 /** The output of a handler with which the task succeeds, if the next of its stage allows that. */
 export function finish<Out = undefined>(output?: Out): Step<Out> {
-  return new Step(output);
+  return new Step(output, false);
+}
+
+/**
+ * The output of a handler, or what next or finish returns, and tasks to start. They exist if the
+ * outcome counts: all of them once, or none. The spawn of the stage must have their types.
+ */
+export function spawn<Out = undefined>(
+  tasks: readonly SpawnedTask[],
+  output?: Out | Step<Out>,
+): Step<Out> {
+  return output instanceof Step
+    ? new Step(output.output, output.nextStage, [...output.spawn, ...tasks])
+    : new Step(output, undefined, tasks);
 }
 
 /** Returned by a handler: the work goes on elsewhere. Its end is reported by a Reporter. */
@@ -100,6 +119,8 @@ export interface Outcome {
   nextStage?: string;
   /** The task is finished. */
   finish?: true;
+  /** The tasks that it starts, as JSON. */
+  spawn?: string;
 }
 
 /**
@@ -109,11 +130,7 @@ export interface Outcome {
 export function returned(value: unknown): Outcome {
   if (value === later) return { kind: "accepted" };
   if (value instanceof Step) {
-    const o = returned(value.output);
-    if (o.kind !== "done") return o;
-    return value.nextStage === undefined
-      ? { ...o, finish: true }
-      : { ...o, nextStage: value.nextStage };
+    return step(value);
   }
   if (value === undefined || value === null) return { kind: "done" };
   try {
@@ -125,6 +142,23 @@ export function returned(value: unknown): Outcome {
     return {
       kind: "fail",
       error: shorten(`the output can't be written as JSON: ${messageOf(err)}`),
+    };
+  }
+}
+
+// step returns the outcome of a Step.
+function step(s: Step): Outcome {
+  const o = returned(s.output);
+  if (o.kind !== "done") return o;
+  if (s.nextStage === false) o.finish = true;
+  else if (s.nextStage !== undefined) o.nextStage = s.nextStage;
+  if (s.spawn.length === 0) return o;
+  try {
+    return { ...o, spawn: JSON.stringify(s.spawn) };
+  } catch (err) {
+    return {
+      kind: "fail",
+      error: shorten(`the tasks to start can't be written as JSON: ${messageOf(err)}`),
     };
   }
 }

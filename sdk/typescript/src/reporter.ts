@@ -38,8 +38,8 @@ export class Reporter {
 
   /**
    * Reports that the stage is done, with an output; undefined or null: none. next and finish say
-   * how the task goes on. It retries failures of
-   * the network, 429 and 5xx until there is another answer, or the signal is aborted.
+   * how the task goes on, and spawn which tasks it starts. It retries failures of the network, 429
+   * and 5xx until there is another answer, or the signal is aborted.
    * @throws AbortedError lost if the attempt is over; ProblemError if the report was refused for
    * another reason
    */
@@ -243,6 +243,7 @@ function completion(o: Outcome): string {
   if (o.output !== undefined) fields.push(`"output":${o.output}`);
   if (o.nextStage !== undefined) fields.push(`"next_stage":${JSON.stringify(o.nextStage)}`);
   if (o.finish) fields.push(`"finish":true`);
+  if (o.spawn !== undefined) fields.push(`"spawn":${o.spawn}`);
   return `{${fields.join(",")}}`;
 }
 

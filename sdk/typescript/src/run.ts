@@ -33,6 +33,8 @@ export interface RunOptions {
   ended: (r: Run) => void;
 }
 
+// The codes of refused reports after which the attempt is retried: the output wasn't at fault.
+const retried = ["invalid_next_stage", "invalid_spawn", "quota_exceeded"];
 const maxHeartbeatMs = 30_000;
 const minHeartbeatMs = 100;
 const beatTimeoutMs = 10_000;
@@ -228,7 +230,8 @@ export class Run {
   }
 
   // report reports the result to asyncflow. An output that is refused fails the task for good: it
-  // would be refused again. A next stage that is refused fails the attempt, as in an answer.
+  // would be refused again. A next stage or tasks to start that are refused fail the attempt, as in
+  // an answer.
   private async report(o: Outcome): Promise<void> {
     if (o.kind === "accepted") return;
     const why = this.signal.reason instanceof AbortedError ? this.signal.reason : undefined;
@@ -246,7 +249,7 @@ export class Run {
         err.status !== 429
       ) {
         const refused: Outcome = {
-          kind: err.code === "invalid_next_stage" ? "retry" : "fail",
+          kind: retried.includes(err.code) ? "retry" : "fail",
           error: shorten(`asyncflow refused the output: ${err.message}`),
         };
         await reporter.report(this.delivery.callback, refused, this.calls.signal);

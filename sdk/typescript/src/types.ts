@@ -13,6 +13,7 @@ export type NewEndpoint = Schemas["NewEndpoint"];
 export type NewTask = Schemas["NewTask"];
 export type Problem = Schemas["Problem"];
 export type Redrive = Schemas["Redrive"];
+export type SpawnedTask = Schemas["SpawnedTask"];
 export type Status = Schemas["Status"];
 export type NewSignal = Schemas["NewSignal"];
 export type SentSignal = Schemas["SentSignal"];

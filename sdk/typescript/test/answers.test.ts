@@ -10,6 +10,7 @@ import {
   Reporter,
   Retry,
   Snooze,
+  spawn,
   Worker,
 } from "asyncflow";
 
@@ -26,6 +27,26 @@ test("what a handler returns or throws is the answer", async (t) => {
     [() => next("review"), { next_stage: "review" }],
     [() => finish(0), { output: 0, finish: true }],
     [() => finish(), { finish: true }],
+    [
+      () => spawn([{ type: "part", context: { n: 1 } }], { parts: 1 }),
+      { output: { parts: 1 }, spawn: [{ type: "part", context: { n: 1 } }] },
+    ],
+    [
+      () => spawn([{ type: "part", context: 1, key: "k" }], next("review", 0)),
+      { output: 0, next_stage: "review", spawn: [{ type: "part", context: 1, key: "k" }] },
+    ],
+    [
+      () => spawn([{ type: "part", context: 1 }], finish()),
+      { finish: true, spawn: [{ type: "part", context: 1 }] },
+    ],
+    [() => spawn([]), {}],
+    [
+      () => spawn([{ type: "part", context: 1n }]),
+      {
+        outcome: "fail",
+        error: "the tasks to start can't be written as JSON: Do not know how to serialize a BigInt",
+      },
+    ],
     [
       () => 1n,
       {

@@ -31,6 +31,26 @@ type Insertion struct {
 	Refused   error // why InsertDependent didn't insert it
 }
 
+// NewInsertion returns a new task with its place, and a number of the open roll of its type.
+func NewInsertion(
+	t *config.Type, number int64, task *asyncflow.NewTask, now time.Time,
+) Insertion {
+	order := asyncflow.SubmitOrder(t.TaskType, *task, now)
+	first := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: t.Stages[0].Name, Attempt: 1,
+		OrderTime: order, Reason: asyncflow.WaitDelay}
+	if t.LineForClaims(first.Stage, false) && !order.After(now.Add(asyncflow.Soon)) {
+		first.Reason = asyncflow.WaitClaimer
+	}
+	options := task.Options
+	if options.DependsOn = len(task.DependsOn); options.DependsOn > 0 {
+		first.Kind = asyncflow.Park
+		first.Reason = asyncflow.WaitDependencies
+	}
+	return Insertion{ID: asyncflow.NewTaskID(t.Name, t.End, number), Verdict: first, Created: now,
+		Options: options, Context: task.Context, FlowKey: t.LineKeyOf(options),
+		Key: newKey(task, now, t.Retention.Std()), DependsOn: slices.Clone(task.DependsOn)}
+}
+
 // OptionsText returns the stored form of a task's options; nil if there are none.
 func OptionsText(o asyncflow.Options) *string {
 	if o.IsZero() {

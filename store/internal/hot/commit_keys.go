@@ -31,6 +31,19 @@ type Key struct {
 	Unseen bool
 }
 
+// newKey returns the idempotency key of a new task; nil: it has none. The key ends no later than
+// the task's retention.
+func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
+	if t.Options.Key == "" {
+		return nil
+	}
+	window := t.KeyWindow.Std()
+	if window == 0 {
+		window = min(asyncflow.DefaultKeyWindow, retention)
+	}
+	return &Key{Name: t.Options.Key, Hash: sha256.Sum256(t.Context), Expires: now.Add(window)}
+}
+
 // claimKeysSQL takes keys that belong to no existing task: they are new, their windows are over, or
 // their tasks were dropped with their roll because the retention was lowered; $7 is the least
 // number that is kept. The rows are sorted by key, so that two batches wait for each other in one
@@ -124,8 +137,8 @@ func (s *Path) InsertKeyed(ctx context.Context, t *config.Type, items []*Inserti
 	return held, postgres.Wrap(err, "InsertKeyed(%q, %q)", t.Tenant, t.Name)
 }
 
-// holder is the task to which a key belongs.
-type holder struct {
+// Holder is the task to which a key belongs.
+type Holder struct {
 	ID   int64
 	Hash []byte
 }
@@ -136,17 +149,17 @@ type holder struct {
 // they are locked, false if it didn't look at them.
 func ClaimKeys(
 	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, now time.Time, wait KeyWait,
-) (holders map[string]holder, others map[string]bool, err error) {
+) (holders map[string]Holder, others map[string]bool, err error) {
 	first := slices.CompactFunc(slices.Clone(items),
 		func(a, b *Insertion) bool { return a.Key.Name == b.Key.Name })
-	holders = make(map[string]holder, len(first))
+	holders = make(map[string]Holder, len(first))
 	others = map[string]bool{}
 	b := &pgx.Batch{}
 	names := queueClaims(b, t, first, now, wait, others)
 	b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
 	b.Queue(t.SQL(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
 		var name string
-		var h holder
+		var h Holder
 		_, err := pgx.ForEachRow(rows, []any{&name, &h.ID, &h.Hash}, func() error {
 			holders[name] = h
 			return nil

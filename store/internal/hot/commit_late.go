@@ -75,6 +75,9 @@ func (s *Path) trySettleLate(
 		if err := t.CheckStep(leases[0], o); err != nil { // it may report again: the token stays
 			return err
 		}
+		if err := t.CheckSpawn(leases[0], o); err != nil {
+			return err
+		}
 		now := s.core.Clock.Now()
 		if o.Kind == asyncflow.OutcomeSnoozed {
 			l.LeasedAt = now // the journal may have no delivery: a silent claim is none
@@ -137,6 +140,9 @@ func reportedLate(
 		  AND outcome IN ('done', 'rejected', 'failed', 'snoozed') AND ($9 = '' OR endpoint = $9)`),
 		l.ID.Number, l.Seq, string(o.Kind), postgres.OrNull(string(o.Output)), t.Chosen(o),
 		l.Attempt, l.Stage, t.Number(), claimed))
+	if err == nil && same {
+		same, err = sameSpawn(ctx, tx, t, l.ID.Number, l.Seq, o)
+	}
 	switch {
 	case err == pgx.ErrNoRows:
 		return false, nil
@@ -151,8 +157,8 @@ func reportedLate(
 func OtherOutcome(written asyncflow.OutcomeKind, o asyncflow.Outcome) error {
 	if written == o.Kind {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
-			"this attempt is over: it ended as %q with another output or another next stage, "+
-				"which counts", written)
+			"this attempt is over: it ended as %q with another output, another next stage or "+
+				"other tasks to start, which counts", written)
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict, "this attempt is over: it ended as %q", written)
 }

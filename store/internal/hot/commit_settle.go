@@ -224,7 +224,7 @@ const WentTo = `CASE WHEN final IS NOT NULL THEN '' ELSE coalesce(
 	  AND n.id = j.id AND n.seq = j.seq + 1 LIMIT 1)) END`
 
 // WrittenAs is Written, and also reports whether the journal's outcome is o: it has the
-// same kind and, if the stage was done, the same output, byte for byte.
+// same kind and, if the stage was done, the same output, byte for byte, and started the same tasks.
 func (s *Path) WrittenAs(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
 	o asyncflow.Outcome) (
 	kind asyncflow.OutcomeKind, same bool, err error) {
@@ -249,6 +249,9 @@ func (s *Path) writtenAs(ctx context.Context, t *config.Type, id asyncflow.TaskI
 			t.Number()))
 		return err
 	})
+	if err == nil && same {
+		same, err = sameSpawn(ctx, s.core.DB(t.Tenant), t, id.Number, seq, o)
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", false, nil
 	}

@@ -23,6 +23,7 @@ type Inserts struct {
 	counts        []tallyRow
 	fanOuts       []fanOutRow
 	signalWaits   []signalWait
+	spawns        []spawnRow
 	Outbox        []OutboxRow
 	removedVoters []VoteRow
 	// children are the places in outbox of the children of each fan-out.
@@ -116,6 +117,9 @@ func (r *Inserts) Queue(b *pgx.Batch, now time.Time) {
 	}
 	for _, w := range r.signalWaits {
 		queueSignalWait(b, r.Tables, w, now)
+	}
+	for _, s := range r.spawns {
+		queueSpawn(b, r.Tables, s)
 	}
 	if len(r.removedVoters) > 0 {
 		queueRemoveVoters(b, r.Tables, r.removedVoters)

@@ -19,6 +19,7 @@ const (
 	OutboxSubmitted OutboxKind = "submitted" // a task with dependencies was submitted by SQL
 	outboxChildren  OutboxKind = "children"  // children of a task ended
 	OutboxSpawn     OutboxKind = "spawn"     // children of a task are to be made, or redriven
+	OutboxStart     OutboxKind = "start"     // an attempt started tasks, which are to be made
 	OutboxStop      OutboxKind = "stop"      // children of a task are to be cancelled
 	OutboxPause     OutboxKind = "pause"     // a task's children were paused, or resumed
 	OutboxSignal    OutboxKind = "signal"    // a task may have a signal, or its wait may be over
@@ -36,7 +37,7 @@ type OutboxRow struct {
 	ID     int64
 	FanOut int16       // seq of a fan-out of that task
 	Ended  ChildCounts // how many children ended, for outboxChildren
-	At     int         // the index at which to go on
+	At     int         // the index at which to go on; of OutboxStart the seq of the attempt
 }
 
 // ChildCounts counts ended children of a task.
@@ -67,7 +68,7 @@ func ChildEnded(status asyncflow.Status) (c ChildCounts) {
 
 // NeedsFollowUp reports whether something is left to do after a settlement.
 func NeedsFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
-	return s.Verdict.Kind == asyncflow.Spawn || awaitsSignal(s) ||
+	return s.Verdict.Kind == asyncflow.Spawn || awaitsSignal(s) || Starts(s) ||
 		s.Verdict.Final() != "" && (s.Lease.Options.Child != nil || t.Awaited())
 }
 
@@ -83,6 +84,9 @@ func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 	r.Tables = t.Set().Tables
 	id := s.Lease.ID.Number
 	final := s.Verdict.Final()
+	if Starts(s) {
+		r.addSpawn(t, s)
+	}
 	switch child := s.Lease.Options.Child; {
 	case s.Verdict.Kind == asyncflow.Spawn:
 		seq := int16(s.Lease.Seq + 1)
@@ -92,7 +96,7 @@ func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 	case awaitsSignal(s):
 		r.signalWaits = append(r.signalWaits, signalWait{t.Number(), id, *s.Outcome.Awaits})
 		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxSignal, Number: t.Number(), ID: id})
-	case child != nil:
+	case child != nil && final != "":
 		r.addChild(t.Number(), child, ChildEnded(final))
 	}
 	if final != "" && t.Awaited() {

@@ -284,8 +284,9 @@ func (d *Deleting) deleteSignals(
 	return err
 }
 
-// DeleteTreeRows deletes some edges, fan-outs, past keys, checkpoints and waits for signals of tasks
-// that are gone, at most JobBatch of each, and returns how many. types selects the numbers of types; the condition on
+// DeleteTreeRows deletes some edges, fan-outs, spawns, past keys, checkpoints and waits for signals
+// of tasks that are gone, at most JobBatch of each, and returns how many. types selects the numbers
+// of types; the condition on
 // their rows calls a row r.
 //
 // It reads the rows of each type by an index, in its order, until it has enough. In a table that
@@ -299,8 +300,8 @@ func DeleteTreeRows(
 		return 0, err
 	}
 	limit := ` LIMIT ` + strconv.Itoa(catalog.JobBatch)
-	for _, table := range []string{"{edges}", "{fan_outs}", "{past_keys}", "{checkpoints}",
-		"{signal_waits}"} {
+	for _, table := range []string{"{edges}", "{fan_outs}", "{spawns}", "{past_keys}",
+		"{checkpoints}", "{signal_waits}"} {
 		tag, err := tx.Exec(ctx, t.SQL(0, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
 			SELECT l.at FROM (`+types+`) AS n (type), LATERAL (
 			  SELECT r.ctid AS at FROM `+table+` r WHERE r.type = n.type AND `+condition+`

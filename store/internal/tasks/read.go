@@ -38,6 +38,8 @@ type Task struct {
 	Pause    TreePause // of the children; zero: they aren't paused
 	// Signal is what it waits for with WaitSignal.
 	Signal SignalWait
+	// Spawned counts the tasks that it started, by their types.
+	Spawned []SpawnedCount
 	// Dependencies are the tasks that it depends on, in the order of the submit.
 	Dependencies []trees.DependencyState
 	// Path has the last visits of stages, oldest first, and Steps is the number of all visits, if

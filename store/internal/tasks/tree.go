@@ -99,7 +99,7 @@ func (s *Tasks) tellChildren(ctx context.Context, t *config.Type, task *Task) er
 	return err
 }
 
-// tellTree fills in the children of a task, and what it depends on.
+// tellTree fills in the children of a task, the tasks that it started, and what it depends on.
 func (s *Tasks) tellTree(ctx context.Context, tenant string, task *Task) error {
 	t, err := s.core.Catalog.Type(tenant, task.ID.Type)
 	if err != nil {
@@ -110,6 +110,9 @@ func (s *Tasks) tellTree(ctx context.Context, tenant string, task *Task) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := s.tellSpawned(ctx, t, task); err != nil {
+		return err
 	}
 	if task.Options.Child != nil || !t.HasFanOut() && task.WaitsFor != asyncflow.WaitChildren {
 		return nil

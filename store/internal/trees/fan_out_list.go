@@ -16,19 +16,25 @@ import (
 // any tasks.
 type Family []records.ChildRun
 
-// FamilyOf returns the ids of the children of a task, of all its fan-outs; all tasks for the zero
-// id.
+// FamilyOf returns the ids of the tasks of a type that are children of a task, of all its fan-outs,
+// or that it started; all tasks for the zero id.
 func FamilyOf(
 	ctx context.Context, s *Trees, t *config.Type, parent asyncflow.TaskID,
 ) (Family, error) {
 	if parent == (asyncflow.TaskID{}) {
 		return nil, nil
 	}
-	if parent.Type != t.Name {
-		return nil, asyncflow.InvalidField("parent", "is of another type than %s", t.Name)
+	if _, err := s.core.Catalog.Fresh(ctx, t.Tenant, parent.Type); err != nil {
+		return nil, asyncflow.InvalidField("parent", "is of a type that doesn't exist")
 	}
-	all, err := s.fanOutsOf(ctx, t, parent.Number)
-	f := Family{}
+	f, err := s.startedBy(ctx, t, parent)
+	if err != nil {
+		return nil, err
+	}
+	var all []*records.FanOut
+	if parent.Type == t.Name {
+		all, err = s.fanOutsOf(ctx, t, parent.Number)
+	}
 	for _, o := range all {
 		f = append(f, o.Runs(0, o.Spawned)...)
 	}

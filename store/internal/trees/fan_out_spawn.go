@@ -157,6 +157,7 @@ func (s *spawns) children(
 			}
 		}
 		options := asyncflow.Options{Priority: parent.Options.Priority, Retry: parent.Options.Retry,
+			Spawned: depthOf(parent.Options),
 			Child: &asyncflow.Child{Parent: o.ID, Seq: int(o.Seq), Index: i, Count: o.Count,
 				Shard: o.Rule.Shards > 0, Vote: o.Rule.Quorum != nil, Shared: work.Shared}}
 		items = append(items, &hot.Insertion{Created: f.now, Options: options, Context: doc,

@@ -92,6 +92,7 @@ type followUp struct {
 	interrupted           int // running children cancelled in it before their turn
 	contexts              int // tasks that got the results of their dependencies in it
 	joined                int // bytes of results and signals of the tasks that go on in it
+	charged               int // tasks to count in the tenant's submits_per_second
 }
 
 // typeChanges is what a followUp does with tasks of a type.
@@ -163,7 +164,7 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 	submitted := map[int32][]int64{}
 	signals := map[int32][]int64{}
 	keyed := map[int32][]int64{}
-	var trees []records.OutboxRow
+	var starts, trees []records.OutboxRow
 	for _, r := range taken {
 		switch r.Kind {
 		case records.OutboxEnded:
@@ -176,6 +177,8 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			signals[r.Number] = append(signals[r.Number], r.ID)
 		case records.OutboxSignalKey:
 			keyed[r.Number] = append(keyed[r.Number], r.ID)
+		case records.OutboxStart:
+			starts = append(starts, r)
 		default:
 			trees = append(trees, r)
 		}
@@ -193,6 +196,9 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 		return err
 	}
 	if err := f.followEach(looks, f.followLook); err != nil {
+		return err
+	}
+	if err := f.followStarts(starts); err != nil {
 		return err
 	}
 	return f.followTrees(trees)
@@ -289,6 +295,7 @@ func (f *followUp) write() error {
 
 // announce announces what the transaction did.
 func (f *followUp) announce() {
+	f.s.hot.ChargeSubmits(f.tenant, f.charged)
 	for _, changes := range f.byType {
 		key := changes.t.Key()
 		f.s.core.Wakeups.Announce(key, changes.tokens.Earliest)

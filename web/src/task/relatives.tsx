@@ -14,8 +14,10 @@ type Dependency = Schemas["DependencyState"];
 const most = 20; // children or dependencies that a branch shows at first
 const pause = 5000; // between two looks at what an open branch shows, in ms
 
-/** The way from a task up to its parent. */
+/** The way from a task up to its parent, or to the task that started it. */
 export function Parents({ task: t }: { task: Task }) {
+  if (t.parent)
+    return <nav aria-label="Parents"><TaskLink id={t.parent} /> › <span>started by it</span></nav>;
   if (!t.child_of) return null;
   const { parent, index, count: all } = t.child_of;
   return (
@@ -25,7 +27,10 @@ export function Parents({ task: t }: { task: Task }) {
   );
 }
 
-/** The children of a task, and what it depends on, as trees whose branches load when opened. */
+/**
+ * The children of a task, the tasks that it started, and what it depends on, as trees whose
+ * branches load when opened.
+ */
 export function Relatives({ task }: { task: Task }) {
   return (
     <>
@@ -34,6 +39,20 @@ export function Relatives({ task }: { task: Task }) {
           <h2>Children</h2>
           <ChildCounts task={task} children={task.children} />
           <ul class="tree"><ChildBranch task={task} children={task.children} /></ul>
+        </section>
+      )}
+      {task.spawned && (
+        <section id="spawned">
+          <h2>Started tasks</h2>
+          <ul class="plain">
+            {task.spawned.map((s) => (
+              <li key={s.type}>
+                <a href={`/console/tasks?type=${s.type}&parent=${task.id}`}>
+                  {count(s.count)} {s.type}
+                </a>
+              </li>
+            ))}
+          </ul>
         </section>
       )}
       {task.dependencies && (

@@ -53,6 +53,7 @@ function StageFacts({ stage: s, next }: StageFactsProps) {
     ["May be put off for", s.max_snooze && span(s.max_snooze)],
     ["Then comes", next],
     ["If it fails, then comes", s.on_failure?.next],
+    ["May start", s.spawn?.join(", ")],
     ["Is given", s.deliver && given(s.deliver)],
     ["Head start", !!s.priority && `${count(s.priority)} s`],
     ["Fans out", s.fan_out && fanOut(s.fan_out)],

@@ -1,0 +1,74 @@
+package callbacks
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// readSpawn reads the tasks that an answer starts; null stands for none. Its error tells the worker
+// what is wrong.
+func readSpawn(doc json.RawMessage, maxContext int) ([]asyncflow.SpawnedTask, error) {
+	if isNull(doc) {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(doc))
+	if first, err := d.Token(); err != nil || first != json.Delim('[') {
+		return nil, errors.New("the answer's spawn is not an array")
+	}
+	var tasks []asyncflow.SpawnedTask
+	for d.More() {
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return nil, errors.New("the answer's spawn can't be read: " + plain(err))
+		}
+		task, err := readSpawned(raw)
+		if err != nil {
+			return nil, fmt.Errorf("the answer's spawn[%d] is not the JSON object {type, context, "+
+				"priority?, run_at?, delay?, retry?, key?, key_window?, flow_key?}: %s", len(tasks),
+				plain(err))
+		}
+		if tasks = append(tasks, task); len(tasks) > asyncflow.MaxSpawn {
+			break // which CheckSpawned refuses
+		}
+	}
+	if err := asyncflow.CheckSpawned(tasks, time.Now(), maxContext); err != nil {
+		return nil, fmt.Errorf("the answer's %w", err)
+	}
+	return tasks, nil
+}
+
+// readSpawned reads one task that an answer starts.
+func readSpawned(doc json.RawMessage) (t asyncflow.SpawnedTask, err error) {
+	err = readObject(doc, func(name string) any {
+		switch name {
+		case "type":
+			return &t.Type
+		case "context":
+			return &t.Context
+		case "priority":
+			return &t.Priority
+		case "run_at":
+			return &t.RunAt
+		case "delay":
+			return &t.Delay
+		case "retry":
+			return &t.Retry
+		case "key":
+			return &t.Key
+		case "key_window":
+			return &t.KeyWindow
+		case "flow_key":
+			return &t.FlowKey
+		}
+		return nil
+	})
+	return t, err
+}
+
+// isNull reports whether a value is absent, or null, as many libraries write an absent one.
+func isNull(doc json.RawMessage) bool { return len(doc) == 0 || string(doc) == "null" }

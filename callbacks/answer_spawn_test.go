@@ -1,0 +1,54 @@
+package callbacks
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// An answer may start tasks. What can't be read fails the attempt, so that nothing is passed over.
+func TestAnswerSpawn(t *testing.T) {
+	t.Parallel()
+	one := asyncflow.SpawnedTask{Type: "report", Context: json.RawMessage(`{"b":  1}`), Key: "k"}
+	for body, c := range map[string]struct {
+		want  []asyncflow.SpawnedTask
+		error string
+	}{
+		`{"spawn":[{"type":"report","context":{"b":  1},"key":"k"}]}`: {
+			[]asyncflow.SpawnedTask{one}, ""},
+		`{"spawn":[]}`:   {nil, ""},
+		`{"spawn":null}`: {nil, ""},
+		`{"spawn":{}}`:   {nil, "the answer's spawn is not an array"},
+		`{"spawn":[{"type":"report","context":1,"keys":"k"}]}`: {nil,
+			`the answer's spawn[0] is not the JSON object {type, context, priority?, run_at?, delay?, ` +
+				`retry?, key?, key_window?, flow_key?}: unknown field "keys"`},
+		`{"spawn":[{"type":"report","context":1},{"type":"report"}]}`: {nil,
+			"the answer's spawn[1].context is required"},
+		`{"spawn":[{"type":"report","context":1,"delay":"x"}]}`: {nil, "the answer's spawn[0]"},
+		`{"spawn":[7]}`: {nil, "the answer's spawn[0] is not the JSON object"},
+		`{"outcome":"fail","spawn":[{"type":"report","context":1}]}`: {nil,
+			`the answer has spawn, but the outcome "fail"`},
+		`{"outcome":"snooze","retry_after":"1m","spawn":[{"type":"report","context":1}]}`: {nil,
+			`the answer has spawn, but the outcome "snooze"`},
+		`{"spawn":[` + strings.Repeat(`{"type":"a","context":1},`, asyncflow.MaxSpawn) +
+			`{"type":"a","context":1}]}`: {nil, "the answer's spawn has 10001 entries"},
+	} {
+		t.Run(body[:min(len(body), 100)], func(t *testing.T) {
+			t.Parallel()
+			o := readAnswer(asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200},
+				"application/json", []byte(body), 1024)
+			if c.error != "" {
+				require.Equal(t, asyncflow.OutcomeFailed, o.Kind)
+				require.Contains(t, o.Error, c.error)
+				require.Empty(t, o.Spawn)
+				return
+			}
+			require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
+			require.Equal(t, c.want, o.Spawn)
+		})
+	}
+}

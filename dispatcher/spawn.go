@@ -1,0 +1,90 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// judgeSpawn returns an outcome as it counts: one that starts tasks which aren't allowed, or would
+// exceed a quota, is a failed attempt.
+func (d *Dispatcher) judgeSpawn(
+	t *store.Type, l asyncflow.Lease, o asyncflow.Outcome, until time.Time,
+) asyncflow.Outcome {
+	if len(o.Spawn) == 0 || o.Kind != asyncflow.OutcomeDone {
+		return o
+	}
+	err := t.CheckSpawn(l, o)
+	if err == nil {
+		ctx, cancel := context.WithDeadline(context.Background(), until)
+		defer cancel()
+		err = d.committer.AdmitSpawn(ctx, t.Tenant, o)
+	}
+	if err != nil {
+		return o.Refused(err)
+	}
+	return o
+}
+
+// AdmitSpawn checks the tasks that an attempt starts, once CheckSpawn allows them, against their
+// types and against the tenant's quotas, as submits are checked. It admits all of them or none.
+func (c *Committer) AdmitSpawn(ctx context.Context, tenant string, o asyncflow.Outcome) error {
+	if len(o.Spawn) == 0 || o.Kind != asyncflow.OutcomeDone {
+		return nil
+	}
+	quotas := asyncflow.Quotas{}
+	if t, ok := c.store.Catalog.Tenant(tenant); ok {
+		quotas = t.Quotas
+	}
+	if most := quotas.MostChildren(); len(o.Spawn) > most {
+		return &asyncflow.Error{Code: asyncflow.CodeQuota,
+			Quota: &asyncflow.QuotaUse{Name: asyncflow.QuotaChildren, Limit: float64(most),
+				Used: float64(len(o.Spawn))},
+			Message: fmt.Sprintf("the attempt would start %d tasks; the tenant's quota %s is %d",
+				len(o.Spawn), asyncflow.QuotaChildren, most)}
+	}
+	types := map[string]*store.Type{}
+	for i := range o.Spawn {
+		if err := c.checkStarted(ctx, tenant, quotas, types, i, &o.Spawn[i]); err != nil {
+			return err
+		}
+	}
+	limit, used, err := c.pending.enterAll(ctx, tenant, int64(len(o.Spawn)))
+	if err == nil && limit > 0 {
+		err = asyncflow.QuotaExceeded(asyncflow.QuotaPendingTasks, float64(limit), float64(used))
+	}
+	return err
+}
+
+// checkStarted checks one task that an attempt starts. types are those that are known so far.
+func (c *Committer) checkStarted(
+	ctx context.Context, tenant string, quotas asyncflow.Quotas, types map[string]*store.Type, i int,
+	task *asyncflow.SpawnedTask,
+) error {
+	t := types[task.Type]
+	if t == nil {
+		var err error
+		if t, err = c.store.Catalog.Fresh(ctx, tenant, task.Type); err != nil {
+			if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+				return asyncflow.Errorf(asyncflow.CodeSpawn, "spawn[%d].type %q doesn't exist", i,
+					task.Type)
+			}
+			return err
+		}
+		types[task.Type] = t
+	}
+	if quota := int(quotas.ContextBytes); quota > 0 && len(task.Context) > quota {
+		return asyncflow.ContextOverQuota(quota, len(task.Context))
+	}
+	if task.KeyWindow.Std() > t.Retention.Std() {
+		return asyncflow.InvalidField(fmt.Sprintf("spawn[%d].key_window", i),
+			"is %s; tasks of %s are kept for %s", task.KeyWindow, t.Name, t.Retention)
+	}
+	if len(task.Priority) > 1 {
+		return t.CheckPriority(task.Priority)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package dispatcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// splitting is a node whose first stage starts as many tasks as its context says, by its answer.
+func splitting(t *testing.T) *family {
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{}, func(
+		_ context.Context, d asyncflow.Delivery,
+	) asyncflow.Outcome {
+		o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Output: []byte(`0`)}
+		var count int
+		_ = json.Unmarshal(d.Lease.Context, &count)
+		for i := range count {
+			o.Spawn = append(o.Spawn, asyncflow.SpawnedTask{Type: "pipe",
+				Context: []byte(fmt.Sprintf(`"%d of many"`, i))})
+		}
+		return o
+	})
+	f := &family{node: n, b: b, t: t}
+	f.spawns("pipe")
+	return f
+}
+
+// spawns gives the first stage types that it may start, and one attempt.
+func (f *family) spawns(types ...string) {
+	pipe, err := f.Catalog.Type(tenant, "pipe")
+	require.NoError(f.t, err)
+	changed := pipe.TaskType
+	changed.Stages = slices.Clone(changed.Stages)
+	changed.Stages[0].Spawn = types
+	changed.Stages[0].Retry.MaxAttempts = 1
+	_, _, err = f.PutTaskType(f.t.Context(), tenant, changed)
+	require.NoError(f.t, err)
+	require.NoError(f.t, f.Catalog.RefreshTenant(f.t.Context(), tenant))
+}
+
+// started returns how many tasks a task started that have succeeded.
+func (f *family) started(id asyncflow.TaskID) int {
+	all, err := f.Tasks(f.t.Context(), tenant, store.Filter{Type: "pipe", Parent: id,
+		Status: asyncflow.StatusSucceeded, Limit: 100})
+	require.NoError(f.t, err)
+	return len(all)
+}
+
+// An answer starts tasks, which run, and count in the rate of submits when they are made.
+func TestAnAnswerStartsTasks(t *testing.T) {
+	f := splitting(t)
+	f.quota(asyncflow.QuotaSubmitsPerSecond, 100)
+	task := f.one(`7`)
+	require.Equal(t, asyncflow.StatusSucceeded, task.Status, task.Error)
+	require.Eventually(t, func() bool { return f.started(task.ID) == 7 }, patience,
+		20*time.Millisecond)
+	require.Eventually(t, func() bool { return f.charged() == 7 }, patience, 20*time.Millisecond)
+}
+
+// An answer that starts tasks which aren't allowed, or would exceed a quota, is a failed attempt,
+// and starts none.
+func TestAnAnswerThatMayNotStartTasks(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(f *family)
+		want    string
+	}{
+		"no spawn": {func(f *family) { f.spawns() },
+			`invalid_spawn: spawn[0].type "pipe" is not allowed in stage "first": the stage has no spawn`},
+		"another type": {func(f *family) { f.spawns("others") },
+			`invalid_spawn: spawn[0].type "pipe" is not allowed in stage "first": it must be "others"`},
+		"children": {func(f *family) { f.quota(asyncflow.QuotaChildren, 6) },
+			"quota_exceeded: the attempt would start 7 tasks; the tenant's quota children is 6"},
+		"pending tasks": {func(f *family) { f.quota(asyncflow.QuotaPendingTasks, 7) },
+			"quota_exceeded: the tenant's quota pending_tasks is 7, and 1 are in use"},
+		"bytes": {func(f *family) { f.quota(asyncflow.QuotaContextBytes, 9) },
+			"quota_exceeded: the tenant's quota context_bytes is 9, and the context is 11 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := splitting(t)
+			c.prepare(f)
+			task := f.one(`7`)
+			require.Equal(t, []any{asyncflow.StatusFailed, c.want}, []any{task.Status, task.Error})
+			all, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 10})
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+		})
+	}
+}

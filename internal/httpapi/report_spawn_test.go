@@ -1,0 +1,101 @@
+package httpapi_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// spawning puts types of which one starts tasks, and returns a task of it with its token.
+func (b *bundle) spawning() (id, path, token string) {
+	b.t.Helper()
+	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/report",
+		`{"stages":[{"name":"only"},{"name":"last"}],"retention":"1h"}`))
+	stored := read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/pipe",
+		`{"stages":[{"name":"only","spawn":["report","pipe","missing"]}]}`))
+	require.Equal(b.t, []string{"report", "pipe", "missing"}, stored.Stages[0].Spawn)
+	id = read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", oneTask)).ID
+	_, token = b.lease()
+	return id, "/v1/callbacks/" + id + "/complete", token
+}
+
+// A report starts tasks if their types are allowed. One that is refused changes nothing: the worker
+// may report again.
+func TestSpawnReport(t *testing.T) {
+	b := setup(t)
+	id, path, token := b.spawning()
+	for body, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		`{"spawn":[{"type":"reprot","context":1}]}`: {422, `"code":"invalid_spawn"`},
+		`{"spawn":[{"type":"missing","context":1}]}`: {422,
+			`spawn[0].type \"missing\" doesn't exist`},
+		`{"spawn":[{"type":"report"}]}`:                      {400, "spawn[0].context"},
+		`{"spawn":[{"type":"report","context":1,"x":1}]}`:    {400, "spawn[0].x"},
+		`{"spawn":[{"type":"report","context":1,"key":""}]}`: {400, "spawn[0].key"},
+		`{"spawn":null}`: {400, "spawn"},
+		`{"spawn":{"type":"report","context":1}}`: {400, "spawn"},
+		`{"spawn":[{"type":"report","context":1,"key":"k","key_window":"2h"}]}`: {400,
+			"spawn[0].key_window"},
+		`{"spawn":[{"type":"report","context":1,"priority":[1,2,3]}]}`: {400, "priority"},
+		`{"spawn":[{"type":"report","context":1,"delay":"1s","run_at":"2030-01-01T00:00:00Z"}]}`: {400,
+			"spawn[0].delay"},
+	} {
+		t.Run(body, func(t *testing.T) {
+			a := b.callAs(token, "POST", path, body)
+			require.Equal(t, want.status, a.status, string(a.body))
+			require.Contains(t, string(a.body), want.text)
+		})
+	}
+	const good = `{"output":2,"spawn":[{"type":"report","context":{"b":  1},"priority":[1,2],` +
+		`"retry":{"max_attempts":2}},{"type":"pipe","context":3,"delay":"1h","key":"k"}]}`
+	for range 2 {
+		require.Equal(t, asyncflow.StatusSucceeded, read[api.CallbackResult](b, 200,
+			b.callAs(token, "POST", path, good)).Status)
+	}
+	for _, other := range []string{`{"output":2}`,
+		`{"output":2,"spawn":[{"type":"report","context":{"b":1}}]}`} {
+		a := b.callAs(token, "POST", path, other)
+		require.Equal(t, 409, a.status, string(a.body))
+	}
+	require.Eventually(t, func() bool {
+		return len(read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Spawned) == 2
+	}, patience, 20*time.Millisecond)
+	require.Equal(t, []api.SpawnedCount{{Type: "pipe", Count: 1}, {Type: "report", Count: 1}},
+		read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Spawned)
+	for _, of := range []string{"pipe", "report"} {
+		list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type="+of+"&parent="+id, ""))
+		require.Len(t, list.Data, 1)
+		require.Equal(t, id, list.Data[0].Parent)
+		n := read[api.TaskCount](b, 200, b.call("GET", "/v1/tasks/count?type="+of+"&parent="+id, ""))
+		require.EqualValues(t, 1, n.Count)
+	}
+}
+
+// What would exceed a quota is refused as a submit is, and starts nothing.
+func TestSpawnReportOverQuota(t *testing.T) {
+	b := setup(t)
+	id, path, token := b.spawning()
+	const two = `{"spawn":[{"type":"report","context":"longer"},{"type":"report","context":2}]}`
+	for quotas, name := range map[string]string{
+		`{"children":1}`: "children", `{"pending_tasks":2}`: "pending_tasks",
+		`{"context_bytes":7}`: "context_bytes"} {
+		t.Run(quotas, func(t *testing.T) {
+			b.quota(quotas)
+			a := b.callAs(token, "POST", path, two)
+			require.Equal(t, 403, a.status, string(a.body))
+			require.Equal(t, "quota_exceeded", a.problem.Code)
+			require.Equal(t, asyncflow.QuotaName(name), a.problem.Quota.Name)
+			b.quota(`{"children":-1,"pending_tasks":-1,"context_bytes":-1}`)
+		})
+	}
+	require.Equal(t, asyncflow.StatusRunning,
+		read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status)
+	require.Empty(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=report", "")).Data)
+	read[api.CallbackResult](b, 200, b.callAs(token, "POST", path, two))
+}

@@ -1,0 +1,210 @@
+package asyncflow
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of the tasks that attempts start.
+const (
+	MaxSpawn      = 10_000 // tasks that one attempt starts
+	MaxSpawnTypes = 50     // types of the tasks that a stage may start
+	// MaxDepth bounds how many tasks in a row have started one another: a type may start its own.
+	MaxDepth = 8
+)
+
+// SpawnedTask is a task that an attempt starts, as its worker writes it. It exists if the attempt
+// counts as done.
+type SpawnedTask struct {
+	Type      string          `json:"type"`
+	Context   json.RawMessage `json:"context"`
+	Priority  Priority        `json:"priority,omitempty"`
+	RunAt     time.Time       `json:"run_at,omitzero"`
+	Delay     Duration        `json:"delay,omitzero"`
+	Retry     *RetryPolicy    `json:"retry,omitempty"`
+	Key       string          `json:"key,omitempty"`
+	KeyWindow Duration        `json:"key_window,omitzero"`
+	FlowKey   string          `json:"flow_key,omitempty"`
+}
+
+// Spawned says which task started another one.
+type Spawned struct {
+	// Parent is the id of that task. A child of a fan-out, which no attempt started, has only the
+	// depth of its parent.
+	Parent string `json:"parent,omitempty"`
+	Depth  int    `json:"depth"` // how many tasks in a row have started one another
+}
+
+// NewTask returns the task to submit.
+func (s SpawnedTask) NewTask(by *Spawned) NewTask {
+	return NewTask{Type: s.Type, Context: s.Context, RunAt: s.RunAt, Delay: s.Delay,
+		KeyWindow: s.KeyWindow, Options: Options{Priority: s.Priority, Retry: s.Retry, Key: s.Key,
+			FlowKey: s.FlowKey, Spawned: by}}
+}
+
+// CheckSpawned checks the tasks that an attempt starts. Their contexts must already be JSON, each
+// with at most maxContext bytes. now is the database's time.
+func CheckSpawned(tasks []SpawnedTask, now time.Time, maxContext int) error {
+	if len(tasks) > MaxSpawn {
+		return InvalidField("spawn", "has %d entries; the limit is %d", len(tasks), MaxSpawn)
+	}
+	for i, s := range tasks {
+		field := fmt.Sprintf("spawn[%d]", i)
+		if len(s.Context) == 0 {
+			return InvalidField(field+".context", "is required")
+		}
+		if err := s.NewTask(nil).Validate(now, maxContext); err != nil {
+			return within(field, err)
+		}
+	}
+	return nil
+}
+
+// within returns an error whose fields are those of a field.
+func within(field string, err error) error {
+	e, ok := err.(*Error)
+	if !ok {
+		return err
+	}
+	inner := *e
+	inner.Fields = slices.Clone(e.Fields)
+	for i := range inner.Fields {
+		inner.Fields[i].Field = field + "." + inner.Fields[i].Field
+	}
+	return &inner
+}
+
+// SpawnText returns the stored form of tasks: a JSON array, with the contexts byte for byte.
+func SpawnText(tasks []SpawnedTask) string {
+	var b bytes.Buffer
+	b.WriteByte('[')
+	for i, s := range tasks {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		doc := s.Context
+		s.Context = json.RawMessage("0")
+		head, err := json.Marshal(s)
+		if err != nil {
+			panic(err) // numbers and strings
+		}
+		before, after, _ := bytes.Cut(head, []byte(`"context":0`))
+		b.Write(before)
+		b.WriteString(`"context":`)
+		b.Write(doc)
+		b.Write(after)
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// SpawnHash tells lists of tasks apart.
+func SpawnHash(text string) []byte {
+	sum := sha256.Sum256([]byte(text))
+	return sum[:]
+}
+
+// spawnedOverhead is about how many bytes the stored form of a task has beside its context.
+const spawnedOverhead = 100
+
+// SpawnBytes returns about how many bytes the tasks have that an attempt starts.
+func (o *Outcome) SpawnBytes() (bytes int) {
+	for i := range o.Spawn {
+		bytes += len(o.Spawn[i].Context) + spawnedOverhead
+	}
+	return bytes
+}
+
+// SpawnDepth returns the depth of the tasks that a task with these options starts.
+func (o Options) SpawnDepth() int {
+	if o.Spawned == nil {
+		return 1
+	}
+	return o.Spawned.Depth + 1
+}
+
+// Spawns reports whether attempts of the type may start tasks.
+func (t TaskType) Spawns() bool {
+	return slices.ContainsFunc(t.Stages, func(s Stage) bool { return len(s.Spawn) > 0 })
+}
+
+// CheckSpawn checks whether an attempt may start the tasks of its outcome. Its error is CodeSpawn,
+// and names what is allowed.
+func (t TaskType) CheckSpawn(l Lease, o Outcome) error {
+	switch {
+	case len(o.Spawn) == 0 || o.Kind != OutcomeDone:
+		return nil
+	case l.Options.Child != nil && l.Options.Child.Vote:
+		return Errorf(CodeSpawn, "a vote starts no tasks: put a stage behind the vote, which reads "+
+			"the decision")
+	case l.Options.SpawnDepth() > MaxDepth:
+		return Errorf(CodeSpawn, "%d tasks in a row have started one another, which is the limit: "+
+			"this one can't start another", MaxDepth)
+	}
+	name, _ := t.Place(l.Stage, l.Attempt)
+	stage := t.StageIndex(name)
+	if stage < 0 {
+		return Errorf(CodeSpawn, "the stage %q is gone", l.Stage)
+	}
+	allowed := t.Stages[stage].Spawn
+	for i := range o.Spawn {
+		if slices.Contains(allowed, o.Spawn[i].Type) {
+			continue
+		}
+		must := "the stage has no spawn"
+		if len(allowed) > 0 {
+			must = "it must be " + orList(allowed)
+		}
+		return Errorf(CodeSpawn, "spawn[%d].type %q is not allowed in stage %q: %s", i,
+			cutName(o.Spawn[i].Type), name, must)
+	}
+	return nil
+}
+
+// orList returns quoted names, joined by or.
+func orList(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = fmt.Sprintf("%q", name)
+	}
+	return strings.Join(quoted, " or ")
+}
+
+// checkSpawn checks the names of the types that tasks in the stage may start. A type need not
+// exist yet: two types may start one another.
+func (s Stage) checkSpawn(field string, out *problems) {
+	if len(s.Spawn) > MaxSpawnTypes {
+		out.add(field, "has %d entries; the limit is %d", len(s.Spawn), MaxSpawnTypes)
+		return
+	}
+	for i, name := range s.Spawn {
+		entry := fmt.Sprintf("%s[%d]", field, i)
+		if err := CheckName(name); err != nil {
+			out.add(entry, "%v", err)
+		}
+		if slices.Contains(s.Spawn[:i], name) {
+			out.add(entry, "is %q, which an earlier entry is", name)
+		}
+	}
+	if s.Quorum != nil && len(s.Spawn) > 0 {
+		out.add(field, "can't be given with quorum: votes start no tasks")
+	}
+}
+
+// Refused returns an outcome as it counts if the worker's answer isn't allowed: a failed attempt
+// with the code of the error.
+func (o Outcome) Refused(err error) Outcome {
+	text := err.Error()
+	if e, ok := err.(*Error); ok {
+		text = e.Detail()
+	}
+	o.Kind = OutcomeFailed
+	o.Error = string(CodeOf(err)) + ": " + text
+	o.Output, o.Next, o.Finish, o.Spawn = nil, "", false, nil
+	return o
+}

@@ -1,0 +1,39 @@
+package records
+
+import (
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+)
+
+// spawnRow is a new row of spawns: the tasks that a settled attempt starts.
+type spawnRow struct {
+	number  int32
+	settled *asyncflow.Settlement
+}
+
+// Starts reports whether a settlement starts tasks.
+func Starts(s *asyncflow.Settlement) bool {
+	return len(s.Outcome.Spawn) > 0 && s.Outcome.Kind == asyncflow.OutcomeDone
+}
+
+// addSpawn adds the tasks that a settlement starts. FollowUp makes them.
+func (r *Inserts) addSpawn(t *config.Type, s *asyncflow.Settlement) {
+	r.spawns = append(r.spawns, spawnRow{t.Number(), s})
+	r.Outbox = append(r.Outbox, StartRow(t.Number(), s.Lease.ID.Number, s.Lease.Seq))
+}
+
+// StartRow returns the row of outbox that says that the tasks of an attempt are to be made.
+func StartRow(number int32, id int64, seq int) OutboxRow {
+	return OutboxRow{Kind: OutboxStart, Number: number, ID: id, At: seq}
+}
+
+func queueSpawn(b *pgx.Batch, t *config.TableNames, r spawnRow) {
+	l := &r.settled.Lease
+	tasks := r.settled.Outcome.Spawn
+	text := asyncflow.SpawnText(tasks)
+	b.Queue(t.SQL(0, `INSERT INTO {spawns} (type, id, seq, depth, count, hash, tasks)
+		VALUES ($1, $2, $3, $4, $5, $6, $7)`), r.number, l.ID.Number, l.Seq,
+		l.Options.SpawnDepth(), len(tasks), asyncflow.SpawnHash(text), text)
+}

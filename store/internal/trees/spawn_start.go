@@ -1,0 +1,245 @@
+package trees
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// started are tasks that an attempt started, and that are to be made. The row of spawns is the
+// cursor: it moves in the same transaction.
+type started struct {
+	row   records.OutboxRow
+	depth int
+	made  int // before this transaction
+	tasks []asyncflow.SpawnedTask
+	types []int32 // of the tasks that are made in this transaction; 0: the type is gone
+	ids   []int64
+	left  bool // some are left to a later transaction
+}
+
+// followStarts makes tasks that attempts started.
+func (f *followUp) followStarts(rows []records.OutboxRow) error {
+	var all []*started
+	for _, r := range rows {
+		if f.spawnLimitReached() {
+			f.outbox = append(f.outbox, records.StartRow(r.Number, r.ID, r.At))
+			continue
+		}
+		s, err := f.readStarted(r)
+		if err != nil {
+			return err
+		}
+		if s != nil {
+			all = append(all, s)
+		}
+	}
+	if err := f.makeStarted(all); err != nil {
+		return err
+	}
+	for _, s := range all {
+		f.saveStarted(s)
+	}
+	return nil
+}
+
+// readStarted returns the next tasks that an attempt started; nil: all are made.
+func (f *followUp) readStarted(r records.OutboxRow) (*started, error) {
+	if f.types[r.Number] == nil {
+		_, err := f.typeNow(nil, r.Number)
+		return nil, err // without one it was deleted
+	}
+	s := &started{row: r}
+	var text string
+	err := f.tx.QueryRow(f.ctx, f.shared().SQL(0, `
+		SELECT depth, cardinality(ids), tasks FROM {spawns}
+		WHERE type = $1 AND id = $2 AND seq = $3 AND tasks IS NOT NULL FOR UPDATE`), r.Number, r.ID,
+		r.At).Scan(&s.depth, &s.made, &text)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &s.tasks)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.tasks = s.tasks[s.made:]
+	n := 0
+	for n < len(s.tasks) && !f.spawnLimitReached() {
+		f.spawned++
+		f.spawnedBytes += len(s.tasks[n].Context)
+		n++
+	}
+	s.left = n < len(s.tasks)
+	s.tasks = s.tasks[:n]
+	s.types = make([]int32, n)
+	s.ids = make([]int64, n)
+	return s, nil
+}
+
+func (f *followUp) shared() *config.TableNames {
+	return config.NewTables(f.tenant, config.SharedSet)
+}
+
+// startedTask is one task that an attempt started.
+type startedTask struct {
+	*started
+	at int // its index
+}
+
+// makeStarted makes tasks, type by type in one order.
+func (f *followUp) makeStarted(all []*started) error {
+	byType := map[string][]startedTask{}
+	for _, s := range all {
+		for i := range s.tasks {
+			name := s.tasks[i].Type
+			byType[name] = append(byType[name], startedTask{s, i})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byType)) {
+		t, err := f.typeNamed(name)
+		if err == nil && t != nil { // else it was deleted, and with it its tasks
+			err = f.makeOf(t, byType[name])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// typeNamed returns a type as it is now; nil: there is none.
+func (f *followUp) typeNamed(name string) (*config.Type, error) {
+	for _, t := range f.types {
+		if t.Name == name {
+			return f.typeNow(t, t.Number())
+		}
+	}
+	var exists bool
+	err := f.tx.QueryRow(f.ctx, f.shared().SQL(0,
+		`SELECT EXISTS (SELECT FROM {types} WHERE name = $1)`), name).Scan(&exists)
+	if err == nil && exists { // this node doesn't know it yet
+		err = config.ErrElsewhere
+	}
+	return nil, err
+}
+
+// makeOf makes tasks of one type.
+func (f *followUp) makeOf(t *config.Type, all []startedTask) error {
+	t, numbers, err := f.s.hot.AllotNumbers(f.ctx, t, len(all))
+	if err != nil {
+		return err
+	}
+	items := make([]*hot.Insertion, len(all))
+	for i, s := range all {
+		parent := asyncflow.TaskID{Type: f.types[s.row.Number].Name, Number: s.row.ID}
+		task := s.tasks[s.at].NewTask(&asyncflow.Spawned{Parent: parent.String(), Depth: s.depth})
+		item := hot.NewInsertion(t, numbers[i], &task, f.now)
+		items[i] = &item
+	}
+	holders, err := f.claimKeys(t, items)
+	if err != nil {
+		return err
+	}
+	var made []*hot.Insertion
+	for i, s := range all {
+		item := items[i]
+		s.types[s.at] = t.Number()
+		s.ids[s.at] = item.ID.Number
+		if item.Key != nil && holders[item.Key.Name].ID != item.ID.Number {
+			s.ids[s.at] = holders[item.Key.Name].ID
+			continue
+		}
+		made = append(made, item)
+		f.charge(t, item)
+	}
+	hot.QueueTasks(&f.last, t, made)
+	changes := f.changesOf(t)
+	changes.begin.New = append(changes.begin.New, made...)
+	return nil
+}
+
+// claimKeys takes the idempotency keys of new tasks that are free, and returns the task to which
+// each key belongs then.
+func (f *followUp) claimKeys(
+	t *config.Type, items []*hot.Insertion,
+) (holders map[string]hot.Holder, err error) {
+	keyed := slices.DeleteFunc(slices.Clone(items), func(item *hot.Insertion) bool {
+		return item.Key == nil
+	})
+	if len(keyed) == 0 {
+		return nil, nil
+	}
+	slices.SortStableFunc(keyed, func(a, b *hot.Insertion) int {
+		return cmp.Compare(a.Key.Name, b.Key.Name)
+	})
+	holders, _, err = hot.ClaimKeys(f.ctx, f.tx, t, keyed, f.now, hot.KeysTogether)
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.tx.Exec(f.ctx, `SET LOCAL lock_timeout = '`+followPatience+`'`)
+	return holders, err
+}
+
+// charge counts a new task with its children that are known in its tenant's rate of submits.
+func (f *followUp) charge(t *config.Type, item *hot.Insertion) {
+	most := asyncflow.DefaultMaxChildren
+	if tenant, ok := f.s.core.Catalog.Tenant(f.tenant); ok {
+		most = tenant.Quotas.MostChildren()
+	}
+	f.charged += t.CountNew(item.Context, most)
+}
+
+// saveStarted writes which tasks were made, and leaves the rest to a later transaction.
+func (f *followUp) saveStarted(s *started) {
+	f.last.Queue(f.shared().SQL(0, `
+		UPDATE {spawns} SET types = types || $4::int[], ids = ids || $5::bigint[],
+		  tasks = CASE WHEN $6 THEN tasks END
+		WHERE type = $1 AND id = $2 AND seq = $3`), s.row.Number, s.row.ID, s.row.At, s.types, s.ids,
+		s.left)
+	if s.left {
+		f.outbox = append(f.outbox, records.StartRow(s.row.Number, s.row.ID, s.row.At))
+	}
+	changes := f.changesOf(f.types[s.row.Number])
+	changes.changed = append(changes.changed, s.row.ID)
+}
+
+// startedBy returns the ids of the tasks of a type that a task started.
+func (s *Trees) startedBy(
+	ctx context.Context, t *config.Type, parent asyncflow.TaskID,
+) (Family, error) {
+	rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(0, `
+		SELECT DISTINCT u.id FROM {types} y JOIN {spawns} s ON s.type = y.number,
+		  unnest(s.types, s.ids) AS u (type, id)
+		WHERE y.name = $1 AND s.id = $2 AND u.type = $3 ORDER BY u.id`), parent.Type, parent.Number, t.Number())
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	f := Family{}
+	for _, id := range ids {
+		if n := len(f); n > 0 && f[n-1].Last()+1 == id {
+			f[n-1].N++
+			continue
+		}
+		f = append(f, records.ChildRun{First: id, N: 1})
+	}
+	return f, err
+}
+
+// depthOf returns what children of a fan-out inherit: how many tasks in a row have started one
+// another.
+func depthOf(parent asyncflow.Options) *asyncflow.Spawned {
+	if parent.Spawned == nil {
+		return nil
+	}
+	return &asyncflow.Spawned{Depth: parent.Spawned.Depth}
+}

@@ -1,0 +1,303 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// spawning is a type with a stage that may start tasks of its own type and of the type base.
+func spawning() asyncflow.TaskType {
+	t := twoStages()
+	t.Stages[0].Spawn = []string{"pipe", "base"}
+	return t.WithDefaults()
+}
+
+// starting is the outcome of a worker that starts tasks.
+func starting(output string, tasks ...asyncflow.SpawnedTask) asyncflow.Outcome {
+	return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(output),
+		Status: 200, Spawn: tasks}
+}
+
+func spawned(taskType, context string) asyncflow.SpawnedTask {
+	return asyncflow.SpawnedTask{Type: taskType, Context: json.RawMessage(context)}
+}
+
+// startedBy returns the contexts of the tasks of a type that a task started.
+func (b *bundle) startedBy(taskType string, id asyncflow.TaskID) []string {
+	b.t.Helper()
+	all, err := b.Tasks(b.t.Context(), tenant, store.Filter{Type: taskType, Parent: id, Limit: 20_000})
+	require.NoError(b.t, err)
+	contexts := make([]string, len(all))
+	for i, one := range all {
+		require.Equal(b.t, id.String(), one.Options.Spawned.Parent)
+		contexts[len(all)-1-i] = string(b.task(one.ID).Context)
+	}
+	return contexts
+}
+
+// An attempt that is done starts its tasks once, however its settlement is repeated. They live on
+// by themselves.
+func TestSpawn(t *testing.T) { eachSet(t, testSpawn) }
+
+func testSpawn(t *testing.T, b *bundle) {
+	b.byHand()
+	b.put(base())
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	l := b.leaseAll(pipe, 1)[0]
+	o := starting(`{"a": 1}`, spawned("base", `{"b":  "<&>"}`), spawned("pipe", `1`),
+		asyncflow.SpawnedTask{Type: "pipe", Context: json.RawMessage(`2`),
+			Delay: asyncflow.NewDuration(time.Hour)})
+	require.NoError(t, pipe.CheckSpawn(l, o))
+	require.False(t, b.settle(pipe, l, o).Stale)
+	b.followUp()
+	require.Equal(t, []string{`{"b":  "<&>"}`}, b.startedBy("base", id), "byte for byte")
+	require.Equal(t, []string{`1`, `2`}, b.startedBy("pipe", id))
+	require.Equal(t, []store.SpawnedCount{{Type: "base", Count: 1}, {Type: "pipe", Count: 2}},
+		b.task(id).Spawned)
+
+	require.False(t, b.settleAgain(pipe, b.ending(pipe, l, o)).Stale, "it is this settlement")
+	for name, other := range map[string]asyncflow.Outcome{
+		"none":    starting(`{"a": 1}`),
+		"fewer":   starting(`{"a": 1}`, o.Spawn[:2]...),
+		"another": starting(`{"a": 1}`, o.Spawn[0], o.Spawn[1], spawned("pipe", `2`)),
+	} {
+		require.True(t, b.settleAgain(pipe, b.ending(pipe, l, other)).Stale, name)
+		_, same, err := b.WrittenAs(t.Context(), pipe, id, l.Seq, other)
+		require.NoError(t, err)
+		require.False(t, same, name)
+	}
+	_, same, err := b.WrittenAs(t.Context(), pipe, id, l.Seq, o)
+	require.NoError(t, err)
+	require.True(t, same)
+	b.followUp()
+	require.Len(t, b.startedBy("pipe", id), 2)
+	require.Equal(t, tallied{Submitted: 3, Attempts: 1}, first(b.tallies(tenant, "pipe")))
+
+	_, err = b.Cancel(t.Context(), tenant, id, "no more")
+	require.NoError(t, err)
+	var due []string
+	for _, l := range b.leaseAll(pipe, 1) {
+		due = append(due, string(l.Context))
+		require.Equal(t, 2, l.Options.SpawnDepth())
+	}
+	require.Equal(t, []string{`1`}, due, "they live on by themselves")
+	b.checkTokens("pipe")
+	b.checkTokens("base")
+}
+
+// The key of an existing task, or of an earlier one in the list, stands for that task.
+func TestSpawnWithKeys(t *testing.T) { eachSet(t, testSpawnWithKeys) }
+
+func testSpawnWithKeys(t *testing.T, b *bundle) {
+	b.byHand()
+	pipe := b.put(spawning())
+	task := newTask(`0`)
+	task.Options.Key = "here"
+	there := b.submit(task)[0].ID
+	id := b.submit(newTask(`1`))[0].ID
+	withKey := func(key, context string) asyncflow.SpawnedTask {
+		s := spawned("pipe", context)
+		s.Key = key
+		return s
+	}
+	for _, l := range b.leaseAll(pipe, 2) {
+		if l.ID == id {
+			b.settle(pipe, l, starting(`1`, withKey("b", `2`), withKey("here", `"another"`),
+				withKey("a", `3`), withKey("b", `4`)))
+		}
+	}
+	b.followUp()
+	all, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id, Limit: 10})
+	require.NoError(t, err)
+	var keys []string
+	for _, one := range all {
+		keys = append(keys, one.Options.Key)
+	}
+	require.ElementsMatch(t, []string{"here", "a", "b"}, keys)
+	require.Equal(t, there, all[2].ID)
+	require.Equal(t, []store.SpawnedCount{{Type: "pipe", Count: 4}}, b.task(id).Spawned)
+	again := newTask(`2`)
+	again.Options.Key = "b"
+	result := b.submit(again)[0]
+	require.True(t, result.Existing, "a submit finds the task by its key")
+}
+
+// Thousands of tasks are made in several transactions. If a node dies at any statement, or the
+// answer to its COMMIT is lost, another one goes on: each task is made once.
+func TestSpawnSurvivesCrashes(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.SetChunks(2, 2, 2)
+	b.put(base())
+	pipe := b.put(spawning())
+	second, line := mortal(t, b)
+	second.SetChunks(2, 2, 2)
+	for _, lost := range []bool{false, true} {
+		for at := 1; ; at++ {
+			id := b.submit(newTask(`0`))[0].ID
+			var tasks []asyncflow.SpawnedTask
+			var want []string
+			for i := range 5 {
+				tasks = append(tasks, spawned("base", fmt.Sprint(i)))
+				tasks[i].Key = fmt.Sprintf("%d of %s", i, id)
+				want = append(want, fmt.Sprint(i))
+			}
+			require.False(t, b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, tasks...)).Stale)
+			line.arm(at, lost, true)
+			for more := true; more; {
+				var err error
+				if more, err = second.FollowUp(t.Context(), tenant); err != nil {
+					break
+				}
+			}
+			died := line.mend()
+			eventually(t, "all are made", func() bool { // Postgres may not have noticed the death yet
+				b.exec(`UPDATE tenant_acme.outbox SET due = now()
+					WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
+				b.followUp()
+				return len(b.startedBy("base", id)) == len(want)
+			})
+			require.ElementsMatch(t, want, b.startedBy("base", id), "died at statement %d", at)
+			require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
+			b.settle(pipe, b.leaseAll(pipe, 1)[0], goodEnd)
+			if !died {
+				require.Greater(t, at, 5)
+				break
+			}
+		}
+	}
+	b.checkTokens("base")
+}
+
+// The settlement and its tasks exist both or not at all, also if the node dies while it settles.
+func TestSpawnExistsWithItsSettlement(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	pipe := b.put(spawning())
+	second, line := mortal(t, b)
+	for _, lost := range []bool{false, true} {
+		id := b.submit(newTask(`0`))[0].ID
+		l := b.leaseAll(pipe, 1)[0]
+		line.arm(1, lost, true)
+		e := b.ending(pipe, l, starting(`1`, spawned("pipe", `2`)))
+		require.Error(t, second.commit([]*store.Writes{{Type: pipe, Settled: []*store.Ending{e}}}))
+		line.mend()
+		require.False(t, b.settleAgain(pipe, e).Stale)
+		b.followUp()
+		require.Equal(t, []string{`2`}, b.startedBy("pipe", id))
+		for _, l := range b.leaseAll(pipe, 2) {
+			_, err := b.Cancel(t.Context(), tenant, l.ID, "no more")
+			require.NoError(t, err)
+		}
+	}
+}
+
+// A late report of a lost attempt starts its tasks once. One that comes after the next attempt has
+// begun starts none.
+func TestSpawnOfALateReport(t *testing.T) { eachSet(t, testSpawnOfALateReport) }
+
+func testSpawnOfALateReport(t *testing.T, b *bundle) {
+	b.byHand()
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	l := b.leaseAll(pipe, 1)[0]
+	b.loseAll(pipe, 1)
+	o := starting(`1`, spawned("pipe", `2`))
+	for range 2 {
+		_, taken, err := b.SettleLate(t.Context(), pipe, id, l.Seq, o)
+		require.NoError(t, err)
+		require.True(t, taken)
+	}
+	_, _, err := b.SettleLate(t.Context(), pipe, id, l.Seq, starting(`1`, spawned("pipe", `3`)))
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	b.followUp()
+	require.Equal(t, []string{`2`}, b.startedBy("pipe", id))
+
+	refused := starting(`1`, spawned("none", `2`))
+	other := b.submit(newTask(`0`))[0].ID
+	for _, l := range b.leaseAll(pipe, 3) {
+		if l.ID == other {
+			b.exec(`UPDATE tenant_acme.lease SET until = now() - interval '1 s' WHERE id = $1`,
+				l.ID.Number)
+			_, err := b.Rescue(t.Context(), pipe)
+			require.NoError(t, err)
+			_, _, err = b.SettleLate(t.Context(), pipe, other, l.Seq, refused)
+			require.Equal(t, asyncflow.CodeSpawn, asyncflow.CodeOf(err))
+			again := b.leaseAll(pipe, 1)[0]
+			require.Equal(t, other, again.ID)
+			_, taken, err := b.SettleLate(t.Context(), pipe, other, l.Seq, o)
+			require.NoError(t, err)
+			require.False(t, taken)
+		}
+	}
+	b.followUp()
+	require.Empty(t, b.startedBy("pipe", other))
+}
+
+// A type that is deleted before its tasks are made has none. The other tasks are made.
+func TestSpawnOfADeletedType(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(base())
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, spawned("base", `2`), spawned("pipe", `3`)))
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "base", false))
+	b.followUp()
+	require.Equal(t, []string{`3`}, b.startedBy("pipe", id))
+	require.Equal(t, []store.SpawnedCount{{Type: "pipe", Count: 1}}, b.task(id).Spawned)
+}
+
+// Children of a fan-out inherit how many tasks in a row have started one another, so that a loop
+// over a fan-out ends, too.
+func TestSpawnDepthOfChildren(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	spec := spawning()
+	spec.Stages[1].FanOut = &asyncflow.FanOut{Shards: 2}
+	spec.Stages[1].Spawn = []string{"pipe"}
+	pipe := b.put(spec.WithDefaults())
+	b.submit(newTask(`0`))
+	b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, spawned("pipe", `2`)))
+	b.followUp()
+	for _, l := range b.leaseAll(pipe, 2) {
+		if l.Options.Spawned == nil {
+			continue
+		}
+		b.settle(pipe, l, goodEnd)
+		l = b.leaseAll(pipe, 1)[0]
+		b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+			FannedOut: &asyncflow.FannedOut{FanOut: *spec.Stages[1].FanOut, Count: 2}})
+	}
+	b.followUp()
+	for _, l := range b.leaseAll(pipe, 2) {
+		require.NotNil(t, l.Options.Child)
+		require.Equal(t, &asyncflow.Spawned{Depth: 1}, l.Options.Spawned)
+	}
+}
+
+// A list of 10,000 tasks is made whole.
+func TestSpawnMany(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	tasks := make([]asyncflow.SpawnedTask, asyncflow.MaxSpawn)
+	for i := range tasks {
+		tasks[i] = spawned("pipe", fmt.Sprintf(`"%s"`, strings.Repeat("x", 80)))
+	}
+	require.False(t, b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, tasks...)).Stale)
+	b.followUp()
+	eventually(t, "all are made", func() bool {
+		made := b.task(id).Spawned
+		return len(made) == 1 && made[0].Count == asyncflow.MaxSpawn
+	})
+}
