@@ -105,12 +105,9 @@ type Outcome struct {
 	// Path is the stages that the task passed before, in order, if NeedsPath.
 	Path      []string
 	FannedOut *FannedOut // of a task that fanned out
-<<<<<<< HEAD
 	Awaits    *Wait      // of a task that waits for a signal from now on
-=======
 	// Spawn are the tasks that a done attempt starts.
 	Spawn []SpawnedTask
->>>>>>> 6abb8b68
 }
 
 // FannedOut is how a task fanned out.
