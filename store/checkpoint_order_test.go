@@ -18,6 +18,7 @@ func TestALateCheckpointReplacesNone(t *testing.T) {
 	id := b.submit(newTask(`1`))[0].ID
 	l := b.leaseOne(b.known())
 	early := b.checkpoint(`"early"`)
+	early.Arrived = early.Arrived.Add(-time.Millisecond)
 	require.True(t, b.keep(l, `"late"`))
 	now := b.Clock.Now()
 	stands := make(chan bool, 2)
@@ -46,6 +47,7 @@ func TestALateCheckpointReplacesNone(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `SELECT FROM tenant_acme.lease FOR UPDATE`)
 	require.NoError(t, err)
 	first, second := b.checkpoint(`"first"`), b.checkpoint(`"second"`)
+	second.Arrived = first.Arrived.Add(time.Millisecond)
 	beat(second, time.Hour)
 	beat(first, 2*time.Hour)
 	require.NoError(t, tx.Rollback(t.Context()))

@@ -248,7 +248,7 @@ func (p *pasts) queue(b *pgx.Batch, part pastPart, keys []pastKey, wanted map[pa
 		records.Column(keys, func(k *pastKey) string { return k.name }),
 		records.Column(keys, func(k *pastKey) int { return wanted[*k] })}
 	if !part.outputs {
-		b.Queue(p.t.SQL(part.position, inputsSQL), args...).Query(p.scan)
+		b.Queue(p.t.SQL(part.position, inputsSQL), args...).Query(p.scanInputs)
 		return
 	}
 	var to, from []string
@@ -257,7 +257,7 @@ func (p *pasts) queue(b *pgx.Batch, part pastPart, keys []pastKey, wanted map[pa
 		from = append(from, removed)
 	}
 	args = slices.Concat(args, []any{to, from}, p.latest.args(p.kinds(keys)))
-	b.Queue(p.t.SQL(part.position, outputsSQL), args...).Query(p.scan)
+	b.Queue(p.t.SQL(part.position, outputsSQL), args...).Query(p.scanOutputs)
 }
 
 // kinds returns the kinds of journal rows that have outputs.
@@ -269,13 +269,24 @@ func (p *pasts) kinds(keys []pastKey) []latestKey {
 	return kinds
 }
 
-// scan reads documents; with outputs, it notes where they were found.
-func (p *pasts) scan(rows pgx.Rows) error {
+// scanInputs reads rows of inputsSQL.
+func (p *pasts) scanInputs(rows pgx.Rows) error {
+	var key pastKey
+	var read pastRead
+	_, err := pgx.ForEachRow(rows, []any{&key.id, &key.name, &read.bytes, &read.doc}, func() error {
+		p.docs[key] = read
+		read = pastRead{}
+		return nil
+	})
+	return err
+}
+
+// scanOutputs reads rows of outputsSQL, and notes where the outputs were found.
+func (p *pasts) scanOutputs(rows pgx.Rows) error {
 	var key pastKey
 	var read pastRead
 	var in latest
 	into := []any{&key.id, &key.name, &read.bytes, &read.doc, &in.until, &in.at, &in.row}
-	into = into[:len(rows.FieldDescriptions())]
 	_, err := pgx.ForEachRow(rows, into, func() error {
 		p.docs[key] = read
 		p.latest.note(latestKey{p.t.Key(), key.id, outputKind(p.t, key.name)}, in)
