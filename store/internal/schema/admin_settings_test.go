@@ -24,18 +24,15 @@ func TestAdminConnectionsSetTheirSettings(t *testing.T) {
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	var database string
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT current_database()`).Scan(&database))
-	want := map[string]string{}
-	for _, s := range []struct{ name, server, want string }{
-		{"synchronous_commit", "off", "on"},
-		{"statement_timeout", "7min", "0"},
-		{"lock_timeout", "7min", "0"},
-		{"idle_in_transaction_session_timeout", "7min", "0"},
-		{"client_min_messages", "error", "warning"},
-		{"timezone", "Asia/Tokyo", "UTC"},
-	} {
-		want[s.name] = s.want
-		_, err := conn.Exec(t.Context(), `ALTER DATABASE `+postgres.Quote(database)+` SET `+s.name+
-			` = '`+s.server+`'`)
+	server := map[string]string{"synchronous_commit": "off", "statement_timeout": "7min",
+		"lock_timeout": "7min", "idle_in_transaction_session_timeout": "7min",
+		"client_min_messages": "error", "timezone": "Asia/Tokyo"}
+	want := map[string]string{"synchronous_commit": "on", "statement_timeout": "0",
+		"lock_timeout": "0", "idle_in_transaction_session_timeout": "0",
+		"client_min_messages": "warning", "timezone": "UTC"}
+	for name, value := range server {
+		_, err := conn.Exec(t.Context(), `ALTER DATABASE `+postgres.Quote(database)+` SET `+name+
+			` = '`+value+`'`)
 		require.NoError(t, err)
 	}
 
