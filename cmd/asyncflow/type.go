@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,10 +97,19 @@ func (g *globals) printType(t client.TaskType, err error) error {
 // branches reports whether a type has stages after which workers choose, or a failure leads on.
 func branches(t client.TaskType) bool { return asyncflow.TaskType{Stages: t.Stages}.Branches() }
 
-// printStages shows the stages of a type and, if it branches, what may follow each of them.
+// waits reports whether a type has stages that wait for signals.
+func waits(t client.TaskType) bool {
+	return slices.ContainsFunc(t.Stages, func(s asyncflow.Stage) bool { return s.Wait != nil })
+}
+
+// printStages shows the stages of a type, which signals they wait for and, if it branches, what may
+// follow each of them.
 func (g *globals) printStages(t client.TaskType) error {
 	columns := "STAGE TIMEOUT MAX_PROCESSING_TIME MAX_SNOOZE MAX_ATTEMPTS INTERVAL PRIORITY DELIVER"
 	spawns := asyncflow.TaskType{Stages: t.Stages}.Spawns()
+	if waits(t) {
+		columns += " SIGNAL WAITS_FOR ON_TIMEOUT"
+	}
 	if spawns {
 		columns += " SPAWN"
 	}
@@ -111,6 +121,12 @@ func (g *globals) printStages(t client.TaskType) error {
 		rows[i] = []string{s.Name, s.Timeout.Text(), s.MaxProcessingTime.Text(), s.MaxSnooze.Text(),
 			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority),
 			deliverText(s.Deliver)}
+		if s.Mode == asyncflow.ModeWait { // it has none of them
+			rows[i] = append([]string{s.Name}, make([]string, len(rows[i])-1)...)
+		}
+		if waits(t) {
+			rows[i] = append(rows[i], waitColumns(s.Wait)...)
+		}
 		if spawns {
 			rows[i] = append(rows[i], strings.Join(s.Spawn, ","))
 		}
@@ -124,6 +140,17 @@ func (g *globals) printStages(t client.TaskType) error {
 		rows[i] = append(rows[i], strings.Join(s.Next, ","), undo)
 	}
 	return g.printTable(columns, rows)
+}
+
+// waitColumns shows which signal a stage waits for, for how long, and what follows without it.
+func waitColumns(w *asyncflow.Wait) []string {
+	switch {
+	case w == nil:
+		return []string{"", "", ""}
+	case w.OnTimeout == nil:
+		return []string{w.Signal, w.Timeout.Text(), "fail"}
+	}
+	return []string{w.Signal, w.Timeout.Text(), w.OnTimeout.Next}
 }
 
 type typesPauseCmd struct {

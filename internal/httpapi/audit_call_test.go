@@ -177,7 +177,8 @@ func managed(t *testing.T) (ids []string, scopes map[string]auth.Scope) {
 				func(r openapi3.SecurityRequirement) bool { return r["adminToken"] != nil }) {
 				scope = auth.ScopeAdmin
 			}
-			hot := slices.Contains([]string{"submitTask", "submitTasks", "claimTasks"},
+			hot := slices.Contains([]string{"submitTask", "submitTasks", "sendSignal",
+				"claimTasks"},
 				op.OperationID)
 			if scope == auth.ScopeManage || scope == auth.ScopeAdmin ||
 				scope != "" && method != "GET" && !hot {

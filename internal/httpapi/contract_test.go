@@ -286,6 +286,7 @@ func TestScopesAreDocumented(t *testing.T) {
 	submits := slices.DeleteFunc(slices.Sorted(maps.Keys(needed)), func(call string) bool {
 		return needed[call] != "submit"
 	})
-	assert.Equal(t, []string{"POST /v1/tasks", "POST /v1/tasks/batch"}, submits,
+	assert.Equal(t, []string{"POST /v1/signals", "POST /v1/tasks", "POST /v1/tasks/batch"},
+		submits,
 		"the scope submit gives no access to the tasks of others")
 }

@@ -104,12 +104,12 @@ func newContract(doc *openapi3.T) (*Contract, error) {
 }
 
 // readAudit reads how the audit names an operation, and whether it has an entry for every call:
-// it does for calls that manage something, and for calls that change something. Submits and claims
-// are the exception, because the tasks themselves tell of them.
+// it does for calls that manage something, and for calls that change something. Submits,
+// signals and claims are the exception, because the tasks themselves tell of them.
 func (o *Operation) readAudit(op *openapi3.Operation) {
 	o.Action, o.ObjectType = asyncflow.ActionOf(o.ID)
 	manages := o.Scopes[auth.KindTenant] == auth.ScopeManage || o.Scopes[auth.KindOperator] != ""
-	changes := o.Route.Method != http.MethodGet && !o.ByHand
+	changes := o.Route.Method != http.MethodGet && !o.ByHand && o.ID != "sendSignal"
 	o.Audited = o.Access == AccessToken && (manages || changes)
 	for name := range op.Responses.Map() {
 		if status, err := strconv.Atoi(name); err == nil && status < 300 {
