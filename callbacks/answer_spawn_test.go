@@ -29,6 +29,7 @@ func TestAnswerSpawn(t *testing.T) {
 		`{"spawn":[{"type":"report","context":1},{"type":"report"}]}`: {nil,
 			"the answer's spawn[1].context is required"},
 		`{"spawn":[{"type":"report","context":1,"delay":"x"}]}`: {nil, "the answer's spawn[0]"},
+		`{"spawn":[{"type":"report","context":1}],"join":true}`: {nil, `unknown field "join"`},
 		`{"spawn":[7]}`: {nil, "the answer's spawn[0] is not the JSON object"},
 		`{"outcome":"fail","spawn":[{"type":"report","context":1}]}`: {nil,
 			`the answer has spawn, but the outcome "fail"`},

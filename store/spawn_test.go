@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
@@ -255,6 +257,45 @@ func TestSpawnOfADeletedType(t *testing.T) {
 	b.followUp()
 	require.Equal(t, []string{`3`}, b.startedBy("pipe", id))
 	require.Equal(t, []store.SpawnedCount{{Type: "pipe", Count: 1}}, b.task(id).Spawned)
+}
+
+// Two reports with different tasks race, on two nodes that also follow up at once: the tasks of the
+// one that counts are made, each once.
+func TestSpawnRaces(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	pipe := b.put(spawning())
+	far := open(t, b.url, "far")
+	far.byHand()
+	for range 20 {
+		id := b.submit(newTask(`0`))[0].ID
+		l := b.leaseAll(pipe, 1)[0]
+		lists := [][]asyncflow.SpawnedTask{{spawned("pipe", `1`), spawned("pipe", `2`)},
+			{spawned("pipe", `3`), spawned("pipe", `4`)}}
+		counts := make([]bool, 2)
+		var all sync.WaitGroup
+		for i, node := range []*bundle{b, far} {
+			all.Go(func() {
+				counts[i] = !node.settle(pipe, l, starting(`1`, lists[i]...)).Stale
+				_, err := node.FollowUp(t.Context(), tenant)
+				assert.NoError(t, err)
+			})
+		}
+		all.Wait()
+		require.NotEqual(t, counts[0], counts[1], "one counts")
+		won := lists[0]
+		if counts[1] {
+			won = lists[1]
+		}
+		b.followUp()
+		require.ElementsMatch(t, []string{string(won[0].Context), string(won[1].Context)},
+			b.startedBy("pipe", id))
+		for _, l := range b.leaseAll(pipe, 3) { // with the next stage
+			_, err := b.Cancel(t.Context(), tenant, l.ID, "no more")
+			require.NoError(t, err)
+		}
+	}
+	b.checkTokens("pipe")
 }
 
 // Children of a fan-out inherit how many tasks in a row have started one another, so that a loop

@@ -24,8 +24,12 @@ func FamilyOf(
 	if parent == (asyncflow.TaskID{}) {
 		return nil, nil
 	}
-	if _, err := s.core.Catalog.Fresh(ctx, t.Tenant, parent.Type); err != nil {
+	_, err := s.core.Catalog.Fresh(ctx, t.Tenant, parent.Type)
+	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 		return nil, asyncflow.InvalidField("parent", "is of a type that doesn't exist")
+	}
+	if err != nil {
+		return nil, err
 	}
 	f, err := s.startedBy(ctx, t, parent)
 	if err != nil {
