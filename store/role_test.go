@@ -38,9 +38,9 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
-	for range 24 {
+	for range longform.Size(24, 64) {
 		wg.Go(func() {
-			for range longform.Size(4, 30) {
+			for range longform.Size(4, 10) {
 				for name, role := range want {
 					for kind, run := range b.Roles(ctx, name, "") {
 						got, err := run()
