@@ -11,13 +11,15 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
-const (
-	stopSlots    = 6    // of the node's 8, as one type may use three quarters
-	stopChildren = 3000 // several transactions cancel them
-)
+// stopSlots is how many of the node's 8 slots one type may use: three quarters.
+const stopSlots = 6
+
+// stopChildren is more than one transaction cancels.
+var stopChildren = longform.Size(1200, 3000)
 
 // startStopped starts a node that sends stopSlots children at once. They end when open is called.
 // One fails for each value that is sent to fail.

@@ -328,14 +328,19 @@ func TestHeldKeysAreBounded(t *testing.T) {
 				tasks[i] = withKey(fmt.Sprintf("held-%d", n*len(tasks)+i), `1`)
 			}
 			for _, r := range w.Submit(context.Background(), tenant, tasks) {
-				assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(r.Err))
+				// a busy machine may leave a batch that was tried without an answer
+				assert.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable,
+					asyncflow.CodeUncertain}, asyncflow.CodeOf(r.Err))
 			}
 			most.Store(max(most.Load(), int64(w.HeldKeys())))
 		})
 	}
 	eventually(t, "some wait", func() bool { return w.HeldKeys() > 0 })
-	for w.HeldKeys() > 0 {
-		require.LessOrEqual(t, w.HeldKeys(), dispatcher.HeldMost)
+	pause := time.NewTicker(time.Millisecond)
+	defer pause.Stop()
+	for held := w.HeldKeys(); held > 0; held = w.HeldKeys() {
+		require.LessOrEqual(t, held, dispatcher.HeldMost)
+		<-pause.C
 	}
 	callers.Wait()
 	assert.LessOrEqual(t, most.Load(), int64(dispatcher.HeldMost))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -255,7 +256,7 @@ func TestAChainHasALimit(t *testing.T) {
 func TestManyDependentsOfOneTask(t *testing.T) {
 	b := setupEdges(t)
 	other := b.submit(newBase(""))[0]
-	const n = 3 * asyncflow.MaxBatch
+	n := longform.Size(1, 3) * asyncflow.MaxBatch
 	for range n / asyncflow.MaxBatch {
 		tasks := make([]asyncflow.NewTask, asyncflow.MaxBatch)
 		for i := range tasks {

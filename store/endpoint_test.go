@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -162,7 +163,8 @@ func TestChangesOfAnEndpointAreSerial(t *testing.T) {
 func TestReseal(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	const n = 230
+	n := longform.Size(110, 230) // more than one call takes
+	outbound, sealed := (n+1)/3, n/3
 	for i := range n {
 		e := asyncflow.Endpoint{ID: endpointID(i), Type: "pipe", Stage: "first",
 			URL:    "https://x.example",
@@ -185,8 +187,8 @@ func TestReseal(t *testing.T) {
 		return all, others
 	}
 	all, others := count()
-	require.Equal(t, n+77, all)
-	require.Equal(t, n-76+77, others)
+	require.Equal(t, n+outbound, all)
+	require.Equal(t, n-sealed+outbound, others)
 
 	again := func(e *asyncflow.Endpoint) error {
 		if e.ID == endpointID(4) {
@@ -228,10 +230,10 @@ func TestReseal(t *testing.T) {
 		last = next
 	}
 	rotating.Wait()
-	require.Equal(t, n-76-1, done)
+	require.Equal(t, n-sealed-1, done)
 	require.Equal(t, 1, failures)
 	all, others = count()
-	require.Equal(t, 2*n+77, all)
+	require.Equal(t, 2*n+outbound, all)
 	require.Equal(t, 2, others, "the secret and the settings of the one that can't be opened")
 	e, err := b.Endpoint(t.Context(), tenant, endpointID(7))
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -37,9 +38,9 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
-	for range 64 {
+	for range longform.Size(24, 64) {
 		wg.Go(func() {
-			for range 10 {
+			for range longform.Size(4, 10) {
 				for name, role := range want {
 					for kind, run := range b.Roles(ctx, name, "") {
 						got, err := run()

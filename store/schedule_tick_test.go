@@ -17,6 +17,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -161,10 +162,11 @@ func TestTickWhileTasksCannotBeWritten(t *testing.T) {
 // Nodes that tick the same schedules, die in the middle and come back make one task for each
 // tick.
 func TestTicksOfSeveralNodes(t *testing.T) {
-	const schedules, seconds, brief = 6, 400, 8 // brief: the number of short lives of each node
+	schedules, seconds := longform.Size(3, 6), longform.Size(150, 400)
+	brief := longform.Size(4, 8) // the number of short lives of each node
 	b := setup(t)
 	b.put(twoStages())
-	first := b.Clock.Now().Truncate(time.Second).Add(-seconds * time.Second)
+	first := b.Clock.Now().Truncate(time.Second).Add(-time.Duration(seconds) * time.Second)
 	s := asyncflow.Schedule{Type: "pipe", Context: json.RawMessage(`1`),
 		Every: asyncflow.NewDuration(time.Second), StartsAt: first,
 		CatchUp: asyncflow.CatchUpAll, CatchUpLimit: 1000}.WithDefaults()

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -123,7 +124,7 @@ func TestCopiesCreateATenantAtOnce(t *testing.T) {
 	for range 4 {
 		copies = append(copies, open(t, pgtest.Database(t, prepare), "node-1"))
 	}
-	for i := range 12 {
+	for i := range longform.Size(4, 12) {
 		var all errgroup.Group
 		for _, b := range copies {
 			all.Go(func() error {

@@ -64,8 +64,8 @@ func (i *intruders) loaded() bool {
 	return len(i.open) == 0
 }
 
-// begin notes a request. That for another page makes it the page that counts: those of the page
-// that is left, such as one that it makes just then, may get no answer.
+// begin notes a request. A request for another page makes it the page that counts: the requests of
+// the page that is left, such as one that it makes just then, may get no answer.
 func (i *intruders) begin(ev *network.EventRequestWillBeSent) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -100,7 +100,8 @@ func TestTreeSurvivesKills(t *testing.T) {
 // that had not begun when the first ones were cancelled, and all end.
 func TestCancelledTreeSurvivesAKill(t *testing.T) {
 	t.Parallel()
-	const size, parallel = 3000, 20
+	const parallel = 20
+	size := longform.Size(1200, 3000)
 	url := database(t)
 	answers, other := startNode(t, url), startNode(t, url)
 	var mu sync.Mutex

@@ -22,6 +22,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // smuggled is a request that would be made with the credential of the next caller on the
@@ -124,9 +125,17 @@ func (c apiCall) attack(t *testing.T, proxy, contentType string, at int, chunked
 	return resp.StatusCode
 }
 
+// hiddenAt are the ways in which a body hides a request: where it stands, and how the body is sent.
+var hiddenAt = []struct {
+	at              int
+	chunked, expect bool
+}{{at: 0}, {at: 8 << 10}, {at: 64<<10 + 1}, {at: 100, chunked: true},
+	{at: 64<<10 + 1, chunked: true}, {at: 0, expect: true}, {at: 9 << 10, expect: true}}
+
 // Behind a proxy that keeps its connections, no byte of a body is ever executed with the credential
 // of the next caller, whatever the call and its content type, length and credential: a request is
-// as long as its framing says.
+// as long as its framing says. In the short form each call meets a third of the ways to hide it,
+// since all calls are read by the same code.
 func TestSmugglingThroughAProxy(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -139,14 +148,12 @@ func TestSmugglingThroughAProxy(t *testing.T) {
 	for contentType := range beginnings {
 		wg.Go(func() {
 			proxy := b.proxied(t)
-			for _, call := range calls {
+			for n, call := range calls {
 				for _, token := range []string{"", call.token} {
-					for _, v := range []struct {
-						at              int
-						chunked, expect bool
-					}{{at: 0}, {at: 8 << 10}, {at: 64<<10 + 1}, {at: 100, chunked: true},
-						{at: 64<<10 + 1, chunked: true}, {at: 0, expect: true},
-						{at: 9 << 10, expect: true}} {
+					for i, v := range hiddenAt {
+						if i%3 != n%3 && !longform.Asked() {
+							continue
+						}
 						attack := apiCall{call.method, call.path, token}
 						status := attack.attack(t, proxy, contentType, v.at, v.chunked, v.expect)
 						what := []any{"%s %s as %q, %+v, with a token: %t", call.method, call.path,
@@ -191,7 +198,7 @@ func TestRefusedBodiesOnAConnection(t *testing.T) {
 		b.token + "\r\n\r\n"
 	last := "GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	form := "Content-Type: multipart/form-data; boundary=x\r\n"
-	for _, call := range b.everyCall() {
+	for n, call := range b.everyCall() {
 		for _, token := range []string{"", call.token} {
 			for name, body := range map[string]string{
 				"small":  beginnings["multipart/form-data; boundary=x"] + canary,
@@ -204,8 +211,11 @@ func TestRefusedBodiesOnAConnection(t *testing.T) {
 				length := "Content-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
 				chunks := "Transfer-Encoding: chunked\r\n\r\n" +
 					strconv.FormatInt(int64(len(body)), 16) + "\r\n" + body + "\r\n0\r\n\r\n"
-				for _, request := range []string{head + length + body, head + chunks, head +
+				for i, request := range []string{head + length + body, head + chunks, head +
 					"Expect: 100-continue\r\n" + length + body} {
+					if i != n%3 && !longform.Asked() { // a third of the ways, as above
+						continue
+					}
 					answers, closed := b.exchange(request + last)
 					what := []any{"%s %s, %s, with a token: %t", call.method, call.path, name,
 						token != ""}

@@ -20,6 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -386,7 +387,7 @@ func TestSubmitsOnTwoNodes(t *testing.T) {
 	pace := time.NewTicker(20 * time.Millisecond)
 	defer pace.Stop()
 	start, accepted, offered := time.Now(), 0, 0
-	for time.Since(start) < 5*time.Second {
+	for time.Since(start) < time.Duration(longform.Size(2, 5))*time.Second {
 		offered += 16
 		accepted += submitAtOnce(b, 16, nodes...)[201]
 		<-pace.C
