@@ -32,7 +32,7 @@ const (
 	CodeDependency  Code = "invalid_dependency"
 	CodeTaskOver    Code = "task_over"          // the task is over: it takes no signal
 	CodeNextStage   Code = "invalid_next_stage" // the type doesn't let the task go on like that
-	CodeSpawn       Code = "invalid_spawn"      // the type doesn't let the attempt start these tasks
+	CodeSpawn       Code = "invalid_spawn"      // the type doesn't let an attempt start these tasks
 	CodeTooLarge    Code = "too_large"          // a body, context or batch over its limit
 	CodeUnavailable Code = "unavailable"        // can't be done now; nothing was changed
 	CodeUncertain   Code = "uncertain"          // the database broke off: the result is unknown

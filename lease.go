@@ -74,7 +74,7 @@ const (
 	OutcomeRedriven OutcomeKind = "redriven" // a failed or cancelled task was redriven
 	OutcomeChanged  OutcomeKind = "changed"  // its priority or time was changed by a caller
 
-	OutcomeFannedOut    OutcomeKind = "fanned_out"    // its children are made, and it waits for them
+	OutcomeFannedOut    OutcomeKind = "fanned_out"    // its children are made; it waits for them
 	OutcomeJoined       OutcomeKind = "joined"        // its children have ended
 	OutcomeAwaits       OutcomeKind = "awaits_signal" // it waits for a signal from now on
 	OutcomeSignalled    OutcomeKind = "signalled"     // its signal came

@@ -140,8 +140,8 @@ func (t TaskType) CheckSpawn(l Lease, o Outcome) error {
 	case len(o.Spawn) == 0 || o.Kind != OutcomeDone:
 		return nil
 	case l.Options.Child != nil && l.Options.Child.Vote:
-		return Errorf(CodeSpawn, "a vote starts no tasks: put a stage behind the vote, which reads "+
-			"the decision")
+		return Errorf(CodeSpawn, "a vote starts no tasks: put a stage behind the vote, which "+
+			"reads the decision")
 	case l.Options.SpawnDepth() > MaxDepth:
 		return Errorf(CodeSpawn, "%d tasks in a row have started one another, which is the limit: "+
 			"this one can't start another", MaxDepth)

@@ -169,8 +169,8 @@ func (s Stage) checkWait(field string, out *problems) {
 	}
 }
 
-// checkFirstWait refuses a wait in the first stage if flow keys are in order: a task there counts as
-// one that has not begun, so others might overtake it.
+// checkFirstWait refuses a wait in the first stage if flow keys are in order: a task there counts
+// as one that has not begun, so others might overtake it.
 func (t TaskType) checkFirstWait(out *problems) {
 	if t.Flow != nil && t.Flow.Ordered && len(t.Stages) > 0 && t.Stages[0].Mode == ModeWait {
 		out.add("stages[0].mode", "is wait; with flow.ordered the first stage can't wait for a "+

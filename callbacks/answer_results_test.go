@@ -121,15 +121,15 @@ func TestResults(t *testing.T) {
 				`its body begins: {"task_id":"thumbnails.1.2","outcome":"maybe"}`)},
 		"accepted with an output": {ok +
 			`,{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`, done,
-			failed("the result has an output, error, retry_after, next_stage, finish or spawn, but is " +
-				`accepted: its completion comes later; its body begins: ` +
+			failed("the result has an output, error, retry_after, next_stage, finish or spawn, " +
+				`but is accepted: its completion comes later; its body begins: ` +
 				`{"task_id":"thumbnails.1.2","outcome":"accepted","output":1}`)},
 		"a choice": {ok + `,{"task_id":"thumbnails.1.2","next_stage":"review"}`, done,
 			asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Next: "review"}},
 		"accepted with a choice": {ok +
 			`,{"task_id":"thumbnails.1.2","outcome":"accepted","finish":true}`, done,
-			failed("the result has an output, error, retry_after, next_stage, finish or spawn, but is " +
-				`accepted: its completion comes later; its body begins: ` +
+			failed("the result has an output, error, retry_after, next_stage, finish or spawn, " +
+				`but is accepted: its completion comes later; its body begins: ` +
 				`{"task_id":"thumbnails.1.2","outcome":"accepted","finish":true}`)},
 		"an error alone": {ok + `,{"task_id":"thumbnails.1.2","error":"no"}`, done,
 			failed(`the answer has an error, but no outcome "retry", "snooze", "fail" or "cancel"; ` +

@@ -156,9 +156,10 @@ func (c *Client) Redrive(ctx context.Context, id, stage string, doc json.RawMess
 		c.api.RedriveTaskWithBody)
 }
 
-// SendSignal sends a signal to a task, and returns once it is durable. With an idempotency key it is
-// sent again when there is no answer, and counts once. The key may be empty: then a *ConnectionError
-// after the request was sent means that the signal may have been sent; see Uncertain.
+// SendSignal sends a signal to a task, and returns once it is durable. With an idempotency key it
+// is sent again when there is no answer, and counts once. The key may be empty: then a
+// *ConnectionError after the request was sent means that the signal may have been sent; see
+// Uncertain.
 func (c *Client) SendSignal(
 	ctx context.Context, signal NewSignal, idempotencyKey string,
 ) (SentSignal, error) {

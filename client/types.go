@@ -15,8 +15,8 @@ type (
 	// of the stages. See [api.NewTask] for its fields.
 	NewTask = api.NewTask
 
-	// SpawnedTask is a task that an attempt starts: see worker.Spawn. See [asyncflow.SpawnedTask] for
-	// its fields.
+	// SpawnedTask is a task that an attempt starts: see worker.Spawn. See [api.SpawnedTask]
+	// for its fields.
 	SpawnedTask = api.SpawnedTask
 
 	// Dependency is a task that another one waits for; see OnTask and OnKey. See [api.Dependency]

@@ -61,8 +61,8 @@ func (c *Committer) AdmitSpawn(ctx context.Context, tenant string, o asyncflow.O
 
 // checkStarted checks one task that an attempt starts. types are those that are known so far.
 func (c *Committer) checkStarted(
-	ctx context.Context, tenant string, quotas asyncflow.Quotas, types map[string]*store.Type, i int,
-	task *asyncflow.SpawnedTask,
+	ctx context.Context, tenant string, quotas asyncflow.Quotas, types map[string]*store.Type,
+	i int, task *asyncflow.SpawnedTask,
 ) error {
 	t := types[task.Type]
 	if t == nil {

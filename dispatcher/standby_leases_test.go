@@ -42,7 +42,9 @@ func TestNoLeaseIsUsedWithoutTheStandby(t *testing.T) {
 		{"child", func() { a.pass("child") }, func() { a.insert("child") }},
 		{"claimed", func() { a.insertForClaims("claimed") }, func() { a.claim("claimed") }},
 		{"voted", func() { a.insertForClaims("voted") }, func() { a.claim("voted") }},
-		{"begun", func() { a.pass("begun") }, func() { assert.NoError(t, a.submit("begun")[0].Err) }},
+		{"begun", func() { a.pass("begun") }, func() {
+			assert.NoError(t, a.submit("begun")[0].Err)
+		}},
 		{"following", func() {
 			a.submit("following")
 			<-a.reached

@@ -11,8 +11,8 @@ import (
 
 // forgetJob deletes the rows of nodes that are gone, operations and episodes of alerts that ended
 // long ago, old minutes of endpoints, expired signing secrets, windows of claimers that are over,
-// checkpoints of stages that are done, signals that nobody took, and entries of the audit that are older than its retention.
-// It visits the tenants that have new rows, or some that have become old.
+// checkpoints of stages that are done, signals that nobody took, and entries of the audit that are
+// older than its retention. It visits the tenants that have new rows, or some that have become old.
 type forgetJob struct {
 	visits
 	retention time.Duration // of the audit; 0: for ever

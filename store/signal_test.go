@@ -319,7 +319,8 @@ func testTasksThatWaitForSignals(t *testing.T, b *bundle) {
 	b.put(approval())
 	id := b.beforeWait(newTask(`1`))
 	b.await()
-	_, err := b.Change(t.Context(), tenant, id, asyncflow.Patch{RunAt: b.Clock.Now().Add(time.Hour)})
+	_, err := b.Change(t.Context(), tenant, id,
+		asyncflow.Patch{RunAt: b.Clock.Now().Add(time.Hour)})
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
 	require.ErrorContains(t, err, "it waits for a signal")
 	n, err := b.Promote(t.Context(), b.known(), []string{"wait"})
@@ -327,7 +328,8 @@ func testTasksThatWaitForSignals(t *testing.T, b *bundle) {
 	require.Zero(t, n)
 	_, err = b.Cancel(t.Context(), tenant, id, "no")
 	require.NoError(t, err)
-	_, err = b.SendSignal(t.Context(), tenant, asyncflow.Signal{Name: "approved", Task: id.String()})
+	_, err = b.SendSignal(t.Context(), tenant,
+		asyncflow.Signal{Name: "approved", Task: id.String()})
 	require.Equal(t, asyncflow.CodeTaskOver, asyncflow.CodeOf(err), "%v", err)
 	_, err = b.Redrive(t.Context(), tenant, id, store.Redrive{})
 	require.NoError(t, err)

@@ -35,7 +35,8 @@ func spawned(taskType, context string) asyncflow.SpawnedTask {
 // startedBy returns the contexts of the tasks of a type that a task started.
 func (b *bundle) startedBy(taskType string, id asyncflow.TaskID) []string {
 	b.t.Helper()
-	all, err := b.Tasks(b.t.Context(), tenant, store.Filter{Type: taskType, Parent: id, Limit: 20_000})
+	all, err := b.Tasks(b.t.Context(), tenant,
+		store.Filter{Type: taskType, Parent: id, Limit: 20_000})
 	require.NoError(b.t, err)
 	contexts := make([]string, len(all))
 	for i, one := range all {
@@ -162,7 +163,8 @@ func TestSpawnSurvivesCrashes(t *testing.T) {
 				}
 			}
 			died := line.mend()
-			eventually(t, "all are made", func() bool { // Postgres may not have noticed the death yet
+			// Postgres may not have noticed the death yet
+			eventually(t, "all are made", func() bool {
 				b.exec(`UPDATE tenant_acme.outbox SET due = now()
 					WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
 				b.followUp()

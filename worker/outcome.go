@@ -157,8 +157,8 @@ func outcomeOf(ctx context.Context, out any, err error) outcome {
 	return o
 }
 
-// to returns the outcome of a done stage with a step. Tasks that aren't JSON fail the task for good,
-// as such an output does.
+// to returns the outcome of a done stage with a step. Tasks that aren't JSON fail the task for
+// good, as such an output does.
 func (o outcome) to(step Step) outcome {
 	if o.kind != kindDone {
 		return o

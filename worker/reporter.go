@@ -72,8 +72,8 @@ func newReporter(transport http.RoundTripper, wait time.Duration) *Reporter {
 
 // Complete reports that the stage is done, with an output; nil: none. It retries failures of the
 // network, 429 and 5xx until there is another answer, or ctx ends. The error wraps ErrLost if the
-// attempt is over, and is a *client.Error if the report was refused for another reason. Steps say how
-// the task goes on, and which tasks it starts.
+// attempt is over, and is a *client.Error if the report was refused for another reason. Steps say
+// how the task goes on, and which tasks it starts.
 func (r *Reporter) Complete(ctx context.Context, cb Callback, output any, step ...Step) error {
 	o := done(output)
 	for _, s := range step {

@@ -111,8 +111,8 @@ func (r *run) answer(nobody bool) answer {
 }
 
 // report reports the result to asyncflow. An output that is refused fails the task for good: it
-// would be refused again. A next stage or tasks to start that are refused fail the attempt, as in an
-// answer.
+// would be refused again. A next stage or tasks to start that are refused fail the attempt, as in
+// an answer.
 func (r *run) report() error {
 	cause := context.Cause(r.ctx)
 	switch {

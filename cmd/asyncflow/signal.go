@@ -46,7 +46,8 @@ func (c *signalsSendCmd) Run(ctx context.Context, g *globals) error {
 		return err
 	}
 	if sent.Existing {
-		fmt.Fprintln(g.stderr, "asyncflow: the key stands for this signal already: nothing was sent")
+		fmt.Fprintln(g.stderr,
+			"asyncflow: the key stands for this signal already: nothing was sent")
 	}
 	return g.printFields("name", sent.Name, "type", sent.Type, "task", sent.Task, "kept until",
 		timeText(sent.KeptUntil))

@@ -559,7 +559,8 @@ func (s subject) badFields(schema *openapi3.Schema, at string, in map[string]any
 				inner["type"], inner["key"], other["task"] = "pipe", "k", "pipe.1.1"
 			}
 			if p.Items.Value.Properties["flow_key"] != nil { // a task to start
-				inner["type"], inner["context"], other["type"], other["context"] = "pipe", 1, "pipe", 1
+				inner["type"], inner["context"] = "pipe", 1
+				other["type"], other["context"] = "pipe", 1
 			}
 			in[name] = []any{other, inner}
 			all = append(all, s.badFields(p.Items.Value, field+"[1]", inner)...)

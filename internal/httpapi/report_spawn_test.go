@@ -72,7 +72,8 @@ func TestSpawnReport(t *testing.T) {
 		list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type="+of+"&parent="+id, ""))
 		require.Len(t, list.Data, 1)
 		require.Equal(t, id, list.Data[0].Parent)
-		n := read[api.TaskCount](b, 200, b.call("GET", "/v1/tasks/count?type="+of+"&parent="+id, ""))
+		n := read[api.TaskCount](b, 200,
+			b.call("GET", "/v1/tasks/count?type="+of+"&parent="+id, ""))
 		require.EqualValues(t, 1, n.Count)
 	}
 }

@@ -79,7 +79,8 @@ func checkConditions(c *fiber.Ctx, o *contract.Operation) error {
 				"is not supported: the change would be made in any case")
 		}
 	}
-	if o.ID != "submitTask" && o.ID != "sendSignal" && len(c.Request().Header.Peek(idempotencyHeader)) > 0 {
+	if o.ID != "submitTask" && o.ID != "sendSignal" &&
+		len(c.Request().Header.Peek(idempotencyHeader)) > 0 {
 		return asyncflow.InvalidField(idempotencyHeader,
 			"is taken by POST /v1/tasks and POST /v1/signals only; in a batch, each task has a "+
 				"key of its own")

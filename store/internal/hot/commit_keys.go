@@ -212,8 +212,8 @@ func queueClaims(
 }
 
 // ExpireKeys deletes a tenant's keys after their windows, and returns their number. Keys of types
-// that tasks depend on, or that wait for signals, go to `past_keys`, by which dependents and signals
-// find the tasks as long as they are kept.
+// that tasks depend on, or that wait for signals, go to `past_keys`, by which dependents and
+// signals find the tasks as long as they are kept.
 func (s *Path) ExpireKeys(ctx context.Context, tenant string) (n int, err error) {
 	err = s.core.Exclusively(ctx, tenant, "expire-keys", func(tx pgx.Tx, now time.Time) error {
 		err := tx.QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `

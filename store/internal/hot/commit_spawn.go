@@ -15,7 +15,8 @@ import (
 // sameSpawn reports whether an attempt that is settled started the tasks of an outcome, and no
 // others. For types that start none it asks nothing.
 func sameSpawn(
-	ctx context.Context, db postgres.Querier, t *config.Type, id int64, seq int, o asyncflow.Outcome,
+	ctx context.Context, db postgres.Querier, t *config.Type, id int64, seq int,
+	o asyncflow.Outcome,
 ) (bool, error) {
 	if len(o.Spawn) == 0 && !t.Spawns() {
 		return true, nil

@@ -22,7 +22,8 @@ func (s *Tasks) tellSpawned(ctx context.Context, t *config.Type, task *Task) (er
 	rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(0, `
 		SELECT y.name, count(*) FROM {spawns} s, unnest(s.types) AS u (number)
 		JOIN {types} y ON y.number = u.number
-		WHERE s.type = $1 AND s.id = $2 GROUP BY y.name ORDER BY y.name`), t.Number(), task.ID.Number)
+		WHERE s.type = $1 AND s.id = $2 GROUP BY y.name ORDER BY y.name`),
+		t.Number(), task.ID.Number)
 	task.Spawned, err = pgx.CollectRows(rows, pgx.RowToStructByPos[SpawnedCount])
 	return err
 }

@@ -21,8 +21,9 @@ func (s *Trees) FirstFollowUps(
 	return all, postgres.Wrap(err, "FirstFollowUps")
 }
 
-// SweepWaits ends the waits for tasks and signals that didn't come in time. It returns how many of them, and
-// of the rows that FollowUp has to handle, are due, and reports whether more waits may have to end.
+// SweepWaits ends the waits for tasks and signals that didn't come in time. It returns how many of
+// them, and of the rows that FollowUp has to handle, are due, and reports whether more waits may
+// have to end.
 func (s *Trees) SweepWaits(ctx context.Context, tenant string) (n int, more bool, err error) {
 	due, err := s.DryRunFollowUps(ctx, tenant)
 	for _, d := range due {

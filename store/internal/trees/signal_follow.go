@@ -36,7 +36,8 @@ func (f *followUp) followKeyed(t *config.Type, seqs []int64) error {
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, `
 		SELECT id FROM (SELECT coalesce(s.task,
 		    (SELECT k.id FROM {keys} k WHERE k.type = $3 AND k.key = s.key AND k.id >= $4),
-		    (SELECT p.id FROM {past_keys} p WHERE p.type = $1 AND p.key = s.key AND p.id >= $4)) AS id
+		    (SELECT p.id FROM {past_keys} p
+		      WHERE p.type = $1 AND p.key = s.key AND p.id >= $4)) AS id
 		  FROM {signals} s WHERE s.seq = ANY ($2)) k
 		WHERE id IS NOT NULL`), t.Number(), seqs, t.Name, first)
 	if err != nil {
@@ -118,7 +119,8 @@ func (f *followUp) lockSignalWaits(t *config.Type, ids []int64) (all []*signalWa
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, `
 		SELECT w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
 		  (SELECT s.until FROM {signal_waits} s WHERE s.type = w.type AND s.id = w.id)
-		FROM unnest($2::bigint[]) AS u (id) JOIN {wait} w ON w.type = $1 AND w.id = ANY (ARRAY[u.id])
+		FROM unnest($2::bigint[]) AS u (id)
+		JOIN {wait} w ON w.type = $1 AND w.id = ANY (ARRAY[u.id])
 		WHERE w.reason = 'signal' ORDER BY w.id FOR UPDATE OF w`), t.Number(), ids)
 	if err != nil {
 		return nil, err
@@ -126,7 +128,8 @@ func (f *followUp) lockSignalWaits(t *config.Type, ids []int64) (all []*signalWa
 	all, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*signalWait, error) {
 		w := &signalWait{}
 		w.ID.Type = t.Name
-		return w, row.Scan(&w.ID.Number, &w.Seq, &w.Stage, &w.Attempt, &w.OrderTime, &w.key, &w.until)
+		return w, row.Scan(&w.ID.Number, &w.Seq, &w.Stage, &w.Attempt, &w.OrderTime, &w.key,
+			&w.until)
 	})
 	if err != nil || len(all) == len(ids) {
 		return all, err
@@ -199,8 +202,10 @@ func (f *followUp) endSignalWaits(t *config.Type, over []*signalWait) error {
 	}
 	b := &pgx.Batch{}
 	b.Queue(t.SQL(0, `DELETE FROM {wait} WHERE type = $1 AND id = ANY ($2)`), t.Number(), ids)
-	b.Queue(t.SQL(0, `DELETE FROM {signal_waits} WHERE type = $1 AND id = ANY ($2)`), t.Number(), ids)
-	b.Queue(t.SQL(0, `DELETE FROM {signals} WHERE seq = ANY ($1) AND idempotency_key IS NULL`), seqs)
+	b.Queue(t.SQL(0, `DELETE FROM {signal_waits} WHERE type = $1 AND id = ANY ($2)`),
+		t.Number(), ids)
+	b.Queue(t.SQL(0, `DELETE FROM {signals} WHERE seq = ANY ($1) AND idempotency_key IS NULL`),
+		seqs)
 	b.Queue(t.SQL(0, `UPDATE {signals} SET taken = true, data = NULL WHERE seq = ANY ($1)`), seqs)
 	return f.tx.SendBatch(f.ctx, b).Close()
 }

@@ -18,7 +18,8 @@ func LookAtSignalWaits(ctx context.Context, tx pgx.Tx, tenant, name string, now 
 	_, err := tx.Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		INSERT INTO {outbox} (kind, due, type, id)
 		SELECT $1, $2, w.type, w.id FROM {types} t JOIN {wait} w ON w.type = t.number
-		WHERE t.name = $3 AND w.reason = 'signal'`), records.OutboxSignal, now.Add(awaitedAnew), name)
+		WHERE t.name = $3 AND w.reason = 'signal'`),
+		records.OutboxSignal, now.Add(awaitedAnew), name)
 	return err
 }
 

@@ -206,8 +206,8 @@ func (f *followUp) saveStarted(s *started) {
 	f.last.Queue(f.shared().SQL(0, `
 		UPDATE {spawns} SET types = types || $4::int[], ids = ids || $5::bigint[],
 		  tasks = CASE WHEN $6 THEN tasks END
-		WHERE type = $1 AND id = $2 AND seq = $3`), s.row.Number, s.row.ID, s.row.At, s.types, s.ids,
-		s.left)
+		WHERE type = $1 AND id = $2 AND seq = $3`),
+		s.row.Number, s.row.ID, s.row.At, s.types, s.ids, s.left)
 	if s.left {
 		f.outbox = append(f.outbox, records.StartRow(s.row.Number, s.row.ID, s.row.At))
 	}
@@ -222,7 +222,8 @@ func (s *Trees) startedBy(
 	rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(0, `
 		SELECT DISTINCT u.id FROM {types} y JOIN {spawns} s ON s.type = y.number,
 		  unnest(s.types, s.ids) AS u (type, id)
-		WHERE y.name = $1 AND s.id = $2 AND u.type = $3 ORDER BY u.id`), parent.Type, parent.Number, t.Number())
+		WHERE y.name = $1 AND s.id = $2 AND u.type = $3 ORDER BY u.id`),
+		parent.Type, parent.Number, t.Number())
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	f := Family{}
 	for _, id := range ids {

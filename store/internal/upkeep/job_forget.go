@@ -28,7 +28,8 @@ SELECT (SELECT min(finished_at) FROM {schema}.operations WHERE state <> 'running
 // FirstForget returns when the first of a tenant's present rows is old enough to be forgotten: an
 // ended operation, a resolved episode of an alert, a minute of an endpoint, a secret, the window of
 // a claimer, a late vote, a claimer who votes no more, a checkpoint to be checked, a signal that
-// nobody took, or an entry of the audit. Entries of the audit are kept for audit (0: for ever). Zero: none ever is.
+// nobody took, or an entry of the audit. Entries of the audit are kept for audit (0: for ever).
+// Zero: none ever is.
 func (s *Upkeep) FirstForget(
 	ctx context.Context, tenant string, audit time.Duration,
 ) (first time.Time, err error) {
