@@ -56,7 +56,8 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return t.fails(l, o, "", now)
 	case o.Kind == OutcomeJoined && o.Error != "":
 		return Verdict{Kind: Fail}
-	case o.Kind == OutcomeDone && l.Options.Child != nil: // the next stages are its parent's
+	// the next stages are its parent's
+	case (o.Kind == OutcomeDone || o.Kind == OutcomeSignalled) && l.Options.Child != nil:
 		return Verdict{Kind: Succeed}
 	// the stage was removed, whatever the outcome
 	case stage < 0 && t.StageMapping[l.Stage] != "":

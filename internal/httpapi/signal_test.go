@@ -78,7 +78,9 @@ func TestSendSignal(t *testing.T) {
 		require.Equal(t, want.status, a.status, "%.200s: %s", body, a.body)
 		require.Contains(t, string(a.body), want.text, "%.200s", body)
 	}
-	a := b.signal("one", `{"name":"approved","type":"pipe","key":"later","data":2}`)
+	a := b.signal("\xff", `{"name":"approved","type":"pipe","key":"k2"}`)
+	require.Equal(t, 400, a.status, string(a.body))
+	a = b.signal("one", `{"name":"approved","type":"pipe","key":"later","data":2}`)
 	require.Equal(t, []any{422, "key_reused"}, []any{a.status, a.problem.Code})
 	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/plain", `{"stages":[{"name":"one"}]}`))
 	a = b.signal("", `{"name":"approved","type":"plain","key":"k"}`)
