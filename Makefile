@@ -40,6 +40,9 @@ rolls: ## Roll tables every 2,000 tasks under load for a minute, with a node kil
 tree: ## Kill two nodes while a tree of 10,000 spawns and joins
 	$(LONG) -run '^TestTreeSurvivesKills$$' ./cmd/asyncflow
 
+signals: ## Let 100,000 signals meet waits, with nodes that die; takes half an hour
+	$(LONG) -timeout 2h -run '^TestSignalsMeetWaits$$' ./dispatcher
+
 fuzz: ## Run every fuzz target for a minute; FUZZTIME=10m for longer
 	.ci/fuzz $(FUZZTIME)
 
@@ -136,7 +139,7 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove the built programs
 	rm -rf bin dist
 
-.PHONY: help dev web screenshots build test race test-long model test-postgres rolls fuzz fuzz-short lint generate \
+.PHONY: help dev web screenshots build test race test-long model test-postgres rolls signals fuzz fuzz-short lint generate \
 	generators contract typescript generate-typescript bench bench-peers bench-compare bench-short \
 	bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
 	bench-sustained bench-idle bench-pools ci docker compose clean

@@ -56,7 +56,8 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return t.fails(l, o, "", now)
 	case o.Kind == OutcomeJoined && o.Error != "":
 		return Verdict{Kind: Fail}
-	case o.Kind == OutcomeDone && l.Options.Child != nil: // the next stages are its parent's
+	// the next stages are its parent's
+	case (o.Kind == OutcomeDone || o.Kind == OutcomeSignalled) && l.Options.Child != nil:
 		return Verdict{Kind: Succeed}
 	// the stage was removed, whatever the outcome
 	case stage < 0 && t.StageMapping[l.Stage] != "":
@@ -103,7 +104,7 @@ func (t TaskType) goOn(stage int, l Lease, o Outcome, now time.Time) Verdict {
 		OrderTime: EnterOrder(t, to, l.Options, now)}
 }
 
-// goOnMapped returns the verdict on a task whose stage was removed with a mapping during the
+// goOnMapped returns the verdict on a task in a stage that was removed with a mapping during the
 // attempt. Its worker's choice counts if the stage to which it's mapped allows it; otherwise the
 // verdict's error says why it doesn't.
 func (t TaskType) goOnMapped(l Lease, o Outcome, now time.Time) Verdict {

@@ -65,7 +65,7 @@ func CheckSpawned(tasks []SpawnedTask, now time.Time, maxContext int) error {
 	return nil
 }
 
-// within returns an error whose fields are those of a field.
+// within returns an error in which the fields are below a field.
 func within(field string, err error) error {
 	e, ok := err.(*Error)
 	if !ok {

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Bounds of waits for signals.
@@ -62,10 +64,21 @@ func (s Signal) Validate() error {
 	case s.Key != "" && s.Type == "":
 		out.add("type", "is required with key")
 	}
+	checkSignalKey(&out, "key", s.Key)
+	checkSignalKey(&out, "Idempotency-Key", s.IdempotencyKey)
 	if !s.Keep.IsZero() {
 		checkDuration(&out, "keep", s.Keep, MinKeep, MaxKeep)
 	}
 	return out.err()
+}
+
+func checkSignalKey(out *problems, field, key string) {
+	switch {
+	case len(key) > MaxKeyLength:
+		out.add(field, "is %d bytes long; the limit is %d", len(key), MaxKeyLength)
+	case !utf8.ValidString(key) || strings.ContainsRune(key, 0):
+		out.add(field, "must be UTF-8 without NUL")
+	}
 }
 
 // SentSignal is what became of a signal.
@@ -83,17 +96,6 @@ func (t TaskType) WaitOf(stage string) *Wait {
 		return nil
 	}
 	return t.Stages[i].Wait
-}
-
-// Signals returns the names of the signals for which tasks of the type wait, in the order of the
-// stages.
-func (t TaskType) Signals() (names []string) {
-	for _, s := range t.Stages {
-		if s.Mode == ModeWait && s.Wait != nil {
-			names = append(names, s.Wait.Signal)
-		}
-	}
-	return names
 }
 
 // ChangesWaits reports whether tasks that wait for a signal in a stage of an older version don't

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A 202 whose output is too long is a failed attempt, as one with a short output is: pushed, as a
-// batch, or passed on by asyncflow listen.
+// A 202 with an output that is too long is a failed attempt, as one with a short output is: pushed,
+// as a batch, or passed on by asyncflow listen.
 func TestAcceptedWithALongOutput(t *testing.T) {
 	t.Parallel()
 	const head = "HTTP/1.1 202 Accepted\r\nContent-Type: application/json\r\n\r\n"

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -81,17 +80,6 @@ func TestALimitedTypeWaits(t *testing.T) {
 	n.await(t, tasks, asyncflow.StatusSucceeded)
 }
 
-// races is how many signals meet waits in TestSignalsMeetWaits; the environment may say more.
-func races(t *testing.T) int {
-	text := os.Getenv("ASYNCFLOW_SIGNAL_RACES")
-	if text == "" {
-		return 1000
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err)
-	return n
-}
-
 // Signals come before, while and after their tasks wait, from nodes that die after their commit, or
 // don't hear of it and send the signal again. None is lost, none counts twice, and each task gets
 // its two in order.
@@ -118,7 +106,7 @@ func TestSignalsMeetWaits(t *testing.T) {
 			}
 		}
 	})
-	count := races(t) / 2
+	count := longform.Size(1000, 100_000) / 2
 	ids := make([]asyncflow.TaskID, count)
 	slots := make(chan struct{}, 16)
 	for i := range count {

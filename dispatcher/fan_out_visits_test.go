@@ -47,7 +47,7 @@ func TestChildrenOfAllVisitsAreBounded(t *testing.T) {
 	}
 }
 
-// loopingFamily is a family whose second stage is answered by the test.
+// loopingFamily is a family; the test answers for its second stage.
 type loopingFamily struct {
 	*family
 	second  chan struct{}

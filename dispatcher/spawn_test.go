@@ -15,7 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// splitting is a node whose first stage starts as many tasks as its context says, by its answer.
+// splitting is a node with a first stage that starts as many tasks as its context says, by its
+// answer.
 func splitting(t *testing.T) *family {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{}, func(

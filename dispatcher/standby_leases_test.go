@@ -22,7 +22,8 @@ import (
 )
 
 // No lease is used whose commit no standby may have, whatever transaction begins it. Each part has
-// a type of its own, whose last stage is named like the part. No other part leases in that stage.
+// a type of its own, with a last stage that is named like the part. No other part leases in that
+// stage.
 //
 //  1. Commits begin to wait for a standby, which doesn't exist.
 //  2. Something begins a lease. Its wait is cancelled: the lease is committed, with a warning.
@@ -57,7 +58,8 @@ func TestNoLeaseIsUsedWithoutTheStandby(t *testing.T) {
 	}
 }
 
-// alone is a node on a server whose commits can be made to wait for a standby, which doesn't exist.
+// alone is a node on a server with commits that can be made to wait for a standby, which doesn't
+// exist.
 type alone struct {
 	*node
 	t         *testing.T
@@ -248,7 +250,7 @@ func (a *alone) submit(name string) []store.Submitted {
 		[]asyncflow.NewTask{{Type: name, Context: json.RawMessage(`1`)}})
 }
 
-// claim asks for a task, whose stage and type have the same name.
+// claim asks for a task; its stage and its type have the same name.
 func (a *alone) claim(name string) {
 	all, err := a.Claim(a.t.Context(), tenant, dispatcher.ClaimRequest{Type: name, Stage: name,
 		Claimer: "anna", Max: 1, Wait: time.Minute})

@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// longRows is the length of a journal of which a node remembers what it has looked at.
+// longRows is the length from which on a node remembers what it has read of a journal.
 const longRows = 600
 
 // longLoop has a task with a long journal: its first stage is done, and its second one was given

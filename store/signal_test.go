@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// approval is a type whose second stage waits for a signal.
+// approval is a type in which the second stage waits for a signal.
 func approval() asyncflow.TaskType {
 	t := twoStages()
 	t.Stages = []asyncflow.Stage{t.Stages[0], waiting("wait", "approved"), t.Stages[1]}

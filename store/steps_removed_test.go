@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// The choice of a worker whose stage was renamed meanwhile counts by the rule of the new name. If
-// that doesn't allow it, the journal says so, and the same report again is no error.
+// The choice of a worker in a stage that was renamed meanwhile counts by the rule of the new name.
+// If that doesn't allow it, the journal says so, and the same report again is no error.
 func TestAChoiceInARenamedStage(t *testing.T) {
 	for name, c := range map[string]struct{ next, stage, problem string }{
 		"allowed": {"third", "third", ""},

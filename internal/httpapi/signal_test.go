@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// approvalSpec is a type whose second stage waits for a signal.
+// approvalSpec is a type in which the second stage waits for a signal.
 const approvalSpec = `{"stages":[{"name":"ask"},{"name":"wait","mode":"wait",` +
 	`"wait":{"signal":"approved","timeout":"72h","on_timeout":{"next":"escalate"}}},` +
 	`{"name":"ship","next":["finish"]},{"name":"escalate"}]}`
@@ -78,7 +78,9 @@ func TestSendSignal(t *testing.T) {
 		require.Equal(t, want.status, a.status, "%.200s: %s", body, a.body)
 		require.Contains(t, string(a.body), want.text, "%.200s", body)
 	}
-	a := b.signal("one", `{"name":"approved","type":"pipe","key":"later","data":2}`)
+	a := b.signal("\xff", `{"name":"approved","type":"pipe","key":"k2"}`)
+	require.Equal(t, 400, a.status, string(a.body))
+	a = b.signal("one", `{"name":"approved","type":"pipe","key":"later","data":2}`)
 	require.Equal(t, []any{422, "key_reused"}, []any{a.status, a.problem.Code})
 	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/plain", `{"stages":[{"name":"one"}]}`))
 	a = b.signal("", `{"name":"approved","type":"plain","key":"k"}`)

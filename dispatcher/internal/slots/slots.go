@@ -132,7 +132,7 @@ type Bounded struct {
 	each *PerTenant
 }
 
-// NewBounded returns n free slots, of which each tenant may have most at a time.
+// NewBounded returns n free slots; each tenant may have most of them at a time.
 func NewBounded(n, most int) *Bounded { return &Bounded{NewSlots(n), NewPerTenant(most)} }
 
 // Acquire waits for a slot. The caller calls end to give it back.

@@ -210,7 +210,7 @@ func (f *followUp) endSignalWaits(t *config.Type, over []*signalWait) error {
 	return f.tx.SendBatch(f.ctx, b).Close()
 }
 
-// passWait settles a task whose wait is over.
+// passWait settles a task after its wait.
 func (f *followUp) passWait(t *config.Type, w *signalWait) (err error) {
 	var o asyncflow.Outcome
 	switch {
