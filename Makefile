@@ -40,7 +40,7 @@ rolls: ## Roll tables every 2,000 tasks under load for a minute, with a node kil
 tree: ## Kill two nodes while a tree of 10,000 spawns and joins
 	$(LONG) -run '^TestTreeSurvivesKills$$' ./cmd/asyncflow
 
-signals: ## Let 100,000 signals meet waits, with nodes that die; takes half an hour
+signals: ## Let 100,000 signals meet waits, with nodes that die; takes 10 minutes
 	$(LONG) -timeout 2h -run '^TestSignalsMeetWaits$$' ./dispatcher
 
 fuzz: ## Run every fuzz target for a minute; FUZZTIME=10m for longer

@@ -17,7 +17,7 @@ const (
 	OutboxEnded     OutboxKind = "ended"     // the end of a task that others may depend on
 	OutboxLook      OutboxKind = "look"      // edges of a task may be closed
 	OutboxSubmitted OutboxKind = "submitted" // a task with dependencies was submitted by SQL
-	outboxChildren  OutboxKind = "children"  // children of a task ended
+	OutboxChildren  OutboxKind = "children"  // children of a task ended
 	OutboxSpawn     OutboxKind = "spawn"     // children of a task are to be made, or redriven
 	OutboxStart     OutboxKind = "start"     // an attempt started tasks, which are to be made
 	OutboxStop      OutboxKind = "stop"      // children of a task are to be cancelled
@@ -36,7 +36,7 @@ type OutboxRow struct {
 	Number int32     // of the type
 	ID     int64
 	FanOut int16       // seq of a fan-out of that task
-	Ended  ChildCounts // how many children ended, for outboxChildren
+	Ended  ChildCounts // how many children ended, for OutboxChildren
 	At     int         // the index at which to go on; of OutboxStart the seq of the attempt
 }
 
@@ -115,7 +115,7 @@ func (r *Inserts) addChild(number int32, child *asyncflow.Child, ended ChildCoun
 	if !ok {
 		i = len(r.Outbox)
 		r.children[key] = i
-		r.Outbox = append(r.Outbox, OutboxRow{Kind: outboxChildren, Number: key.Number, ID: key.ID,
+		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxChildren, Number: key.Number, ID: key.ID,
 			FanOut: key.Seq})
 	}
 	r.Outbox[i].Ended.Add(ended)

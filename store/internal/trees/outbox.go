@@ -179,8 +179,11 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			keyed[r.Number] = append(keyed[r.Number], r.ID)
 		case records.OutboxStart:
 			starts = append(starts, r)
-		default:
+		case records.OutboxChildren, records.OutboxSpawn, records.OutboxStop, records.OutboxPause:
 			trees = append(trees, r)
+		default: // a kind of a later version, for its nodes
+			r.Due = f.now.Add(followUpPause)
+			f.outbox = append(f.outbox, r)
 		}
 	}
 	if err := f.followEach(keyed, f.followKeyed); err != nil {
