@@ -175,9 +175,13 @@ func waitText(t client.Task) string {
 	if t.ChildOf != nil {
 		parent = t.ChildOf.Parent
 	}
+	signal := signalText(t.Signal) // lists leave it out
+	if signal != "" {
+		signal = ": " + signal
+	}
 	text := strings.NewReplacer("{parent}", parent, "{type}", t.Type, "{stage}", t.Stage, "{id}",
 		t.ID, "{flow_key}", t.FlowKey, "{due}", clockText(t.OrderTime),
-		"{signal}", signalText(t.Signal),
+		"{signal}", signal,
 		"{dependencies}", dependenciesText(t.Dependencies),
 		"{children}", childrenText(t.Children)).Replace(why)
 	if t.WaitsBecause != "" {
@@ -214,7 +218,7 @@ var waitTexts = map[string]string{
 		"it go on",
 	"dependencies": "waits for the tasks that it depends on: {dependencies}",
 	"children":     "waits for its children: {children}; see asyncflow tasks tree {id}",
-	"signal":       "waits for its signal: {signal}; asyncflow signals send sends one",
+	"signal":       "waits for its signal{signal}; asyncflow signals send sends one",
 	"claimer": "waits for a worker that claims it; asyncflow claim --type {type} --stage {stage} " +
 		"does so by hand",
 	"capacity": "is due, and waits for a dispatcher with capacity; see asyncflow nodes",
