@@ -40,7 +40,7 @@ func TestNoLeaseIsUsedWithoutTheStandby(t *testing.T) {
 	}{
 		{"plain", none, func() { a.insert("plain") }},
 		{"limited", none, func() { a.insert("limited") }},
-		{"child", func() { a.pass("child") }, func() { a.insert("child") }},
+		{"signalled", a.insertForSignal, a.signal},
 		{"claimed", func() { a.insertForClaims("claimed") }, func() { a.claim("claimed") }},
 		{"voted", func() { a.insertForClaims("voted") }, func() { a.claim("voted") }},
 		{"begun", func() { a.pass("begun") }, func() {
@@ -95,8 +95,7 @@ func (a *alone) putTypes(t *testing.T) {
 		{Name: "plain", Stages: []asyncflow.Stage{{Name: "plain"}}},
 		{Name: "limited", Stages: []asyncflow.Stage{{Name: "limited"}},
 			Limits: asyncflow.Limits{MaxInFlight: 5}},
-		{Name: "child", Stages: []asyncflow.Stage{
-			{Name: "child", FanOut: &asyncflow.FanOut{Shards: 3}}}},
+		{Name: "signalled", Stages: []asyncflow.Stage{waiting("decision"), {Name: "signalled"}}},
 		{Name: "claimed", Stages: []asyncflow.Stage{claimed}},
 		{Name: "voted", Stages: []asyncflow.Stage{voted}},
 		{Name: "begun", Stages: []asyncflow.Stage{{Name: "begun"}}},
@@ -105,7 +104,7 @@ func (a *alone) putTypes(t *testing.T) {
 		_, _, err := a.PutTaskType(t.Context(), tenant, kind.WithDefaults())
 		require.NoError(t, err)
 		for j, stage := range kind.Stages {
-			if stage.Mode == asyncflow.ModeClaim {
+			if stage.Mode != "" { // it has no endpoint
 				continue
 			}
 			_, err = a.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{
@@ -243,6 +242,34 @@ func (a *alone) insertForClaims(name string) {
 		return a.ask(`SELECT count(*) > 0 FROM tenant_acme.wait
 			WHERE reason = 'claimer' AND stage = $1`, name)
 	})
+}
+
+// insertForSignal submits a task, and waits until it waits for a signal. Another one has gone all
+// the way before: now the node knows that nothing is in line.
+func (a *alone) insertForSignal() {
+	a.t.Helper()
+	for i := range 2 {
+		a.submit("signalled")
+		eventually(a.t, "a wait", func() bool {
+			return a.ask(`SELECT count(*) > 0 FROM tenant_acme.wait WHERE reason = 'signal'`)
+		})
+		if i == 0 {
+			a.signal()
+			eventually(a.t, "the end of the first", func() bool {
+				return a.ask(`SELECT count(*) > 0 FROM tenant_acme.journal_1
+					WHERE stage = 'signalled' AND final IS NOT NULL`)
+			})
+		}
+	}
+}
+
+// signal sends the task its signal, in a transaction that doesn't wait. FollowUp begins its next
+// lease.
+func (a *alone) signal() {
+	_, err := a.admin.Exec(a.t.Context(), `SELECT tenant_acme.send_signal('approved',
+		task => 'signalled.1.' || (id & ((1::bigint << 40) - 1)))
+		FROM tenant_acme.wait WHERE reason = 'signal'`)
+	assert.NoError(a.t, err)
 }
 
 func (a *alone) submit(name string) []store.Submitted {
