@@ -21,9 +21,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// No lease is used whose commit no standby may have, whatever transaction begins it. Each part has
-// a type of its own, with a last stage that is named like the part. No other part leases in that
-// stage.
+// No lease is used before a standby has its commit, in each of these ways in which one
+// begins. Each part has a type of its own, with a last stage that is named like the part. No other
+// part leases in that stage.
 //
 //  1. Commits begin to wait for a standby, which doesn't exist.
 //  2. Something begins a lease. Its wait is cancelled: the lease is committed, with a warning.
@@ -263,8 +263,7 @@ func (a *alone) insertForSignal() {
 	}
 }
 
-// signal sends the task its signal, in a transaction that doesn't wait. FollowUp begins its next
-// lease.
+// signal sends the task its signal, in a transaction that doesn't wait. FollowUp moves it on.
 func (a *alone) signal() {
 	_, err := a.admin.Exec(a.t.Context(), `SELECT tenant_acme.send_signal('approved',
 		task => 'signalled.1.' || (id & ((1::bigint << 40) - 1)))
