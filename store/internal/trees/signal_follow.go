@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -48,6 +49,34 @@ func (f *followUp) followKeyed(t *config.Type, seqs []int64) error {
 		return err
 	}
 	return f.followSignals(t, ids)
+}
+
+// followSignalWaits looks at all tasks of a type that wait for signals, JobBatch in a transaction,
+// from an id on.
+func (f *followUp) followSignalWaits(t *config.Type, after []int64) error {
+	var ids []int64
+	b := &pgx.Batch{}
+	// In a table that was never analysed, Postgres would sort all rows of the type each time.
+	b.Queue(`SET LOCAL enable_sort = off`)
+	b.Queue(`SET LOCAL enable_bitmapscan = off`)
+	b.Queue(t.SQL(0, `SELECT id FROM {wait} WHERE type = $1 AND id > $2 AND reason = 'signal'
+		ORDER BY type, id LIMIT $3`), t.Number(), slices.Min(after), catalog.JobBatch).Query(
+		func(rows pgx.Rows) (err error) {
+			ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		})
+	b.Queue(`SET LOCAL enable_sort TO DEFAULT`)
+	b.Queue(`SET LOCAL enable_bitmapscan TO DEFAULT`)
+	err := f.tx.SendBatch(f.ctx, b).Close()
+	for _, id := range ids {
+		f.outbox = append(f.outbox,
+			records.OutboxRow{Kind: records.OutboxSignal, Number: t.Number(), ID: id})
+	}
+	if len(ids) == catalog.JobBatch {
+		f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxSignalWaits,
+			Number: t.Number(), ID: ids[len(ids)-1]})
+	}
+	return err
 }
 
 // followSignals moves on the tasks that wait for a signal and have one, or whose time is over. It

@@ -1,0 +1,58 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+)
+
+// waitByHand has leased tasks wait for a signal, as a node does.
+const waitByHand = `
+WITH l AS (DELETE FROM tenant_acme.lease RETURNING type, id, seq, stage, attempt),
+w AS (INSERT INTO tenant_acme.wait (type, id, seq, stage, attempt, order_time, reason, until)
+  SELECT l.type, l.id, l.seq, l.stage, l.attempt, (SELECT next_time FROM tenant_acme.journal_1 j
+    WHERE j.type = l.type AND j.id = l.id ORDER BY seq DESC LIMIT 1), 'signal', '9999-01-01' FROM l)
+INSERT INTO tenant_acme.signal_waits (type, id, signal, until)
+SELECT type, id, 'approved', now() + interval '1 h' FROM l ON CONFLICT (type, id)
+  DO UPDATE SET until = excluded.until, late = false`
+
+// A task comes to wait by a node that doesn't know yet that the stage is another one: it goes on
+// once all nodes know.
+func TestAWaitByANodeThatIsBehind(t *testing.T) {
+	b := setup(t)
+	b.put(approval())
+	id := b.beforeWait(newTask(`1`))
+	b.leaseAll(b.known(), 1)
+	spec := approval()
+	spec.Stages[1] = asyncflow.Stage{Name: "wait"}
+	b.put(spec.WithDefaults())
+	b.exec(waitByHand)
+	b.followUp()
+	require.Equal(t, asyncflow.StatusWaiting, b.task(id).Status, "other nodes may not know it yet")
+	b.exec(`UPDATE tenant_acme.outbox SET due = '-infinity'`)
+	b.followUp()
+	require.Equal(t, asyncflow.StatusPending, b.task(id).Status)
+	require.Equal(t, "wait", b.leaseAll(b.known(), 1)[0].Stage)
+	require.Equal(t, []int{0, 0}, b.leftSignals())
+}
+
+// Many tasks that wait when their stage changes are looked at in several transactions.
+func TestManyWaitsThatChange(t *testing.T) {
+	b := setup(t)
+	b.put(approval())
+	b.exec(`INSERT INTO tenant_acme.wait (type, id, seq, stage, attempt, order_time, reason, until)
+		SELECT number, (1::bigint << 40) + i, 1, 'wait', 1, now(), 'signal', '9999-01-01'
+		FROM tenant_acme.task_types, generate_series(1, 2500) i`)
+	b.exec(`INSERT INTO tenant_acme.task_1 (type, id, created_at, order_time, context)
+		SELECT type, id, now(), now(), '1' FROM tenant_acme.wait`)
+	spec := approval()
+	spec.Stages[1] = asyncflow.Stage{Name: "wait"}
+	b.put(spec.WithDefaults())
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
+	b.exec(`UPDATE tenant_acme.outbox SET due = '-infinity'`)
+	b.followUp()
+	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.wait`))
+	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
+}
