@@ -56,3 +56,26 @@ func TestManyWaitsThatChange(t *testing.T) {
 	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.wait`))
 	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
 }
+
+// A transaction that stays open with the idempotency key of a signal that is kept no longer holds
+// up no task.
+func TestAnOldSignalThatIsLockedHoldsUpNoTask(t *testing.T) {
+	b := setup(t)
+	b.put(approval())
+	task := newTask(`1`)
+	task.Options.Key = "k"
+	id := b.beforeWait(task)
+	b.await()
+	b.followUp()
+	b.exec(`INSERT INTO tenant_acme.signals
+		  (type, key, name, bytes, sent_at, kept_until, idempotency_key, hash)
+		SELECT number, 'k', 'approved', 0, now(), '-infinity', 'again', ''
+		FROM tenant_acme.task_types`)
+	open := b.app()
+	_, err := open.Exec(t.Context(), `BEGIN; SELECT tenant_acme.send_signal('approved',
+		type => 'pipe', key => 'other', idempotency_key => 'again')`)
+	require.NoError(t, err)
+	b.signal(id, "approved", `1`)
+	b.followUp()
+	require.Equal(t, asyncflow.StatusPending, b.task(id).Status)
+}

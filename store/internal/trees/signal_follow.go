@@ -201,7 +201,7 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 	b.Queue(t.SQL(0, `
 		UPDATE {signals} s SET task = u.id FROM unnest($2::bigint[], $3::text[]) AS u (id, key)
 		WHERE s.type = $1 AND s.key = ANY (ARRAY[u.key]) AND s.task IS NULL AND NOT s.taken
-		  AND u.key <> ''`), t.Number(), ids, keys)
+		  AND s.kept_until > $4 AND u.key <> ''`), t.Number(), ids, keys, f.now)
 	b.Queue(t.SQL(0, `
 		SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[]) AS u (id, name), LATERAL (
 		  SELECT k.seq, k.data FROM {signals} k
