@@ -79,3 +79,22 @@ func TestAnOldSignalThatIsLockedHoldsUpNoTask(t *testing.T) {
 	b.followUp()
 	require.Equal(t, asyncflow.StatusPending, b.task(id).Status)
 }
+
+// A signal doesn't wait for long for a transaction that stays open with its idempotency key.
+func TestAKeyOfASignalThatIsHeld(t *testing.T) {
+	b := setup(t)
+	b.put(approval())
+	open := b.app()
+	_, err := open.Exec(t.Context(), `BEGIN; SELECT tenant_acme.send_signal('approved',
+		type => 'pipe', key => 'k', idempotency_key => 'held')`)
+	require.NoError(t, err)
+	signal := asyncflow.Signal{Name: "approved", Type: "pipe", Key: "k", IdempotencyKey: "held"}
+	_, err = b.SendSignal(t.Context(), tenant, signal)
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
+	require.Equal(t, "55P03", sqlState(err), "%v", err)
+	_, err = open.Exec(t.Context(), `COMMIT`)
+	require.NoError(t, err)
+	sent, err := b.SendSignal(t.Context(), tenant, signal)
+	require.NoError(t, err)
+	require.True(t, sent.Existing)
+}
