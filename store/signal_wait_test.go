@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // waitByHand has leased tasks wait for a signal, as a node does.
@@ -97,4 +98,40 @@ func TestAKeyOfASignalThatIsHeld(t *testing.T) {
 	sent, err := b.SendSignal(t.Context(), tenant, signal)
 	require.NoError(t, err)
 	require.True(t, sent.Existing)
+}
+
+// A task comes to its next wait while FollowUp forgets the one before: the next one still ends in
+// time.
+func TestAWaitThatBeginsWhileAnEarlierOneIsForgotten(t *testing.T) {
+	b := setup(t)
+	spec := approval()
+	spec.Stages = append(spec.Stages, waiting("wait2", "released"))
+	b.put(spec)
+	id := b.beforeWait(newTask(`1`))
+	b.await()
+	b.followUp()
+	_, err := b.Cancel(t.Context(), tenant, id, "no")
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1}, b.leftSignals(), "what it waited for is left")
+	_, err = b.Redrive(t.Context(), tenant, id, store.Redrive{})
+	require.NoError(t, err)
+	b.leaseAll(b.known(), 1)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context())
+	_, err = tx.Exec(t.Context(), waitByHand)
+	require.NoError(t, err)
+	b.signal(id, "released", `1`)
+	followed := make(chan error, 1)
+	go func() {
+		_, err := b.FollowUp(t.Context(), tenant)
+		followed <- err
+	}()
+	eventually(t, "it waits for the row, or has given up", func() bool {
+		return len(followed) == 1 || b.count(`SELECT count(*) FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
+	})
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-followed)
+	require.Equal(t, []int{1, 1}, b.leftSignals())
 }

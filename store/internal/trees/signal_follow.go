@@ -166,10 +166,15 @@ func (f *followUp) lockSignalWaits(t *config.Type, ids []int64) (all []*signalWa
 	gone := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool {
 		return slices.ContainsFunc(all, func(w *signalWait) bool { return w.ID.Number == id })
 	})
-	_, err = f.tx.Exec(f.ctx, t.SQL(0, `DELETE FROM {signal_waits} s
+	b := &pgx.Batch{}
+	// A task may come to its next wait just now: only a statement that begins with the lock of its
+	// row sees that.
+	b.Queue(t.SQL(0, `SELECT FROM {signal_waits} WHERE type = $1 AND id = ANY ($2)
+		ORDER BY id FOR UPDATE`), t.Number(), gone)
+	b.Queue(t.SQL(0, `DELETE FROM {signal_waits} s
 		WHERE s.type = $1 AND s.id = ANY ($2) AND NOT EXISTS (SELECT FROM {wait} w
 		  WHERE w.type = s.type AND w.id = s.id AND w.reason = 'signal')`), t.Number(), gone)
-	return all, err
+	return all, f.tx.SendBatch(f.ctx, b).Close()
 }
 
 // readSignals reads what tasks wait for now, and the signals that they take. Signals that were sent
