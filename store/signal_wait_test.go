@@ -1,12 +1,14 @@
 package store_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
+	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
 
 // waitByHand has leased tasks wait for a signal, as a node does.
@@ -134,4 +136,33 @@ func TestAWaitThatBeginsWhileAnEarlierOneIsForgotten(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, <-followed)
 	require.Equal(t, []int{1, 1}, b.leftSignals())
+}
+
+// A look for the signal of a task reads only that task's signals, however many others there are,
+// also by a plan that was made when no task had any.
+func TestALookForASignalReadsNoOthers(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(approval())
+	insert := fmt.Sprintf(`INSERT INTO tenant_acme.signals
+		  (type, task, key, name, bytes, sent_at, kept_until, hash)
+		SELECT %d, task, key, 'approved', 0, now(), now() + interval '1 h', '' FROM `, pipe.Number())
+	b.exec(insert + `(SELECT NULL::bigint AS task, i::text AS key FROM generate_series(1, 2000) i) k`)
+	b.exec(`VACUUM ANALYZE tenant_acme.signals`)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context())
+	for _, sql := range []string{
+		`SET LOCAL plan_cache_mode = force_generic_plan`,
+		`PREPARE look (int, bigint[], text[], timestamptz) AS ` + pipe.SQL(0, trees.NextSignalsSQL),
+		fmt.Sprintf(`EXECUTE look (%d, '{1}', '{approved}', now())`, pipe.Number()),
+		insert + `(SELECT i AS task, NULL AS key FROM generate_series(1, 2000) i) t`,
+	} {
+		_, err = tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	var plan string
+	require.NoError(t, tx.QueryRow(t.Context(), fmt.Sprintf(`EXPLAIN (ANALYZE, FORMAT JSON)
+		EXECUTE look (%d, '{1}', '{approved}', now())`, pipe.Number())).Scan(&plan))
+	require.Contains(t, plan, `"Actual Rows": 1`)
+	require.NotContains(t, plan, `"Rows Removed by Filter": 1`, "it has read 1,999 others")
 }

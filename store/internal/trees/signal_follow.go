@@ -207,12 +207,7 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 		UPDATE {signals} s SET task = u.id FROM unnest($2::bigint[], $3::text[]) AS u (id, key)
 		WHERE s.type = $1 AND s.key = ANY (ARRAY[u.key]) AND s.task IS NULL AND NOT s.taken
 		  AND s.kept_until > $4 AND u.key <> ''`), t.Number(), ids, keys, f.now)
-	b.Queue(t.SQL(0, `
-		SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[]) AS u (id, name), LATERAL (
-		  SELECT k.seq, k.data FROM {signals} k
-		  WHERE k.type = $1 AND k.task = ANY (ARRAY[u.id]) AND k.name = u.name AND NOT k.taken
-		    AND k.task IS NOT NULL AND k.kept_until > $4
-		  ORDER BY k.seq LIMIT 1 FOR UPDATE) s`), t.Number(), ids, names, f.now).Query(
+	b.Queue(t.SQL(0, NextSignalsSQL), t.Number(), ids, names, f.now).Query(
 		func(rows pgx.Rows) error {
 			var id, seq int64
 			var data *string
@@ -224,6 +219,15 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 		})
 	return f.tx.SendBatch(f.ctx, b).Close()
 }
+
+// NextSignalsSQL locks the oldest signal of each task. It compares task with one value, not with an
+// array: then every plan reads only signals of that task, by their order, also one that was made
+// when there were none.
+const NextSignalsSQL = `
+SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[]) AS u (id, name), LATERAL (
+  SELECT k.seq, k.data FROM {signals} k
+  WHERE k.type = $1 AND k.task = u.id AND k.name = u.name AND NOT k.taken AND k.kept_until > $4
+  ORDER BY k.seq LIMIT 1 FOR UPDATE) s`
 
 // endSignalWaits deletes the rows of waits that are over, and the signals that they take.
 func (f *followUp) endSignalWaits(t *config.Type, over []*signalWait) error {
