@@ -203,10 +203,7 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 		keys = append(keys, w.Options.Key)
 	}
 	b := &pgx.Batch{}
-	b.Queue(t.SQL(0, `
-		UPDATE {signals} s SET task = u.id FROM unnest($2::bigint[], $3::text[]) AS u (id, key)
-		WHERE s.type = $1 AND s.key = ANY (ARRAY[u.key]) AND s.task IS NULL AND NOT s.taken
-		  AND s.kept_until > $4 AND u.key <> ''`), t.Number(), ids, keys, f.now)
+	b.Queue(t.SQL(0, KeyedSignalsSQL), t.Number(), ids, keys, f.now)
 	b.Queue(t.SQL(0, NextSignalsSQL), t.Number(), ids, names, f.now).Query(
 		func(rows pgx.Rows) error {
 			var id, seq int64
@@ -220,14 +217,25 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 	return f.tx.SendBatch(f.ctx, b).Close()
 }
 
-// NextSignalsSQL locks the oldest signal of each task. It compares task with one value, not with an
-// array: then every plan reads only signals of that task, by their order, also one that was made
-// when there were none.
-const NextSignalsSQL = `
+// These statements compare one value at a time, not an array. So every plan reads only signals of
+// that task or key, also one that was made when there were few.
+const (
+	// KeyedSignalsSQL gives the signals that were sent to keys to the tasks that have them.
+	KeyedSignalsSQL = `
+UPDATE {signals} s SET task = k.id FROM (
+  SELECT u.id, k.seq FROM unnest($2::bigint[], $3::text[]) AS u (id, key), LATERAL (
+    SELECT k.seq FROM {signals} k WHERE k.type = $1 AND k.key = u.key AND k.task IS NULL
+      AND NOT k.taken AND k.kept_until > $4 FOR UPDATE) k
+  WHERE u.key <> '') k
+WHERE s.seq = ANY (ARRAY[k.seq])`
+
+	// NextSignalsSQL locks the oldest signal of each task.
+	NextSignalsSQL = `
 SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[]) AS u (id, name), LATERAL (
   SELECT k.seq, k.data FROM {signals} k
   WHERE k.type = $1 AND k.task = u.id AND k.name = u.name AND NOT k.taken AND k.kept_until > $4
   ORDER BY k.seq LIMIT 1 FOR UPDATE) s`
+)
 
 // endSignalWaits deletes the rows of waits that are over, and the signals that they take.
 func (f *followUp) endSignalWaits(t *config.Type, over []*signalWait) error {
