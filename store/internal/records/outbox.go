@@ -25,6 +25,8 @@ const (
 	OutboxSignal    OutboxKind = "signal"    // a task may have a signal, or its wait may be over
 	// a signal for a key that no task had; the id is that of the signal
 	OutboxSignalKey OutboxKind = "signal_key"
+	// tasks wait in stages of a type that has changed; the id is the last that was looked at
+	OutboxSignalWaits OutboxKind = "signal_waits"
 )
 
 // OutboxRow is a row of outbox.

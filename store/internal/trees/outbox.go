@@ -164,6 +164,7 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 	submitted := map[int32][]int64{}
 	signals := map[int32][]int64{}
 	keyed := map[int32][]int64{}
+	waits := map[int32][]int64{}
 	var starts, trees []records.OutboxRow
 	for _, r := range taken {
 		switch r.Kind {
@@ -177,6 +178,8 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			signals[r.Number] = append(signals[r.Number], r.ID)
 		case records.OutboxSignalKey:
 			keyed[r.Number] = append(keyed[r.Number], r.ID)
+		case records.OutboxSignalWaits:
+			waits[r.Number] = append(waits[r.Number], r.ID)
 		case records.OutboxStart:
 			starts = append(starts, r)
 		case records.OutboxChildren, records.OutboxSpawn, records.OutboxStop, records.OutboxPause:
@@ -190,6 +193,9 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 		return err
 	}
 	if err := f.followEach(signals, f.followSignals); err != nil {
+		return err
+	}
+	if err := f.followEach(waits, f.followSignalWaits); err != nil {
 		return err
 	}
 	if err := f.followEach(ended, f.followEnded); err != nil {

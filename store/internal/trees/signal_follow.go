@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -48,6 +49,34 @@ func (f *followUp) followKeyed(t *config.Type, seqs []int64) error {
 		return err
 	}
 	return f.followSignals(t, ids)
+}
+
+// followSignalWaits looks at all tasks of a type that wait for signals, JobBatch in a transaction,
+// from an id on.
+func (f *followUp) followSignalWaits(t *config.Type, after []int64) error {
+	var ids []int64
+	b := &pgx.Batch{}
+	// In a table that was never analysed, Postgres would sort all rows of the type each time.
+	b.Queue(`SET LOCAL enable_sort = off`)
+	b.Queue(`SET LOCAL enable_bitmapscan = off`)
+	b.Queue(t.SQL(0, `SELECT id FROM {wait} WHERE type = $1 AND id > $2 AND reason = 'signal'
+		ORDER BY type, id LIMIT $3`), t.Number(), slices.Min(after), catalog.JobBatch).Query(
+		func(rows pgx.Rows) (err error) {
+			ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		})
+	b.Queue(`SET LOCAL enable_sort TO DEFAULT`)
+	b.Queue(`SET LOCAL enable_bitmapscan TO DEFAULT`)
+	err := f.tx.SendBatch(f.ctx, b).Close()
+	for _, id := range ids {
+		f.outbox = append(f.outbox,
+			records.OutboxRow{Kind: records.OutboxSignal, Number: t.Number(), ID: id})
+	}
+	if len(ids) == catalog.JobBatch {
+		f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxSignalWaits,
+			Number: t.Number(), ID: ids[len(ids)-1]})
+	}
+	return err
 }
 
 // followSignals moves on the tasks that wait for a signal and have one, or whose time is over. It
@@ -137,10 +166,15 @@ func (f *followUp) lockSignalWaits(t *config.Type, ids []int64) (all []*signalWa
 	gone := slices.DeleteFunc(slices.Clone(ids), func(id int64) bool {
 		return slices.ContainsFunc(all, func(w *signalWait) bool { return w.ID.Number == id })
 	})
-	_, err = f.tx.Exec(f.ctx, t.SQL(0, `DELETE FROM {signal_waits} s
+	b := &pgx.Batch{}
+	// A task may come to its next wait just now: only a statement that begins with the lock of its
+	// row sees that.
+	b.Queue(t.SQL(0, `SELECT FROM {signal_waits} WHERE type = $1 AND id = ANY ($2)
+		ORDER BY id FOR UPDATE`), t.Number(), gone)
+	b.Queue(t.SQL(0, `DELETE FROM {signal_waits} s
 		WHERE s.type = $1 AND s.id = ANY ($2) AND NOT EXISTS (SELECT FROM {wait} w
 		  WHERE w.type = s.type AND w.id = s.id AND w.reason = 'signal')`), t.Number(), gone)
-	return all, err
+	return all, f.tx.SendBatch(f.ctx, b).Close()
 }
 
 // readSignals reads what tasks wait for now, and the signals that they take. Signals that were sent
@@ -169,16 +203,8 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 		keys = append(keys, w.Options.Key)
 	}
 	b := &pgx.Batch{}
-	b.Queue(t.SQL(0, `
-		UPDATE {signals} s SET task = u.id FROM unnest($2::bigint[], $3::text[]) AS u (id, key)
-		WHERE s.type = $1 AND s.key = ANY (ARRAY[u.key]) AND s.task IS NULL AND NOT s.taken
-		  AND u.key <> ''`), t.Number(), ids, keys)
-	b.Queue(t.SQL(0, `
-		SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[]) AS u (id, name), LATERAL (
-		  SELECT k.seq, k.data FROM {signals} k
-		  WHERE k.type = $1 AND k.task = ANY (ARRAY[u.id]) AND k.name = u.name AND NOT k.taken
-		    AND k.task IS NOT NULL AND k.kept_until > $4
-		  ORDER BY k.seq LIMIT 1 FOR UPDATE) s`), t.Number(), ids, names, f.now).Query(
+	b.Queue(t.SQL(0, KeyedSignalsSQL), t.Number(), ids, keys, f.now)
+	b.Queue(t.SQL(0, NextSignalsSQL), t.Number(), ids, names, f.now).Query(
 		func(rows pgx.Rows) error {
 			var id, seq int64
 			var data *string
@@ -190,6 +216,26 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 		})
 	return f.tx.SendBatch(f.ctx, b).Close()
 }
+
+// These statements compare one value at a time, not an array. So every plan reads only signals of
+// that task or key, also one that was made when there were few.
+const (
+	// KeyedSignalsSQL gives the signals that were sent to keys to the tasks that have them.
+	KeyedSignalsSQL = `
+UPDATE {signals} s SET task = k.id FROM (
+  SELECT u.id, k.seq FROM unnest($2::bigint[], $3::text[]) AS u (id, key), LATERAL (
+    SELECT k.seq FROM {signals} k WHERE k.type = $1 AND k.key = u.key AND k.task IS NULL
+      AND NOT k.taken AND k.kept_until > $4 FOR UPDATE) k
+  WHERE u.key <> '') k
+WHERE s.seq = ANY (ARRAY[k.seq])`
+
+	// NextSignalsSQL locks the oldest signal of each task.
+	NextSignalsSQL = `
+SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[]) AS u (id, name), LATERAL (
+  SELECT k.seq, k.data FROM {signals} k
+  WHERE k.type = $1 AND k.task = u.id AND k.name = u.name AND NOT k.taken AND k.kept_until > $4
+  ORDER BY k.seq LIMIT 1 FOR UPDATE) s`
+)
 
 // endSignalWaits deletes the rows of waits that are over, and the signals that they take.
 func (f *followUp) endSignalWaits(t *config.Type, over []*signalWait) error {

@@ -12,6 +12,11 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
+// signalPatience is how long a signal waits for a transaction that sends one with the same
+// idempotency key: meanwhile it has a connection that others need. A submit waits as long for a
+// key.
+const signalPatience = "2s"
+
 // SendSignal sends a signal to a task, or keeps it for the one that will have its key. The rules
 // are those of the function signal_send in the tenant's schema, which send_signal uses, too.
 func (s *Trees) SendSignal(
@@ -25,13 +30,17 @@ func (s *Trees) SendSignal(
 		var refusal []string
 		var task *string
 		var until *time.Time
-		err := tx.QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
+		b := &pgx.Batch{}
+		b.Queue(`SET LOCAL lock_timeout = '` + signalPatience + `'`)
+		b.Queue(config.NewTables(tenant, config.SharedSet).SQL(0, `
 			SELECT refusal, coalesce(sent_type, ''), sent_task, kept_until, existing
 			FROM {signal_send}($1, $2::text::json, $3, $4, $5, $6::interval, $7)`), signal.Name,
 			postgres.OrNull(string(signal.Data)), postgres.OrNull(signal.Type),
 			postgres.OrNull(signal.Key), postgres.OrNull(signal.Task), keep,
-			postgres.OrNull(signal.IdempotencyKey)).Scan(&refusal, &sent.Type, &task, &until,
-			&sent.Existing)
+			postgres.OrNull(signal.IdempotencyKey)).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&refusal, &sent.Type, &task, &until, &sent.Existing)
+		})
+		err := tx.SendBatch(ctx, b).Close()
 		switch {
 		case err != nil:
 			return err

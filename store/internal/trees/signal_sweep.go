@@ -13,13 +13,12 @@ import (
 )
 
 // LookAtSignalWaits has FollowUp look at the tasks of a type that wait for signals, once all nodes
-// know how the type's stages have changed.
+// know how the type's stages have changed: until then, tasks may come to wait by the old ones.
 func LookAtSignalWaits(ctx context.Context, tx pgx.Tx, tenant, name string, now time.Time) error {
 	_, err := tx.Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		INSERT INTO {outbox} (kind, due, type, id)
-		SELECT $1, $2, w.type, w.id FROM {types} t JOIN {wait} w ON w.type = t.number
-		WHERE t.name = $3 AND w.reason = 'signal'`),
-		records.OutboxSignal, now.Add(awaitedAnew), name)
+		SELECT $1, $2, number, 0 FROM {types} WHERE name = $3`),
+		records.OutboxSignalWaits, now.Add(awaitedAnew), name)
 	return err
 }
 
