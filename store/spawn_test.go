@@ -344,3 +344,25 @@ func TestSpawnMany(t *testing.T) {
 		return len(made) == 1 && made[0].Count == asyncflow.MaxSpawn
 	})
 }
+
+// A roll keeps a task until all tasks are made that it started, however long that takes: nobody may
+// have followed up for longer than the retention.
+func TestSpawnKeepsItsRoll(t *testing.T) { eachSet(t, testSpawnKeepsItsRoll) }
+
+func testSpawnKeepsItsRoll(t *testing.T, b *bundle) {
+	b.byHand()
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, spawned("pipe", `2`)))
+	other := b.submit(newTask(`3`))[0].ID
+	b.rollAndClear()
+	b.idle(true)
+	require.False(t, b.drop(b.Clock.Now()))
+	require.True(t, b.compact(1, b.Clock.Now()))
+	_, err := b.Task(t.Context(), tenant, other)
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+	b.followUp()
+	require.Equal(t, []string{`2`}, b.startedBy("pipe", id))
+	require.True(t, b.drop(b.Clock.Now()))
+	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.spawns`))
+}
