@@ -366,3 +366,39 @@ func testSpawnKeepsItsRoll(t *testing.T, b *bundle) {
 	require.True(t, b.drop(b.Clock.Now()))
 	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.spawns`))
 }
+
+// Tasks that are still to be made count as live: otherwise a tenant whose tasks can't be made for
+// a while could start any number of them, whatever its quota.
+func TestSpawnCountsAsLive(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.SetChunks(2, 2, 2)
+	pipe := b.put(spawning())
+	b.submit(newTask(`0`))
+	b.settle(pipe, b.leaseAll(pipe, 1)[0],
+		starting(`1`, spawned("pipe", `2`), spawned("pipe", `3`), spawned("pipe", `4`)))
+	for more := true; more; {
+		live, err := b.CountLive(t.Context(), tenant)
+		require.NoError(t, err)
+		require.EqualValues(t, 4, live)
+		more, err = b.FollowUp(t.Context(), tenant)
+		require.NoError(t, err)
+	}
+	live, err := b.CountLive(t.Context(), tenant)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, live)
+}
+
+// After the database has gone back, a node that makes tasks opens the next roll itself.
+func TestSpawnInAnotherHistory(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, spawned("pipe", `2`)))
+	b.exec(`UPDATE tenant_acme.rolls SET history = 'another'`)
+	far := open(t, b.url, "far")
+	far.followUp()
+	require.Equal(t, []string{`2`}, far.startedBy("pipe", id))
+	b.checkTokens("pipe")
+}
