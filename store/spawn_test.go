@@ -402,3 +402,35 @@ func TestSpawnInAnotherHistory(t *testing.T) {
 	require.Equal(t, []string{`2`}, far.startedBy("pipe", id))
 	b.checkTokens("pipe")
 }
+
+// Lists of different attempts are made in turn, and children of a fan-out beside them: a long list
+// holds up neither.
+func TestSpawnTakesTurns(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.SetChunks(2, 4, 2)
+	fanOut := asyncflow.FanOut{Shards: 20}
+	parents := base()
+	parents.Stages[0].FanOut = &fanOut
+	wide := b.put(parents)
+	parent := b.submit(asyncflow.NewTask{Type: "base", Context: json.RawMessage(`0`)})[0].ID
+	b.settle(wide, b.leaseAll(wide, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+		FannedOut: &asyncflow.FannedOut{FanOut: fanOut, Count: 20}})
+	pipe := b.put(spawning())
+	tasks := make([]asyncflow.SpawnedTask, 20)
+	for i := range tasks {
+		tasks[i] = spawned("pipe", `1`)
+	}
+	first := b.submit(newTask(`0`))[0].ID
+	second := b.submit(newTask(`0`))[0].ID
+	for _, l := range b.leaseAll(pipe, 2) {
+		b.settle(pipe, l, starting(`1`, tasks...))
+	}
+	for range 4 {
+		_, err := b.FollowUp(t.Context(), tenant)
+		require.NoError(t, err)
+	}
+	require.Len(t, b.startedBy("pipe", first), 4)
+	require.Len(t, b.startedBy("pipe", second), 4)
+	require.Equal(t, 12, b.task(parent).Children.Waiting, "not made yet")
+}
