@@ -434,3 +434,37 @@ func TestSpawnTakesTurns(t *testing.T) {
 	require.Len(t, b.startedBy("pipe", second), 4)
 	require.Equal(t, 12, b.task(parent).Children.Waiting, "not made yet")
 }
+
+// A page of the tasks that a task started is read in few queries, also if their ids are no run.
+func TestSpawnPages(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	pipe := b.put(spawning())
+	const n = 250
+	var existing []asyncflow.NewTask
+	var tasks []asyncflow.SpawnedTask
+	for i := range n {
+		task := newTask(`0`)
+		task.Delay = asyncflow.NewDuration(time.Hour)
+		existing = append(existing, task)
+		task.Options.Key = fmt.Sprint(i)
+		existing = append(existing, task)
+		tasks = append(tasks, spawned("pipe", `0`))
+		tasks[i].Key = task.Options.Key
+	}
+	for _, one := range existing { // so that their numbers alternate
+		require.NoError(t, b.submit(one)[0].Err)
+	}
+	id := b.submit(newTask(`0`))[0].ID
+	b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, tasks...))
+	b.followUp()
+	filter := store.Filter{Type: "pipe", Parent: id, Limit: 1000}
+	page, err := b.TaskPage(t.Context(), tenant, filter)
+	require.NoError(t, err)
+	require.Equal(t, 200, len(page.Tasks))
+	filter.Before = page.Next
+	page, err = b.TaskPage(t.Context(), tenant, filter)
+	require.NoError(t, err)
+	require.Equal(t, 50, len(page.Tasks))
+	require.Zero(t, page.Next)
+}
