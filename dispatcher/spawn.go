@@ -10,7 +10,8 @@ import (
 )
 
 // judgeSpawn returns an outcome as it counts: one that starts tasks which aren't allowed, or would
-// exceed a quota, is a failed attempt.
+// exceed a quota, is a failed attempt. If the database doesn't answer until then, the tasks count
+// as admitted: the stage allows them, and the work is done.
 func (d *Dispatcher) judgeSpawn(
 	t *store.Type, l asyncflow.Lease, o asyncflow.Outcome, until time.Time,
 ) asyncflow.Outcome {
@@ -22,6 +23,12 @@ func (d *Dispatcher) judgeSpawn(
 		ctx, cancel := context.WithDeadline(context.Background(), until)
 		defer cancel()
 		err = d.committer.AdmitSpawn(ctx, t.Tenant, o)
+		switch asyncflow.CodeOf(err) {
+		case asyncflow.CodeUnavailable, asyncflow.CodeInternal:
+			d.log.Warn("can't check the tasks that an attempt starts: they count as admitted",
+				"tenant", t.Tenant, "task", l.ID.String(), "error", err)
+			return o
+		}
 	}
 	if err != nil {
 		return o.Refused(err)
