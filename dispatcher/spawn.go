@@ -10,8 +10,7 @@ import (
 )
 
 // judgeSpawn returns an outcome as it counts: one that starts tasks which aren't allowed, or would
-// exceed a quota, is a failed attempt. If the database doesn't answer until then, the tasks count
-// as admitted: the stage allows them, and the work is done.
+// exceed a quota, is a failed attempt.
 func (d *Dispatcher) judgeSpawn(
 	t *store.Type, l asyncflow.Lease, o asyncflow.Outcome, until time.Time,
 ) asyncflow.Outcome {
@@ -23,12 +22,6 @@ func (d *Dispatcher) judgeSpawn(
 		ctx, cancel := context.WithDeadline(context.Background(), until)
 		defer cancel()
 		err = d.committer.AdmitSpawn(ctx, t.Tenant, o)
-		switch asyncflow.CodeOf(err) {
-		case asyncflow.CodeUnavailable, asyncflow.CodeInternal:
-			d.log.Warn("can't check the tasks that an attempt starts: they count as admitted",
-				"tenant", t.Tenant, "task", l.ID.String(), "error", err)
-			return o
-		}
 	}
 	if err != nil {
 		return o.Refused(err)
@@ -37,7 +30,9 @@ func (d *Dispatcher) judgeSpawn(
 }
 
 // AdmitSpawn checks the tasks that an attempt starts, once CheckSpawn allows them, against their
-// types and against the tenant's quotas, as submits are checked. It admits all of them or none.
+// types and against the tenant's quotas, as submits are checked. It admits all of them or none. If
+// the database doesn't count the pending tasks until ctx ends, the last count decides: the work of
+// the attempt is done.
 func (c *Committer) AdmitSpawn(ctx context.Context, tenant string, o asyncflow.Outcome) error {
 	if len(o.Spawn) == 0 || o.Kind != asyncflow.OutcomeDone {
 		return nil
@@ -59,9 +54,13 @@ func (c *Committer) AdmitSpawn(ctx context.Context, tenant string, o asyncflow.O
 			return err
 		}
 	}
-	limit, used, err := c.pending.enterAll(ctx, tenant, int64(len(o.Spawn)))
-	if err == nil && limit > 0 {
-		err = asyncflow.QuotaExceeded(asyncflow.QuotaPendingTasks, float64(limit), float64(used))
+	n := int64(len(o.Spawn))
+	limit, used, err := c.pending.enterAll(ctx, tenant, n)
+	switch {
+	case err != nil && c.pending.fitsLastCount(tenant, quotas.PendingTasks, n):
+		return nil
+	case err == nil && limit > 0:
+		return asyncflow.QuotaExceeded(asyncflow.QuotaPendingTasks, float64(limit), float64(used))
 	}
 	return err
 }
