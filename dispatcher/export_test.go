@@ -1,6 +1,9 @@
 package dispatcher
 
 import (
+	"time"
+
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher/internal/ledger"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -45,6 +48,13 @@ func (r *reservation) Cancel() { r.cancel() }
 
 // Forgo is forgo.
 func (d *Dispatcher) Forgo(t *store.Type, n, bytes int) { d.forgo(t, n, bytes) }
+
+// JudgeSpawn is judgeSpawn.
+func (d *Dispatcher) JudgeSpawn(
+	t *store.Type, l asyncflow.Lease, o asyncflow.Outcome, until time.Time,
+) asyncflow.Outcome {
+	return d.judgeSpawn(t, l, o, until)
+}
 
 // Load returns the counted bytes of contexts in flight and of outputs.
 func (d *Dispatcher) Load() int { return d.ledger.Counts().Bytes }

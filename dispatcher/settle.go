@@ -155,7 +155,7 @@ func (d *Dispatcher) settle(t *store.Type, settlements ...asyncflow.Settlement) 
 // of the next stage, what siblings share, and the tasks that it starts.
 func (e *ending) bytes() int {
 	if e.Next != nil {
-		return e.Next.Size()
+		return e.Next.Size() + e.Outcome.SpawnBytes()
 	}
 	return e.Lease.Size() + len(e.Outcome.Output) + e.Outcome.SpawnBytes()
 }
@@ -176,6 +176,7 @@ func (d *Dispatcher) settled(t *store.Type, e *ending) {
 		d.chargeChildren(t, s)
 	}
 	if e.goesOn() {
+		d.ledger.Release(t.Key(), 0, e.Outcome.SpawnBytes())
 		return
 	}
 	if e.Next != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,4 +98,53 @@ func TestAnAnswerThatMayNotStartTasks(t *testing.T) {
 			require.Len(t, all, 1)
 		})
 	}
+}
+
+// An answer isn't refused because the database doesn't count the pending tasks: the worker's work is
+// done. Then what is left of the quota by the last count bounds what is started.
+func TestAnAnswerStartsTasksBesideASilentDatabase(t *testing.T) {
+	f := splitting(t)
+	f.quota(asyncflow.QuotaPendingTasks, 7)
+	pipe, err := f.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200}
+	for range 4 {
+		o.Spawn = append(o.Spawn, asyncflow.SpawnedTask{Type: "pipe", Context: []byte(`0`)})
+	}
+	l := asyncflow.Lease{Stage: "first", Attempt: 1}
+	kind := func(until time.Time) asyncflow.OutcomeKind {
+		return f.JudgeSpawn(pipe, l, o, until).Kind
+	}
+	require.Equal(t, asyncflow.OutcomeDone, kind(time.Now()), "nothing is answered in no time")
+	require.Equal(t, asyncflow.OutcomeFailed, kind(time.Now()))
+	require.Equal(t, asyncflow.OutcomeDone, kind(time.Now().Add(patience)), "none is live")
+}
+
+// What an answer starts counts in the byte budget until it is written, also if the task goes on
+// with its next stage at once.
+func TestStartedTasksCountInTheByteBudget(t *testing.T) {
+	const size = 20 << 10
+	b := setup(t)
+	n := b.start("a", dispatcher.Config{}, func(
+		_ context.Context, d asyncflow.Delivery,
+	) asyncflow.Outcome {
+		o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Output: []byte(`0`)}
+		if string(d.Lease.Context) == `1` {
+			o.Spawn = []asyncflow.SpawnedTask{{Type: "pipe",
+				Context: []byte(`"` + strings.Repeat("x", size-2) + `"`)}}
+		}
+		return o
+	})
+	f := &family{node: n, b: b, t: t}
+	f.spawns("pipe")
+	f.one(`0`) // now the node knows that nobody stands in line
+	unlock := sync.OnceFunc(b.lock("tenant_acme.journal_1"))
+	defer unlock()
+	all := n.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)}})
+	require.NoError(t, all[0].Err)
+	require.Eventually(t, func() bool { return n.Load() >= size }, patience, 20*time.Millisecond)
+	unlock()
+	n.await(t, all, asyncflow.StatusSucceeded)
+	require.Eventually(t, func() bool { return f.started(all[0].ID) == 1 && n.Load() == 0 },
+		patience, 20*time.Millisecond)
 }

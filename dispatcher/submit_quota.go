@@ -175,3 +175,16 @@ func (q *pendingQuotas) enterAll(
 	p.withdraw(granted)
 	return t.Quotas.PendingTasks, used, err
 }
+
+// fitsLastCount admits n tasks if that many are left by the last count, and reports whether it did.
+// It asks nothing.
+func (q *pendingQuotas) fitsLastCount(tenant string, limit, n int64) bool {
+	p := q.countOf(tenant)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n > limit-p.counted-p.since {
+		return false
+	}
+	p.since += n
+	return true
+}

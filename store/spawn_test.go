@@ -344,3 +344,127 @@ func TestSpawnMany(t *testing.T) {
 		return len(made) == 1 && made[0].Count == asyncflow.MaxSpawn
 	})
 }
+
+// A roll keeps a task until all tasks are made that it started, however long that takes: nobody may
+// have followed up for longer than the retention.
+func TestSpawnKeepsItsRoll(t *testing.T) { eachSet(t, testSpawnKeepsItsRoll) }
+
+func testSpawnKeepsItsRoll(t *testing.T, b *bundle) {
+	b.byHand()
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, spawned("pipe", `2`)))
+	other := b.submit(newTask(`3`))[0].ID
+	b.rollAndClear()
+	b.idle(true)
+	require.False(t, b.drop(b.Clock.Now()))
+	require.True(t, b.compact(1, b.Clock.Now()))
+	_, err := b.Task(t.Context(), tenant, other)
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+	b.followUp()
+	require.Equal(t, []string{`2`}, b.startedBy("pipe", id))
+	require.True(t, b.drop(b.Clock.Now()))
+	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.spawns`))
+}
+
+// Tasks that are still to be made count as live: otherwise a tenant whose tasks can't be made for
+// a while could start any number of them, whatever its quota.
+func TestSpawnCountsAsLive(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.SetChunks(2, 2, 2)
+	pipe := b.put(spawning())
+	b.submit(newTask(`0`))
+	b.settle(pipe, b.leaseAll(pipe, 1)[0],
+		starting(`1`, spawned("pipe", `2`), spawned("pipe", `3`), spawned("pipe", `4`)))
+	for more := true; more; {
+		live, err := b.CountLive(t.Context(), tenant)
+		require.NoError(t, err)
+		require.EqualValues(t, 4, live)
+		more, err = b.FollowUp(t.Context(), tenant)
+		require.NoError(t, err)
+	}
+	live, err := b.CountLive(t.Context(), tenant)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, live)
+}
+
+// After the database has gone back, a node that makes tasks opens the next roll itself.
+func TestSpawnInAnotherHistory(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, spawned("pipe", `2`)))
+	b.exec(`UPDATE tenant_acme.rolls SET history = 'another'`)
+	far := open(t, b.url, "far")
+	far.followUp()
+	require.Equal(t, []string{`2`}, far.startedBy("pipe", id))
+	b.checkTokens("pipe")
+}
+
+// Lists of different attempts are made in turn, and children of a fan-out beside them: a long list
+// holds up neither.
+func TestSpawnTakesTurns(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.SetChunks(2, 4, 2)
+	fanOut := asyncflow.FanOut{Shards: 20}
+	parents := base()
+	parents.Stages[0].FanOut = &fanOut
+	wide := b.put(parents)
+	parent := b.submit(asyncflow.NewTask{Type: "base", Context: json.RawMessage(`0`)})[0].ID
+	b.settle(wide, b.leaseAll(wide, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+		FannedOut: &asyncflow.FannedOut{FanOut: fanOut, Count: 20}})
+	pipe := b.put(spawning())
+	tasks := make([]asyncflow.SpawnedTask, 20)
+	for i := range tasks {
+		tasks[i] = spawned("pipe", `1`)
+	}
+	first := b.submit(newTask(`0`))[0].ID
+	second := b.submit(newTask(`0`))[0].ID
+	for _, l := range b.leaseAll(pipe, 2) {
+		b.settle(pipe, l, starting(`1`, tasks...))
+	}
+	for range 4 {
+		_, err := b.FollowUp(t.Context(), tenant)
+		require.NoError(t, err)
+	}
+	require.Len(t, b.startedBy("pipe", first), 4)
+	require.Len(t, b.startedBy("pipe", second), 4)
+	require.Equal(t, 12, b.task(parent).Children.Waiting, "not made yet")
+}
+
+// A page of the tasks that a task started is read in few queries, also if their ids are no run.
+func TestSpawnPages(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	pipe := b.put(spawning())
+	const n = 250
+	var existing []asyncflow.NewTask
+	var tasks []asyncflow.SpawnedTask
+	for i := range n {
+		task := newTask(`0`)
+		task.Delay = asyncflow.NewDuration(time.Hour)
+		existing = append(existing, task)
+		task.Options.Key = fmt.Sprint(i)
+		existing = append(existing, task)
+		tasks = append(tasks, spawned("pipe", `0`))
+		tasks[i].Key = task.Options.Key
+	}
+	for _, one := range existing { // so that their numbers alternate
+		require.NoError(t, b.submit(one)[0].Err)
+	}
+	id := b.submit(newTask(`0`))[0].ID
+	b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, tasks...))
+	b.followUp()
+	filter := store.Filter{Type: "pipe", Parent: id, Limit: 1000}
+	page, err := b.TaskPage(t.Context(), tenant, filter)
+	require.NoError(t, err)
+	require.Equal(t, 200, len(page.Tasks))
+	filter.Before = page.Next
+	page, err = b.TaskPage(t.Context(), tenant, filter)
+	require.NoError(t, err)
+	require.Equal(t, 50, len(page.Tasks))
+	require.Zero(t, page.Next)
+}

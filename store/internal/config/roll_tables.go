@@ -231,12 +231,19 @@ func (r *TaskRows) collect(rows pgx.Rows) error {
 // FirstOfRoll returns the least number of a task in a roll.
 func FirstOfRoll(position int) int64 { return asyncflow.NewTaskID("", position, 0).Number }
 
+// startersSQL selects the tasks of a roll that started tasks which aren't made yet. $3 and $4 are
+// its first number and that of the next roll.
+const startersSQL = `SELECT o.type, o.id FROM {outbox} o WHERE o.kind = 'start'
+  AND o.type IN (` + TypesAtSQL + `) AND o.id >= $3 AND o.id < $4`
+
 // IsNeeded reports whether a roll without live tasks has children that are still awaited by their
-// parents, or failed tasks that block other tasks of their flow key.
+// parents, tasks that started tasks which aren't made yet, or failed tasks that block other
+// tasks of their flow key.
 func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (needed bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
 		  SELECT FROM {fan_outs}, unnest(firsts) first
 		  WHERE NOT closed AND type IN (`+TypesAtSQL+`) AND first >= $3 AND first < $4)
+		OR EXISTS (`+startersSQL+`)
 		OR EXISTS (
 		  SELECT FROM {blocks} b JOIN {types} t ON t.name = b.type
 		  JOIN {wait} w ON w.type = t.number AND w.key = b.key AND w.reason = 'flow_key'
@@ -269,6 +276,19 @@ func (s *TableSet) AddDependencies(
 		    OR EXISTS (SELECT FROM {wait} w WHERE w.type = e.type AND w.id = e.id)
 		    OR EXISTS (SELECT FROM {lease} l WHERE l.type = e.type AND l.id = e.id))`), s.Name,
 		position, FirstOfRoll(position), FirstOfRoll(position+1), remaining.IDs)
+	if err != nil {
+		return err
+	}
+	return remaining.collect(rows)
+}
+
+// AddStarters adds the tasks of a roll that started tasks which aren't made yet.
+func (s *TableSet) AddStarters(
+	ctx context.Context, tx pgx.Tx, position int, remaining *TaskRows,
+) error {
+	rows, err := tx.Query(ctx, s.Tables.SQL(0, startersSQL+` AND o.id <> ALL ($5)
+		GROUP BY o.type, o.id`), s.Name, position, FirstOfRoll(position), FirstOfRoll(position+1),
+		remaining.IDs)
 	if err != nil {
 		return err
 	}

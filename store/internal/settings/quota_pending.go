@@ -6,15 +6,19 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// CountLive counts a tenant's tasks that are not final.
+// CountLive counts a tenant's tasks that are not final, with the tasks that attempts started and
+// that aren't made yet.
 func (s *Settings) CountLive(ctx context.Context, tenant string) (n int64, err error) {
-	err = s.core.DB(tenant).QueryRow(ctx, `
-		SELECT coalesce(sum(submitted - succeeded - failed - cancelled), 0)::bigint
-		FROM `+postgres.Quote(schema.Of(tenant))+`.tallies`).Scan(&n)
+	err = s.core.DB(tenant).QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
+		SELECT ((SELECT coalesce(sum(submitted - succeeded - failed - cancelled), 0) FROM {tallies})
+		  + (SELECT coalesce(sum(s.count - cardinality(s.ids)), 0) FROM {outbox} o
+		    JOIN {spawns} s ON s.type = o.type AND s.id = o.id AND s.seq = o.at
+		    WHERE o.kind = 'start'))::bigint`)).Scan(&n)
 	return n, postgres.Wrap(err, "CountLive(%q)", tenant)
 }
 

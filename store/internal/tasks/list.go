@@ -46,11 +46,12 @@ func (s *Searched) add(v view) {
 // recent tasks. After PageLook candidates the page ends with the tasks that it has, however
 // few. So the time for a page doesn't grow with the history (measured: 5 µs for each
 // candidate). A page that searches contexts and outputs also ends after about PageText bytes of
-// them.
+// them, and a page of the tasks of one parent after pageRuns runs of ids: each takes a query.
 const (
 	firstLook = 200
 	PageLook  = 5000
 	PageText  = 16 << 20
+	pageRuns  = 200
 )
 
 // sinceSlack is how far the order of numbers may differ from the order of time: the numbers
@@ -111,8 +112,10 @@ func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter) (Page, e
 		return Page{}, err
 	}
 	var p Page
+	runs := 0
 	for window := firstLook; w.next(); window *= 4 {
-		if p.Searched.Tasks >= PageLook || p.Searched.bytes >= PageText {
+		if p.Searched.Tasks >= PageLook || p.Searched.bytes >= PageText ||
+			w.family != nil && runs == pageRuns {
 			p.Next = w.before
 			break
 		}
@@ -122,6 +125,7 @@ func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter) (Page, e
 		if err != nil {
 			return Page{}, err
 		}
+		runs++
 		p.Searched.add(v)
 		if p.Tasks = append(p.Tasks, v.tasks...); len(p.Tasks) > f.Limit {
 			p.Tasks = p.Tasks[:f.Limit]

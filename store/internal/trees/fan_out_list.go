@@ -64,12 +64,13 @@ func (f Family) Before(number int64) (before, least int64) {
 	if f == nil {
 		return number, 0
 	}
-	for _, r := range slices.Backward(f) {
-		if r.First < number {
-			return min(number, r.Last()+1), r.First
-		}
+	n, _ := slices.BinarySearchFunc(f, number, func(r records.ChildRun, number int64) int {
+		return cmp.Compare(r.First, number)
+	})
+	if n == 0 {
+		return 0, 0
 	}
-	return 0, 0
+	return min(number, f[n-1].Last()+1), f[n-1].First
 }
 
 // ChildrenOf counts the children of a fan-out by how they stand.

@@ -87,12 +87,14 @@ type followUp struct {
 	outbox []records.OutboxRow // what is left to do after it
 	await  map[int32]bool      // types that are to be marked as awaited after it
 
-	spawned, spawnedBytes int // children made in it
-	stopped               int // children cancelled, redriven or paused in it
-	interrupted           int // running children cancelled in it before their turn
-	contexts              int // tasks that got the results of their dependencies in it
-	joined                int // bytes of results and signals of the tasks that go on in it
-	charged               int // tasks to count in the tenant's submits_per_second
+	spawned, spawnedBytes int // children, and tasks that attempts started, made in it
+
+	makesChildren bool // whether any are to be made in it
+	stopped       int  // children cancelled, redriven or paused in it
+	interrupted   int  // running children cancelled in it before their turn
+	contexts      int  // tasks that got the results of their dependencies in it
+	joined        int  // bytes of results and signals of the tasks that go on in it
+	charged       int  // tasks to count in the tenant's submits_per_second
 }
 
 // typeChanges is what a followUp does with tasks of a type.
@@ -207,6 +209,9 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 	if err := f.followEach(looks, f.followLook); err != nil {
 		return err
 	}
+	f.makesChildren = slices.ContainsFunc(trees, func(r records.OutboxRow) bool {
+		return r.Kind == records.OutboxSpawn
+	})
 	if err := f.followStarts(starts); err != nil {
 		return err
 	}

@@ -28,11 +28,13 @@ type started struct {
 	left  bool // some are left to a later transaction
 }
 
-// followStarts makes tasks that attempts started.
+// followStarts makes tasks that attempts started. The attempts take turns: what is left of a list
+// comes behind the other lists.
 func (f *followUp) followStarts(rows []records.OutboxRow) error {
+	slices.SortFunc(rows, func(a, b records.OutboxRow) int { return cmp.Compare(a.Seq, b.Seq) })
 	var all []*started
 	for _, r := range rows {
-		if f.spawnLimitReached() {
+		if f.startLimitReached() {
 			f.outbox = append(f.outbox, records.StartRow(r.Number, r.ID, r.At))
 			continue
 		}
@@ -76,7 +78,7 @@ func (f *followUp) readStarted(r records.OutboxRow) (*started, error) {
 	}
 	s.tasks = s.tasks[s.made:]
 	n := 0
-	for n < len(s.tasks) && !f.spawnLimitReached() {
+	for n < len(s.tasks) && !f.startLimitReached() {
 		f.spawned++
 		f.spawnedBytes += len(s.tasks[n].Context)
 		n++
@@ -86,6 +88,15 @@ func (f *followUp) readStarted(r records.OutboxRow) (*started, error) {
 	s.types = make([]int32, n)
 	s.ids = make([]int64, n)
 	return s, nil
+}
+
+// startLimitReached is spawnLimitReached for started tasks: they leave half of what a transaction
+// makes to children, if there are any.
+func (f *followUp) startLimitReached() bool {
+	if !f.makesChildren {
+		return f.spawnLimitReached()
+	}
+	return 2*f.spawned >= f.s.chunks.spawn || 2*f.spawnedBytes >= spawnBytes
 }
 
 func (f *followUp) shared() *config.TableNames {

@@ -205,6 +205,9 @@ func (s *Upkeep) addNeeded(
 	if err := set.AddDependencies(ctx, tx, position, left); err != nil {
 		return err
 	}
+	if err := set.AddStarters(ctx, tx, position, left); err != nil {
+		return err
+	}
 	if err := set.AddBlockers(ctx, tx, position, left); err != nil {
 		return err
 	}
