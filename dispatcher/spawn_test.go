@@ -100,8 +100,8 @@ func TestAnAnswerThatMayNotStartTasks(t *testing.T) {
 	}
 }
 
-// An answer isn't refused because the database doesn't count the pending tasks: the worker's work is
-// done. Then what is left of the quota by the last count bounds what is started.
+// An answer isn't refused because the database doesn't count the pending tasks: the worker's work
+// is done. Then what is left of the quota by the last count bounds what is started.
 func TestAnAnswerStartsTasksBesideASilentDatabase(t *testing.T) {
 	f := splitting(t)
 	f.quota(asyncflow.QuotaPendingTasks, 7)
