@@ -109,13 +109,14 @@ func SpawnHash(text string) []byte {
 	return sum[:]
 }
 
-// spawnedOverhead is about how many bytes the stored form of a task has beside its context.
-const spawnedOverhead = 100
+// spawnedOverhead is about how many bytes a task has in memory beside its texts.
+const spawnedOverhead = 200
 
 // SpawnBytes returns about how many bytes the tasks have that an attempt starts.
 func (o *Outcome) SpawnBytes() (bytes int) {
 	for i := range o.Spawn {
-		bytes += len(o.Spawn[i].Context) + spawnedOverhead
+		s := &o.Spawn[i]
+		bytes += len(s.Context) + len(s.Type) + len(s.Key) + len(s.FlowKey) + spawnedOverhead
 	}
 	return bytes
 }

@@ -468,3 +468,24 @@ func TestSpawnPages(t *testing.T) {
 	require.Equal(t, 50, len(page.Tasks))
 	require.Zero(t, page.Next)
 }
+
+// One transaction makes few long tasks, of however many attempts.
+func TestSpawnLongContexts(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	pipe := b.put(spawning())
+	const size = 700 << 10
+	for range 4 {
+		b.submit(newTask(`0`))
+	}
+	for _, l := range b.leaseAll(pipe, 4) {
+		b.settle(pipe, l, starting(`1`, spawned("pipe", `"`+strings.Repeat("x", size)+`"`)))
+	}
+	const made = `SELECT count(*) FROM tenant_acme.spawns WHERE tasks IS NULL`
+	for _, want := range []int{2, 4} {
+		_, err := b.FollowUp(t.Context(), tenant)
+		require.NoError(t, err)
+		require.Equal(t, want, b.count(made))
+	}
+	require.Equal(t, 4, b.count(b.at(1, `SELECT count(*) FROM {task} WHERE length(context) > 9`)))
+}

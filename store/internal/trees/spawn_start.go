@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 
@@ -32,19 +31,9 @@ type started struct {
 // comes behind the other lists.
 func (f *followUp) followStarts(rows []records.OutboxRow) error {
 	slices.SortFunc(rows, func(a, b records.OutboxRow) int { return cmp.Compare(a.Seq, b.Seq) })
-	var all []*started
-	for _, r := range rows {
-		if f.startLimitReached() {
-			f.outbox = append(f.outbox, records.StartRow(r.Number, r.ID, r.At))
-			continue
-		}
-		s, err := f.readStarted(r)
-		if err != nil {
-			return err
-		}
-		if s != nil {
-			all = append(all, s)
-		}
+	all, err := f.readStarted(rows)
+	if err != nil {
+		return err
 	}
 	if err := f.makeStarted(all); err != nil {
 		return err
@@ -55,26 +44,60 @@ func (f *followUp) followStarts(rows []records.OutboxRow) error {
 	return nil
 }
 
-// readStarted returns the next tasks that an attempt started; nil: all are made.
-func (f *followUp) readStarted(r records.OutboxRow) (*started, error) {
-	if f.types[r.Number] == nil {
-		_, err := f.typeNow(nil, r.Number)
-		return nil, err // without one it was deleted
-	}
-	s := &started{row: r}
-	var text string
-	err := f.tx.QueryRow(f.ctx, f.shared().SQL(0, `
-		SELECT depth, cardinality(ids), tasks FROM {spawns}
-		WHERE type = $1 AND id = $2 AND seq = $3 AND tasks IS NOT NULL FOR UPDATE`), r.Number, r.ID,
-		r.At).Scan(&s.depth, &s.made, &text)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &s.tasks)
-	}
-	if err != nil {
+// readStartedSQL reads lists of tasks, up to the one by which they have $4 bytes. Of later lists it
+// reads only that they exist. The length of a long text is known without reading it.
+const readStartedSQL = `
+SELECT n, depth, made, CASE WHEN before < $4 THEN tasks END FROM (
+  SELECT u.n, s.*, sum(octet_length(tasks)) OVER (ORDER BY n) - octet_length(tasks) AS before
+  FROM unnest($1::int[], $2::bigint[], $3::smallint[]) WITH ORDINALITY AS u (type, id, seq, n),
+    LATERAL (SELECT depth, cardinality(ids) AS made, tasks FROM {spawns}
+      WHERE type = u.type AND id = u.id AND seq = u.seq AND tasks IS NOT NULL
+      LIMIT 1 FOR UPDATE) s) s
+ORDER BY n`
+
+// readStarted returns the next tasks that attempts started. It leaves what exceeds a chunk to a
+// later transaction.
+func (f *followUp) readStarted(rows []records.OutboxRow) (all []*started, err error) {
+	if rows, err = f.ofKnownTypes(rows); err != nil || len(rows) == 0 {
 		return nil, err
+	}
+	read, _ := f.tx.Query(f.ctx, f.shared().SQL(0, readStartedSQL),
+		records.Column(rows, func(r *records.OutboxRow) int32 { return r.Number }),
+		records.Column(rows, func(r *records.OutboxRow) int64 { return r.ID }),
+		records.Column(rows, func(r *records.OutboxRow) int16 { return int16(r.At) }), spawnBytes)
+	var n, depth, made int
+	var text *string
+	_, err = pgx.ForEachRow(read, []any{&n, &depth, &made, &text}, func() error {
+		r := rows[n-1]
+		if text == nil || f.startLimitReached() {
+			f.outbox = append(f.outbox, records.StartRow(r.Number, r.ID, r.At))
+			return nil
+		}
+		s := &started{row: r, depth: depth, made: made}
+		all = append(all, s)
+		return f.takeStarted(s, *text)
+	})
+	return all, err
+}
+
+// ofKnownTypes returns the rows about tasks of types that exist.
+func (f *followUp) ofKnownTypes(rows []records.OutboxRow) (known []records.OutboxRow, err error) {
+	for _, r := range rows {
+		if f.types[r.Number] != nil {
+			known = append(known, r)
+			continue
+		}
+		if _, err := f.typeNow(nil, r.Number); err != nil { // without one it was deleted
+			return nil, err
+		}
+	}
+	return known, nil
+}
+
+// takeStarted takes the next tasks of a list.
+func (f *followUp) takeStarted(s *started, text string) error {
+	if err := json.Unmarshal([]byte(text), &s.tasks); err != nil {
+		return err
 	}
 	s.tasks = s.tasks[s.made:]
 	n := 0
@@ -87,7 +110,7 @@ func (f *followUp) readStarted(r records.OutboxRow) (*started, error) {
 	s.tasks = s.tasks[:n]
 	s.types = make([]int32, n)
 	s.ids = make([]int64, n)
-	return s, nil
+	return nil
 }
 
 // startLimitReached is spawnLimitReached for started tasks: they leave half of what a transaction
