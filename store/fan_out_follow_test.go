@@ -198,7 +198,6 @@ func TestEndsOfManyChildrenWaitForOthers(t *testing.T) {
 
 // A row of a kind that this version doesn't know is left to nodes of a later one.
 func TestFollowUpLeavesUnknownKinds(t *testing.T) {
-	t.Parallel()
 	b := setup(t)
 	b.put(twoStages())
 	id := b.submit(newTask(`1`))[0].ID
