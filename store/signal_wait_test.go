@@ -17,8 +17,8 @@ WITH l AS (DELETE FROM tenant_acme.lease RETURNING type, id, seq, stage, attempt
 w AS (INSERT INTO tenant_acme.wait (type, id, seq, stage, attempt, order_time, reason, until)
   SELECT l.type, l.id, l.seq, l.stage, l.attempt, (SELECT next_time FROM tenant_acme.journal_1 j
     WHERE j.type = l.type AND j.id = l.id ORDER BY seq DESC LIMIT 1), 'signal', '9999-01-01' FROM l)
-INSERT INTO tenant_acme.signal_waits (type, id, signal, until)
-SELECT type, id, 'approved', now() + interval '1 h' FROM l ON CONFLICT (type, id)
+INSERT INTO tenant_acme.signal_waits (type, id, signal, since, until)
+SELECT type, id, 'approved', now(), now() + interval '1 h' FROM l ON CONFLICT (type, id)
   DO UPDATE SET until = excluded.until, late = false`
 
 // A task comes to wait by a node that doesn't know yet that the stage is another one: it goes on
@@ -119,8 +119,8 @@ func TestAWaitThatBeginsWhileAnEarlierOneIsForgotten(t *testing.T) {
 	_, err = b.Redrive(t.Context(), tenant, id, store.Redrive{})
 	require.NoError(t, err)
 	b.leaseAll(b.known(), 1)
-	b.exec(`INSERT INTO tenant_acme.signal_waits (type, id, signal, until)
-		SELECT type, id, 'approved', now() + interval '1 h' FROM tenant_acme.lease
+	b.exec(`INSERT INTO tenant_acme.signal_waits (type, id, signal, since, until)
+		SELECT type, id, 'approved', now(), now() + interval '1 h' FROM tenant_acme.lease
 		ON CONFLICT DO NOTHING`) // unless it is still left
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
@@ -162,11 +162,11 @@ func TestALookForASignalReadsNoOthers(t *testing.T) {
 			tx, err := b.db.Begin(t.Context())
 			require.NoError(t, err)
 			defer tx.Rollback(t.Context())
-			look := fmt.Sprintf(`EXECUTE look (%d, '{7}', '{%s}', now())`, number,
+			look := fmt.Sprintf(`EXECUTE look (%d, '{7}', '{%s}', ARRAY[now()])`, number,
 				map[string]string{"tasks": "approved", "keys": "7"}[name])
 			for _, sql := range []string{
 				`SET LOCAL plan_cache_mode = force_generic_plan`,
-				`PREPARE look (int, bigint[], text[], timestamptz) AS ` +
+				`PREPARE look (int, bigint[], text[], timestamptz[]) AS ` +
 					b.known().SQL(0, c.look),
 				look,
 				insert + c.after,
@@ -182,4 +182,27 @@ func TestALookForASignalReadsNoOthers(t *testing.T) {
 				"it has read others")
 		})
 	}
+}
+
+// A signal counts that was kept while its task waited, although no node ran until much later.
+func TestASignalForATaskThatWaitsIsNotForgotten(t *testing.T) {
+	b := setup(t)
+	b.put(approval())
+	id := b.beforeWait(newTask(`1`))
+	b.await()
+	b.followUp()
+	b.exec(`INSERT INTO tenant_acme.signals
+		  (type, task, name, data, bytes, sent_at, kept_until, hash)
+		SELECT number, $1, 'approved', data, 1, now(), kept_until, '' FROM tenant_acme.task_types,
+		  (VALUES ('"old"', now() - interval '2 h'), ('"kept"', now() - interval '1 s'))
+		    k (data, kept_until)`, id.Number)
+	b.exec(`UPDATE tenant_acme.signal_waits SET since = now() - interval '1 min'`)
+	b.exec(`INSERT INTO tenant_acme.outbox (kind, due, type, id)
+		SELECT 'signal', now() - interval '1 s', type, id FROM tenant_acme.signal_waits`)
+	n, err := b.ForgetSignals(t.Context(), tenant)
+	require.NoError(t, err)
+	require.Equal(t, 1, n, "the old one")
+	b.followUp()
+	b.comesTo(id, asyncflow.StatusPending)
+	require.Equal(t, `"kept"`, string(b.leaseAll(b.known(), 1)[0].Context))
 }

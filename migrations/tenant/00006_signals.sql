@@ -27,13 +27,14 @@ CREATE INDEX ON signals (bytes) WHERE NOT taken;
 CREATE UNIQUE INDEX ON signals (type, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX ON signals (kept_until);
 
--- What the tasks in wait with the reason signal wait for, and until when. late: that is over, and
+-- What the tasks in wait with the reason signal wait for, since when and until when. late: that is over, and
 -- outbox has a row about the task. A row without one in wait means nothing: its task went on in
 -- another way.
 CREATE TABLE signal_waits (
   type   int         NOT NULL,
   id     bigint      NOT NULL,
   signal text        NOT NULL,
+  since  timestamptz NOT NULL,
   until  timestamptz NOT NULL,
   late   boolean     NOT NULL DEFAULT false,
   PRIMARY KEY (type, id)

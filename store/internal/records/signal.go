@@ -19,8 +19,8 @@ type signalWait struct {
 // queueSignalWait adds the row of signal_waits to a batch. An earlier row of the task means
 // nothing.
 func queueSignalWait(b *pgx.Batch, t *config.TableNames, w signalWait, now time.Time) {
-	b.Queue(t.SQL(0, `INSERT INTO {signal_waits} (type, id, signal, until)
-		VALUES ($1, $2, $3, $4) ON CONFLICT (type, id) DO UPDATE
-		SET signal = excluded.signal, until = excluded.until, late = false`), w.number, w.id,
-		w.wait.Signal, now.Add(w.wait.Timeout.Std()))
+	b.Queue(t.SQL(0, `INSERT INTO {signal_waits} (type, id, signal, since, until)
+		VALUES ($1, $2, $3, $4, $5) ON CONFLICT (type, id) DO UPDATE SET signal = excluded.signal,
+		  since = excluded.since, until = excluded.until, late = false`), w.number, w.id,
+		w.wait.Signal, now, now.Add(w.wait.Timeout.Std()))
 }

@@ -104,6 +104,7 @@ type signalWait struct {
 	asyncflow.Lease
 	key    string // its flow key
 	wait   *asyncflow.Wait
+	since  *time.Time
 	until  *time.Time
 	signal *keptSignal // that it takes; nil: there is none
 }
@@ -146,10 +147,12 @@ func (f *followUp) followSignalGroup(t *config.Type, ids []int64) error {
 // for.
 func (f *followUp) lockSignalWaits(t *config.Type, ids []int64) (all []*signalWait, err error) {
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, `
-		SELECT w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
-		  (SELECT s.until FROM {signal_waits} s WHERE s.type = w.type AND s.id = w.id)
+		SELECT w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''), s.since,
+		  s.until
 		FROM unnest($2::bigint[]) AS u (id)
 		JOIN {wait} w ON w.type = $1 AND w.id = ANY (ARRAY[u.id])
+		LEFT JOIN LATERAL (SELECT s.since, s.until FROM {signal_waits} s
+		  WHERE s.type = w.type AND s.id = w.id OFFSET 0) s ON true
 		WHERE w.reason = 'signal' ORDER BY w.id FOR UPDATE OF w`), t.Number(), ids)
 	if err != nil {
 		return nil, err
@@ -158,7 +161,7 @@ func (f *followUp) lockSignalWaits(t *config.Type, ids []int64) (all []*signalWa
 		w := &signalWait{}
 		w.ID.Type = t.Name
 		return w, row.Scan(&w.ID.Number, &w.Seq, &w.Stage, &w.Attempt, &w.OrderTime, &w.key,
-			&w.until)
+			&w.since, &w.until)
 	})
 	if err != nil || len(all) == len(ids) {
 		return all, err
@@ -190,6 +193,7 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 	byID := map[int64]*signalWait{}
 	var ids []int64
 	var keys, names []string
+	var alive []time.Time // when a signal must have been kept at least
 	for i, w := range waits {
 		w.Options = leases[i].Options
 		w.Stage, w.Attempt = t.Place(w.Stage, w.Attempt)
@@ -201,10 +205,15 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 		ids = append(ids, w.ID.Number)
 		names = append(names, w.wait.Signal)
 		keys = append(keys, w.Options.Key)
+		at := f.now
+		if w.since != nil && w.since.Before(at) {
+			at = *w.since
+		}
+		alive = append(alive, at)
 	}
 	b := &pgx.Batch{}
-	b.Queue(t.SQL(0, KeyedSignalsSQL), t.Number(), ids, keys, f.now)
-	b.Queue(t.SQL(0, NextSignalsSQL), t.Number(), ids, names, f.now).Query(
+	b.Queue(t.SQL(0, KeyedSignalsSQL), t.Number(), ids, keys, alive)
+	b.Queue(t.SQL(0, NextSignalsSQL), t.Number(), ids, names, alive).Query(
 		func(rows pgx.Rows) error {
 			var id, seq int64
 			var data *string
@@ -223,17 +232,20 @@ const (
 	// KeyedSignalsSQL gives the signals that were sent to keys to the tasks that have them.
 	KeyedSignalsSQL = `
 UPDATE {signals} s SET task = k.id FROM (
-  SELECT u.id, k.seq FROM unnest($2::bigint[], $3::text[]) AS u (id, key), LATERAL (
+  SELECT u.id, k.seq FROM unnest($2::bigint[], $3::text[], $4::timestamptz[])
+    AS u (id, key, alive), LATERAL (
     SELECT k.seq FROM {signals} k WHERE k.type = $1 AND k.key = u.key AND k.task IS NULL
-      AND NOT k.taken AND k.kept_until > $4 FOR UPDATE) k
+      AND NOT k.taken AND k.kept_until > u.alive FOR UPDATE) k
   WHERE u.key <> '') k
 WHERE s.seq = ANY (ARRAY[k.seq])`
 
 	// NextSignalsSQL locks the oldest signal of each task.
 	NextSignalsSQL = `
-SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[]) AS u (id, name), LATERAL (
+SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[], $4::timestamptz[])
+  AS u (id, name, alive), LATERAL (
   SELECT k.seq, k.data FROM {signals} k
-  WHERE k.type = $1 AND k.task = u.id AND k.name = u.name AND NOT k.taken AND k.kept_until > $4
+  WHERE k.type = $1 AND k.task = u.id AND k.name = u.name AND NOT k.taken
+    AND k.kept_until > u.alive
   ORDER BY k.seq LIMIT 1 FOR UPDATE) s`
 )
 

@@ -71,12 +71,18 @@ func refusedSignal(refusal []string) error {
 	return err
 }
 
+// overdueSignals are signals that are kept no longer. A task that waited while its signal was kept
+// takes it, however late a node comes to that.
+const overdueSignals = `{signals} s WHERE kept_until <= $1
+  AND NOT EXISTS (SELECT FROM {signal_waits} w WHERE w.type = s.type AND w.id = s.task
+    AND w.signal = s.name AND w.since < s.kept_until AND NOT s.taken)`
+
 // ForgetSignals deletes up to JobBatch of a tenant's signals that are kept no longer, and returns
 // how many.
 func (s *Trees) ForgetSignals(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.core.DB(tenant).Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
-		DELETE FROM {signals} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {signals}
-		  WHERE kept_until <= $1 ORDER BY kept_until LIMIT $2 FOR UPDATE SKIP LOCKED))`),
+		DELETE FROM {signals} WHERE ctid = ANY (ARRAY(SELECT ctid FROM `+overdueSignals+`
+		  ORDER BY kept_until LIMIT $2 FOR UPDATE OF s SKIP LOCKED))`),
 		s.core.Clock.Now(), catalog.JobBatch)
 	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetSignals(%q)", tenant)
 }
@@ -84,5 +90,5 @@ func (s *Trees) ForgetSignals(ctx context.Context, tenant string) (int, error) {
 // DryRunForgetSignals returns how many signals are kept no longer.
 func (s *Trees) DryRunForgetSignals(ctx context.Context, tenant string) (int, error) {
 	return postgres.CountRows(ctx, s.core.DB(tenant), config.NewTables(tenant, "").SQL(0,
-		`SELECT count(*) FROM {signals} WHERE kept_until <= $1`), s.core.Clock.Now())
+		`SELECT count(*) FROM `+overdueSignals), s.core.Clock.Now())
 }
