@@ -134,7 +134,7 @@ func (m *machine) lease(t *rapid.T) {
 			pending++
 		}
 	}
-	for deadline := time.Now().Add(5 * time.Second); pending > 0; {
+	for deadline := time.Now().Add(patience); pending > 0; {
 		require.True(t, time.Now().Before(deadline), "%d tasks are pending and not to be had",
 			pending)
 		for _, l := range m.b.lease(m.pipe, capacity) {

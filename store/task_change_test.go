@@ -201,7 +201,7 @@ func TestChangesAtOnce(t *testing.T) {
 		}
 	}
 	leased := map[asyncflow.TaskID]bool{}
-	for deadline := time.Now().Add(10 * time.Second); len(leased) < tasks &&
+	for deadline := time.Now().Add(patience); len(leased) < tasks &&
 		time.Now().Before(deadline); {
 		for _, l := range b.lease(pipe, 5) {
 			require.False(t, leased[l.ID])
