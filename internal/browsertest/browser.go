@@ -39,14 +39,26 @@ func Start(t *testing.T) context.Context {
 	return ctx
 }
 
-// shared starts the browser of this process, and returns the context of its first page.
-var shared = sync.OnceValues(func() (context.Context, error) {
+// shared starts the browser of this process, and returns the context of its first page. A browser
+// that crashes while it starts is started again.
+var shared = sync.OnceValues(func() (ctx context.Context, err error) {
+	for range starts {
+		if ctx, err = start(); err == nil {
+			return ctx, nil
+		}
+		end()
+	}
+	return nil, err
+})
+
+// starts is how often a browser is started at most.
+const starts = 3
+
+func start() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(find()),
 		chromedp.ProxyServer("http://127.0.0.1:1"), chromedp.WindowSize(1280, 900),
 		chromedp.WSURLReadTimeout(patience),
-		// Fewer processes, and none that draws like a graphics card: a seventh less CPU time.
-		chromedp.Flag("disable-gpu", true), chromedp.Flag("in-process-gpu", true),
-		chromedp.Flag("renderer-process-limit", "1"))
+		chromedp.Flag("disable-gpu", true))
 	if os.Geteuid() == 0 { // the browser refuses to be root in a sandbox
 		options = append(options, chromedp.NoSandbox)
 	}
@@ -58,7 +70,7 @@ var shared = sync.OnceValues(func() (context.Context, error) {
 		stop()
 	}
 	return ctx, chromedp.Do(ctx)
-})
+}
 
 var end = func() {}
 
