@@ -83,8 +83,9 @@ func holdSignalsAgainstModel(t *testing.T, b *bundle) {
 		b.exec(`TRUNCATE tenant_acme.signals, tenant_acme.signal_waits, tenant_acme.spawns,
 			tenant_acme.outbox, tenant_acme.idempotency_keys`)
 		rt.Repeat(map[string]func(*rapid.T){
-			"submit": m.submit, "signal": m.signal, "signal again": m.signal, "signal more": m.signal,
-			"work": m.work, "work on": m.work, "follow up": m.followUp, "time up": m.timeUp,
+			"submit": m.submit, "signal": m.signal, "signal again": m.signal,
+			"signal more": m.signal, "work": m.work, "work on": m.work,
+			"follow up": m.followUp, "time up": m.timeUp,
 			"expire": m.expire, "cancel": m.cancel, "redrive": m.redrive, "": m.check,
 		})
 		m.finish()
@@ -287,8 +288,8 @@ func (m *signalMachine) redrive(t *rapid.T) {
 // followUp follows up all that there is, perhaps at first on a node that dies meanwhile.
 func (m *signalMachine) followUp(t *rapid.T) {
 	if rapid.Bool().Draw(t, "dies") {
-		m.line.arm(rapid.IntRange(1, 30).Draw(t, "at statement"), rapid.Bool().Draw(t, "answer lost"),
-			true)
+		m.line.arm(rapid.IntRange(1, 30).Draw(t, "at statement"),
+			rapid.Bool().Draw(t, "answer lost"), true)
 		for more, err := true, error(nil); more && err == nil; {
 			more, err = m.mortal.FollowUp(t.Context(), tenant)
 		}

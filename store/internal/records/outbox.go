@@ -97,7 +97,7 @@ func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 			FanOut: seq})
 	case awaitsSignal(s):
 		r.signalWaits = append(r.signalWaits, signalWait{t.Number(), id, *s.Outcome.Awaits})
-		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxSignal, Number: t.Number(), ID: id})
+		_ = id
 	case child != nil && final != "":
 		r.addChild(t.Number(), child, ChildEnded(final))
 	}
