@@ -106,7 +106,7 @@ func TestSignalsMeetWaits(t *testing.T) {
 			}
 		}
 	})
-	count := longform.Size(1000, 100_000) / 2
+	count := longform.Size(400, 100_000) / 2
 	ids := make([]asyncflow.TaskID, count)
 	slots := make(chan struct{}, 16)
 	for i := range count {

@@ -123,8 +123,7 @@ func TestShareOfARate(t *testing.T) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			return len(came.since(since, node)) >= n
-		}, 40*time.Second,
-			5*time.Millisecond, why)
+		}, patience, 5*time.Millisecond, why)
 	}
 	atLeast(1, begun, "a", "a node that is alone has all of it")
 	second := time.Now()
@@ -142,12 +141,12 @@ func TestShareOfARate(t *testing.T) {
 	}
 	two.stop()
 	alone := time.Now()
-	require.Eventually(t, func() bool { return one.Dispatchers() == 1 }, 20*time.Second,
-		5*time.Millisecond)
+	require.Eventually(t, func() bool { return one.Dispatchers() == 1 }, patience,
+		20*time.Millisecond)
 	require.Eventually(t, func() bool {
 		lately := time.Now().Add(-2 * time.Second)
 		return len(came.since(lately, "a")) > perSecond+slack // two seconds' half, and then some
-	}, 20*time.Second, 10*time.Millisecond, "the first has all of it again")
+	}, patience, 20*time.Millisecond, "the first has all of it again")
 	assert.LessOrEqual(t, came.mostAbove(alone, perSecond, "a", "b"), float64(slack))
 	assert.LessOrEqual(t, came.mostAbove(begun, perSecond, "a", "b"), float64(slack),
 		"at no time since the beginning")

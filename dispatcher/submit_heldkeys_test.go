@@ -17,6 +17,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -207,7 +208,7 @@ func TestBatchesOfTheSameKeys(t *testing.T) {
 				nodes[0].SetHeldPatience(0)
 				nodes[1].SetHeldPatience(0)
 			}
-			const batches, keys = 30, 200
+			batches, keys := longform.Size(12, 30), 200
 			tasks := tasksWithKeys(keys)
 			for i := range c.held {
 				tasks = append(tasks, withKey(fmt.Sprintf("held-%d", i), `1`))

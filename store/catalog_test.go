@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -194,7 +195,7 @@ func TestARefreshIsAsNewAsItsCall(t *testing.T) {
 	})
 	defer others.Wait()
 	defer stop()
-	for i := range 100 {
+	for i := range longform.Size(30, 100) {
 		pipe := twoStages()
 		pipe.Name = "pipe-" + strconv.Itoa(i)
 		b.put(pipe)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -465,7 +466,7 @@ func orderedFlowOnTwoNodes(t *testing.T, b *bundle) {
 	spec.Flow = &asyncflow.Flow{Ordered: true}
 	b.put(spec)
 	require.NoError(t, far.Catalog.Refresh(t.Context()))
-	const keys, each = 5, 20
+	keys, each := 5, longform.Size(10, 20)
 	for i := range each {
 		for k := range keys {
 			node := b

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -159,7 +160,7 @@ func twoNodesRace(t *testing.T, one *bundle) {
 		{"failed", actRedrive, actCancel, true, true, "redrive, cancel"},
 		{"failed", actRedrive, actLease, true, true, "redrive, lease"},
 	} {
-		for range 8 {
+		for range longform.Size(4, 8) {
 			id, l := places[c.place](one, pipe)
 			start, won := make(chan struct{}), make(chan bool, 2)
 			for b, do := range map[*bundle]act{one: c.a, two: c.b} {

@@ -16,12 +16,12 @@ import (
 // A survey covers all tenants, in as many statements as it takes.
 func TestManyTenants(t *testing.T) {
 	b := setup(t)
-	for n := range 60 {
+	for n := range 50 { // more than one statement asks about
 		_, err := store.CreateTenant(t.Context(), b.url, fmt.Sprintf("t%02d", n))
 		require.NoError(t, err)
 	}
 	require.NoError(t, b.Catalog.Refresh(t.Context()))
-	for _, name := range []string{"t03", "t55"} {
+	for _, name := range []string{"t03", "t45"} {
 		_, err := b.db.Exec(t.Context(), fmt.Sprintf(`
 			INSERT INTO tenant_%[1]s.table_sets VALUES ('', 1, 1, 1);
 			INSERT INTO tenant_%[1]s.task_types (name, version, spec, table_set, from_pos, created_at,
@@ -33,14 +33,14 @@ func TestManyTenants(t *testing.T) {
 		require.NoError(t, err)
 	}
 	all := slices.Collect(maps.Keys(b.Catalog.Tenants()))
-	require.Len(t, all, 62)
+	require.Len(t, all, 52)
 	keys, err := b.FirstKeys(t.Context(), append(all, "gone"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"t03", "t55"}, slices.Sorted(maps.Keys(keys)))
-	assert.True(t, keys["t55"].Before(b.Clock.Now()))
+	assert.Equal(t, []string{"t03", "t45"}, slices.Sorted(maps.Keys(keys)))
+	assert.True(t, keys["t45"].Before(b.Clock.Now()))
 	tallies, err := b.LastTallies(t.Context(), all)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"t03", "t55"}, slices.Sorted(maps.Keys(tallies)))
+	assert.Equal(t, []string{"t03", "t45"}, slices.Sorted(maps.Keys(tallies)))
 	assert.WithinDuration(t, b.Clock.Now(), tallies["t03"], time.Hour)
 	tallies, err = b.LastTallies(t.Context(), []string{"t04"})
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -276,7 +277,7 @@ func TestSQLSubmitsAndMovesAtOnce(t *testing.T) {
 		&ledger{ids: map[asyncflow.TaskID]int{}}
 	var submitting, rest sync.WaitGroup
 	var moves, refusals atomic.Int32
-	const enough = 4
+	enough := int32(longform.Size(2, 4))
 	for i := range 4 {
 		app := b.app()
 		submitting.Go(func() {

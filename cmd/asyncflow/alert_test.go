@@ -46,7 +46,7 @@ func receiver(t *testing.T) *worker {
 // killed.
 func TestAlertsAreSent(t *testing.T) {
 	t.Parallel()
-	alertsAreSent(t, database(t))
+	alertsAreSent(t, amongStrangers(t))
 }
 
 func alertsAreSent(t *testing.T, url string) {

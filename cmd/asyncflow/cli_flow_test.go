@@ -15,7 +15,7 @@ import (
 // the deletion of everything.
 func TestCLIFlow(t *testing.T) {
 	t.Parallel()
-	cliFlow(t, database(t))
+	cliFlow(t, amongStrangers(t))
 }
 
 func cliFlow(t *testing.T, url string) {

@@ -426,6 +426,7 @@ func TestListenSleeps(t *testing.T) {
 	c := node.client()
 	ended(t, c, submit(t, c, `{"n": 1}`))
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	awaitStopped(t, p.cmd.Process.Pid)
 	ids := []string{submit(t, c, `{"n": 2}`), submit(t, c, `{"n": 3}`)}
 	require.Eventually(t, func() bool { // the call that waits got it, and it goes back in line
 		attempts, err := c.Attempts(t.Context(), ids[0])

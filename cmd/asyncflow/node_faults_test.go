@@ -67,6 +67,9 @@ func TestHungPostgres(t *testing.T) {
 	}
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT) // in any case: otherwise it can't be stopped
+	for _, pid := range all {
+		awaitStopped(t, pid)
+	}
 	impatient, err := client.New(p.url, testToken(t), client.WithTimeout(patience),
 		client.WithRetries(0))
 	require.NoError(t, err)

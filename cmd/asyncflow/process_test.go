@@ -141,15 +141,22 @@ func (p *process) halt(s syscall.Signal) {
 		<-p.exited
 		return
 	}
-	require.Eventually(p.t, func() bool {
-		states, err := exec.Command("ps", "-L", "-o", "stat=", "-p",
-			strconv.Itoa(p.cmd.Process.Pid)).Output()
+	awaitStopped(p.t, p.cmd.Process.Pid)
+}
+
+// awaitStopped waits until no thread of a process runs that was sent SIGSTOP, or it has ended.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		states, err := exec.Command("ps", "-L", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 		if err != nil { // another ps: it shows only one state
-			states, err = exec.Command("ps", "-o", "stat=", "-p",
-				strconv.Itoa(p.cmd.Process.Pid)).Output()
+			states, err = exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 		}
-		return err == nil && !slices.ContainsFunc(strings.Fields(string(states)),
-			func(state string) bool { return state[0] != 'T' })
+		if err != nil {
+			return syscall.Kill(pid, 0) == syscall.ESRCH
+		}
+		return !slices.ContainsFunc(strings.Fields(string(states)),
+			func(state string) bool { return state[0] != 'T' && state[0] != 'Z' })
 	}, patience, 20*time.Millisecond, "it stops")
 }
 

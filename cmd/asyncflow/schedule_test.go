@@ -16,7 +16,7 @@ import (
 // The commands for schedules run against a node that ticks them.
 func TestCLISchedules(t *testing.T) {
 	t.Parallel()
-	cliSchedules(t, database(t))
+	cliSchedules(t, amongStrangers(t))
 }
 
 func cliSchedules(t *testing.T, url string) {

@@ -52,7 +52,7 @@ func TestDependencyFlags(t *testing.T) {
 // Tasks that wait for others, and their redrive, on the command line.
 func TestCLIDependencies(t *testing.T) {
 	t.Parallel()
-	cliDependencies(t, database(t))
+	cliDependencies(t, amongStrangers(t))
 }
 
 func cliDependencies(t *testing.T, url string) {

@@ -17,7 +17,7 @@ import (
 // A tree is applied from a document, watched, paused and resumed by commands.
 func TestCLITree(t *testing.T) {
 	t.Parallel()
-	cliTree(t, database(t))
+	cliTree(t, amongStrangers(t))
 }
 
 func cliTree(t *testing.T, url string) {
@@ -100,7 +100,7 @@ endpoints:
 // A redrive runs the children again that failed, and with --all-children all of them.
 func TestCLIRedriveAllChildren(t *testing.T) {
 	t.Parallel()
-	cliRedriveAllChildren(t, database(t))
+	cliRedriveAllChildren(t, amongStrangers(t))
 }
 
 func cliRedriveAllChildren(t *testing.T, url string) {

@@ -15,7 +15,7 @@ import (
 // Two claimers decide a task, and a command shows how.
 func TestCLIVotes(t *testing.T) {
 	t.Parallel()
-	cliVotes(t, database(t))
+	cliVotes(t, amongStrangers(t))
 }
 
 func cliVotes(t *testing.T, url string) {

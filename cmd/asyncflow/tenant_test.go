@@ -31,7 +31,7 @@ func tenants(t *testing.T, url string, args ...string) ran {
 
 func TestTenantsCommands(t *testing.T) {
 	t.Parallel()
-	tenantsCommands(t, database(t))
+	tenantsCommands(t, amongStrangers(t))
 }
 
 func tenantsCommands(t *testing.T, url string) {

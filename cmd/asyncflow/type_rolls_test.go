@@ -16,7 +16,7 @@ import (
 // A new type has one roll.
 func TestCLIRolls(t *testing.T) {
 	t.Parallel()
-	cliRolls(t, database(t))
+	cliRolls(t, amongStrangers(t))
 }
 
 func cliRolls(t *testing.T, url string) {

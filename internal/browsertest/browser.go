@@ -54,11 +54,17 @@ var shared = sync.OnceValues(func() (ctx context.Context, err error) {
 // starts is how often a browser is started at most.
 const starts = 3
 
+// unusedFeatures are those that chromedp turns off, and the two popups of the address bar: each
+// window loads them as pages of its own, a second of processor time before a test has begun.
+const unusedFeatures = "Translate,BlinkGenPropertyTrees,WebUIOmniboxPopup," +
+	"WebUIOmniboxPopup,WebUIOmniboxAimPopup"
+
 func start() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(find()),
 		chromedp.ProxyServer("http://127.0.0.1:1"), chromedp.WindowSize(1280, 900),
 		chromedp.WSURLReadTimeout(patience),
-		chromedp.Flag("disable-gpu", true))
+		chromedp.Flag("disable-gpu", true),
+		chromedp.Flag("disable-features", unusedFeatures))
 	if os.Geteuid() == 0 { // the browser refuses to be root in a sandbox
 		options = append(options, chromedp.NoSandbox)
 	}

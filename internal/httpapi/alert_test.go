@@ -104,7 +104,7 @@ func TestAlertsAtOnce(t *testing.T) {
 	b := setup(t)
 	var wg sync.WaitGroup
 	for range 8 {
-		wg.Go(func() { assert.Equal(t, 200, b.call("PUT", "/v1/alerts", alertsBody).status) })
+		wg.Go(func() { assert.Equal(t, 200, b.callUntilServed("PUT", "/v1/alerts", alertsBody)) })
 	}
 	wg.Wait()
 	assert.Len(t, read[api.EndpointList](b, 200, b.call("GET", "/v1/endpoints", "")).Data, 1)

@@ -145,9 +145,20 @@ type answer struct {
 }
 
 // call makes a call with the bundle's token.
-func (b *bundle) call(method, path,
-	body string) answer {
+func (b *bundle) call(method, path, body string) answer {
 	return b.callAs(b.token, method, path, body)
+}
+
+// callUntilServed makes a call, again and again while a busy machine's database is too slow for it,
+// as clients do. It returns the status.
+func (b *bundle) callUntilServed(method, path, body string) int {
+	b.t.Helper()
+	for end := time.Now().Add(patience); ; {
+		a := b.call(method, path, body)
+		if a.status != http.StatusServiceUnavailable || time.Now().After(end) {
+			return a.status
+		}
+	}
 }
 
 func (b *bundle) callAs(token, method, path, body string) answer {
