@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -92,7 +90,7 @@ func startAlone(t *testing.T) *alone {
 	t.Cleanup(a.admin.Close)
 	b := &bundle{t, server.URL("postgres")}
 	a.node = b.start("n", dispatcher.Config{}, a.deliver)
-	t.Cleanup(func() { a.setStandby(t, "") }) // otherwise the node can't stop
+	t.Cleanup(func() { pgtest.SetStandby(t, a.admin, "") }) // otherwise the node can't stop
 	a.putTypes(t)
 	return a
 }
@@ -165,7 +163,7 @@ func (a *alone) deliveries(stage string) int {
 
 func (a *alone) testCutLease(t *testing.T, stage string, begin func()) {
 	before := a.deliveries(stage)
-	a.setStandby(t, "nobody")
+	pgtest.SetStandby(t, a.admin, "nobody")
 	var calling sync.WaitGroup
 	calling.Go(begin)
 	a.eventuallyCut(t, stage)
@@ -176,7 +174,7 @@ func (a *alone) testCutLease(t *testing.T, stage string, begin func()) {
 	})
 	assert.Equal(t, before, a.deliveries(stage), "deliveries without the standby")
 	assert.True(t, a.Doubtful())
-	a.setStandby(t, "")
+	pgtest.SetStandby(t, a.admin, "")
 	calling.Wait()
 	eventually(t, "leases go on", func() bool { return !a.Doubtful() })
 }
@@ -191,40 +189,6 @@ func (a *alone) eventuallyCut(t *testing.T, stage string) {
 			  AND query NOT LIKE '%pg_logical_emit_message%'`)
 		return a.ask(`SELECT count(*) > 0 FROM tenant_acme.lease WHERE stage = $1`, stage)
 	})
-}
-
-// setStandby makes commits wait for a standby of this name, and returns once they do; "": for none.
-func (a *alone) setStandby(t *testing.T, name string) {
-	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	for _, sql := range []string{
-		`ALTER SYSTEM SET synchronous_standby_names = '` + name + `'`, `SELECT pg_reload_conf()`} {
-		_, err := a.admin.Exec(ctx, sql)
-		require.NoError(t, err)
-	}
-	if name == "" {
-		return // all waits end
-	}
-	conn, err := pgx.Connect(ctx, a.admin.Config().ConnString())
-	require.NoError(t, err)
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, `SET synchronous_commit = on`)
-	require.NoError(t, err)
-	var waited atomic.Bool
-	var committing sync.WaitGroup
-	committing.Go(func() {
-		for !waited.Load() {
-			_, err := conn.Exec(ctx, `SELECT pg_logical_emit_message(true, 'test', '')`)
-			assert.NoError(t, err)
-		}
-	})
-	eventually(t, "a wait", func() bool {
-		return a.ask(`SELECT count(*) > 0 FROM pg_stat_activity
-			WHERE wait_event = 'SyncRep' AND pid = $1`, conn.PgConn().PID())
-	})
-	waited.Store(true)
-	a.ask(`SELECT pg_cancel_backend($1)`, conn.PgConn().PID())
-	committing.Wait()
 }
 
 // ask returns the answer to a question; false if there is none.
