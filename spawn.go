@@ -13,6 +13,7 @@ import (
 // Bounds of the tasks that attempts start.
 const (
 	MaxSpawn      = 10_000 // tasks that one attempt starts
+	MaxBatchSpawn = 50_000 // tasks that the attempts of one batch start in one answer
 	MaxSpawnTypes = 50     // types of the tasks that a stage may start
 	// MaxDepth bounds how many tasks in a row have started one another: a type may start its own.
 	MaxDepth = 8

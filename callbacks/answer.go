@@ -158,7 +158,8 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 			"the answer is not the JSON object {output?, outcome?, error?, retry_after?, " +
 				"next_stage?, finish?, spawn?}: " + plain(err))
 	}
-	return a.complete(o, maxOutput, `"done", "retry", "snooze", "fail" or "cancel"`)
+	return a.complete(o, limits{maxOutput, asyncflow.MaxSpawn},
+		`"done", "retry", "snooze", "fail" or "cancel"`)
 }
 
 var errAfter = errors.New("the answer has something after its JSON object")
@@ -173,9 +174,15 @@ func checkJSON(contentType, or string) error {
 	return nil
 }
 
+// limits are bounds of an answer.
+type limits struct {
+	output int // bytes
+	spawn  int // tasks that it starts
+}
+
 // complete completes an outcome from the fields of an answer. known lists the outcomes that the
 // answer may have, for the error.
-func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) error {
+func (a *answer) complete(o *asyncflow.Outcome, most limits, known string) error {
 	if isNull(a.output) { // as many libraries write an output that is absent
 		a.output = nil
 	}
@@ -203,10 +210,10 @@ func (a *answer) complete(o *asyncflow.Outcome, maxOutput int, known string) err
 			return fmt.Errorf("the answer's outcome is \"snooze\", and its %w", err)
 		}
 	}
-	if err := checkOutput(a.output, maxOutput); err != nil {
+	if err := checkOutput(a.output, most.output); err != nil {
 		return err
 	}
-	spawn, err := readSpawn(a.spawn, maxOutput)
+	spawn, err := readSpawn(a.spawn, most.output, most.spawn)
 	if err != nil {
 		return err
 	}

@@ -56,10 +56,10 @@ func (s *Sender) readResults(
 ) []asyncflow.Outcome {
 	o.Error = errUnlisted.Error()
 	r := resultReader{
-		outcomes:  toAll(all, o),
-		listed:    make([]bool, len(all)),
-		tasks:     make(map[string]int, len(all)),
-		maxOutput: s.cfg.MaxOutput,
+		outcomes: toAll(all, o),
+		listed:   make([]bool, len(all)),
+		tasks:    make(map[string]int, len(all)),
+		most:     limits{s.cfg.MaxOutput, asyncflow.MaxBatchSpawn},
 	}
 	for i := range all {
 		r.tasks[all[i].Lease.ID.String()] = i
@@ -85,10 +85,10 @@ func (s *Sender) readResults(
 
 // resultReader reads the results of an answer into outcomes.
 type resultReader struct {
-	outcomes  []asyncflow.Outcome
-	listed    []bool
-	tasks     map[string]int // a task's position in outcomes
-	maxOutput int
+	outcomes []asyncflow.Outcome
+	listed   []bool
+	tasks    map[string]int // a task's position in outcomes
+	most     limits         // of the next result
 
 	strangers int // results for tasks that weren't sent
 	stranger  string
@@ -170,8 +170,9 @@ func (r *resultReader) take(raw []byte) {
 		err = errors.New("the result has an output, error, retry_after, next_stage, finish or " +
 			"spawn, but is accepted: its completion comes later")
 	case err == nil:
-		err = one.complete(o, r.maxOutput,
+		err = one.complete(o, r.most,
 			`"done", "retry", "snooze", "fail", "cancel" or "accepted"`)
+		r.most.spawn -= len(o.Spawn)
 	}
 	r.listed[i] = true
 	if err != nil {

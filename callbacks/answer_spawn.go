@@ -10,9 +10,10 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// readSpawn reads the tasks that an answer starts; null stands for none. Its error tells the worker
-// what is wrong.
-func readSpawn(doc json.RawMessage, maxContext int) ([]asyncflow.SpawnedTask, error) {
+// readSpawn reads the tasks that an answer starts, up to most; null stands for none. Its error
+// tells the worker what is wrong. It builds no more tasks than may be: one in memory has ten times
+// the bytes of the shortest text.
+func readSpawn(doc json.RawMessage, maxContext, most int) ([]asyncflow.SpawnedTask, error) {
 	if isNull(doc) {
 		return nil, nil
 	}
@@ -22,6 +23,10 @@ func readSpawn(doc json.RawMessage, maxContext int) ([]asyncflow.SpawnedTask, er
 	}
 	var tasks []asyncflow.SpawnedTask
 	for d.More() {
+		if most < asyncflow.MaxSpawn && len(tasks) == most {
+			return nil, fmt.Errorf("the results of an answer may start %d tasks together; with "+
+				"this result's spawn they would start more", asyncflow.MaxBatchSpawn)
+		}
 		var raw json.RawMessage
 		if err := d.Decode(&raw); err != nil {
 			return nil, errors.New("the answer's spawn can't be read: " + plain(err))

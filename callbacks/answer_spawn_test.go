@@ -2,6 +2,7 @@ package callbacks
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -52,4 +53,33 @@ func TestAnswerSpawn(t *testing.T) {
 			require.Equal(t, c.want, o.Spawn)
 		})
 	}
+}
+
+// The results of one answer start a bounded number of tasks together: the shortest ones have ten
+// times as many bytes in memory as in the answer. A result over the bound fails its attempt; later
+// ones that are short enough count.
+func TestResultsStartABoundedNumberOfTasks(t *testing.T) {
+	t.Parallel()
+	sizes := []int{10_000, 10_000, 10_000, 10_000, 9_999, 10_000, 2, 1, 0, 1}
+	var results []string
+	for i, n := range sizes {
+		some := strings.TrimSuffix(strings.Repeat(`{"type":"a","context":0},`, n), ",")
+		results = append(results, fmt.Sprintf(`{"task_id":"thumbnails.1.%d","spawn":[%s]}`, i+1, some))
+	}
+	r := setup(t)
+	r.Sender.cfg.MaxOutput = maxAnswers
+	w := newWorker(t, reply(200, `{"results":[`+strings.Join(results, ",")+`]}`))
+	var started, failed []int
+	for i, o := range sendAll(t, r, w, len(sizes)) {
+		if o.Kind == asyncflow.OutcomeDone {
+			require.Len(t, o.Spawn, sizes[i])
+			started = append(started, i)
+			continue
+		}
+		require.Contains(t, o.Error, "the results of an answer may start 50000 tasks together")
+		require.Less(t, len(o.Error), 5000)
+		require.Empty(t, o.Spawn)
+		failed = append(failed, i)
+	}
+	require.Equal(t, [][]int{{0, 1, 2, 3, 4, 7, 8}, {5, 6, 9}}, [][]int{started, failed})
 }

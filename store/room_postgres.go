@@ -1,6 +1,10 @@
 package store
 
-import "github.com/asyncflow/asyncflow/store/internal/postgres"
+import (
+	"errors"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
 
 // The words of package postgres for callers of the store.
 
@@ -17,3 +21,7 @@ const (
 
 // IsRefused reports whether Postgres refused a statement for want of a right.
 func IsRefused(err error) bool { return postgres.IsRefused(err) }
+
+// IsNotReplicated reports whether an error is that of a commit which no synchronous standby may
+// have.
+func IsNotReplicated(err error) bool { return errors.Is(err, postgres.ErrNotReplicated) }

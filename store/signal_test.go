@@ -1,15 +1,19 @@
 package store_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
+	"github.com/asyncflow/asyncflow/store/internal/settings"
 )
 
 // approval is a type in which the second stage waits for a signal.
@@ -391,9 +395,95 @@ func TestSignalsAreBounded(t *testing.T) {
 	other := b.beforeWait(newTask(`1`))
 	require.NoError(t, send(other))
 	b.exec(`UPDATE tenant_acme.signals SET bytes = 268436 WHERE bytes = 0`)
+	b.exec(`UPDATE tenant_acme.signal_counts SET counted_to = -1000`) // it counts anew
 	err = send(other)
 	require.Equal(t, asyncflow.CodeQuota, asyncflow.CodeOf(err), "%v", err)
 	require.ErrorContains(t, err, "the limit is 268435456")
+
+	b.exec(`DELETE FROM tenant_acme.signals`)
+	b.exec(`INSERT INTO tenant_acme.signals (type, task, name, bytes, sent_at, kept_until, hash)
+		SELECT number, n, 'approved', 0, now(), now() + interval '1 h', '' FROM tenant_acme.task_types,
+		  generate_series(1, 99990) n`)
+	for range 10 {
+		require.NoError(t, send(other))
+	}
+	err = send(other)
+	require.Equal(t, asyncflow.CodeQuota, asyncflow.CodeOf(err), "%v", err)
+	require.ErrorContains(t, err, "the tenant has 100000 signals")
+}
+
+// Taken signals stay for their idempotency keys; those are bounded, too. A repeat, and a signal
+// without a key, need no room for one.
+func TestSignalsWithKeysAreBounded(t *testing.T) {
+	longform.Only(t) // a million rows
+	b := setup(t)
+	b.put(approval())
+	id := b.submit(newTask(`1`))[0].ID
+	b.exec(`INSERT INTO tenant_acme.signals (type, task, name, bytes, sent_at, kept_until, hash,
+		  idempotency_key, taken)
+		SELECT number, n, 'approved', 0, now(), now() + interval '1 h', '', n, true
+		FROM tenant_acme.task_types, generate_series(1, 999999) n`)
+	send := func(key string) error {
+		_, err := b.SendSignal(t.Context(), tenant, asyncflow.Signal{Name: "approved",
+			Task: id.String(), IdempotencyKey: key})
+		return err
+	}
+	require.NoError(t, send("one"))
+	err := send("two")
+	require.Equal(t, asyncflow.CodeQuota, asyncflow.CodeOf(err), "%v", err)
+	require.ErrorContains(t, err, "the tenant has 1000000 signals with an idempotency key")
+	require.NoError(t, send("one"), "again")
+	for range 2 {
+		require.NoError(t, send(""))
+		b.exec(`UPDATE tenant_acme.signal_counts SET counted_to = -1000`)
+	}
+	require.Error(t, send("two"))
+}
+
+// What a signal costs doesn't grow with the signals that are kept: they are counted once in many.
+// Two transactions that send signals don't depend on each other.
+func TestSignalsAreCountedRarely(t *testing.T) {
+	b := setup(t)
+	b.put(approval())
+	ids := []asyncflow.TaskID{b.submit(newTask(`1`))[0].ID, b.submit(newTask(`1`))[0].ID}
+	b.exec(`INSERT INTO tenant_acme.signals (type, task, name, bytes, sent_at, kept_until, hash)
+		SELECT number, n, 'approved', 0, now(), now() + interval '1 h', '' FROM tenant_acme.task_types,
+		  generate_series(1, 90000) n`)
+	const send = `SELECT tenant_acme.send_signal('approved', task => $1)`
+	within := func(do func(pgx.Tx)) {
+		require.NoError(t, pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+			do(tx)
+			return nil
+		}))
+	}
+	within(func(tx pgx.Tx) {
+		_, err := tx.Exec(t.Context(), send, ids[0].String())
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, signalsRead(t, tx), 90_000)
+	})
+	within(func(tx pgx.Tx) {
+		before := signalsRead(t, tx) // Postgres may not have counted them elsewhere yet
+		for i := range 100 {
+			_, err := tx.Exec(t.Context(), send, ids[i%2].String())
+			require.NoError(t, err)
+		}
+		require.Less(t, signalsRead(t, tx)-before, 100*100)
+	})
+	serializable := pgx.TxOptions{IsoLevel: pgx.Serializable}
+	var open []pgx.Tx
+	for _, id := range ids {
+		conn, err := pgx.Connect(t.Context(), b.url)
+		require.NoError(t, err)
+		defer conn.Close(context.WithoutCancel(t.Context()))
+		tx, err := conn.BeginTx(t.Context(), serializable)
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), send, id.String())
+		require.NoError(t, err)
+		open = append(open, tx)
+	}
+	for _, tx := range open {
+		require.NoError(t, tx.Commit(t.Context()))
+	}
 }
 
 func sumTallies(b *bundle) (sum tallied) {
@@ -410,6 +500,8 @@ func TestSignalsBySQLAreNotMisled(t *testing.T) {
 		`CREATE TEMP TABLE task_types (name text, spec json)`,
 		`CREATE TEMP TABLE signals (type int, task bigint, key text, taken bool)`,
 		`CREATE TEMP TABLE submit_limits (refusal text, context_bytes bigint, pending_tasks bigint)`,
+		`CREATE TEMP TABLE signal_counts (counted_to bigint, kept bigint, bytes bigint, keyed bigint)`,
+		`CREATE TEMP SEQUENCE signals_seq_seq`,
 		`CREATE TEMP TABLE outbox (kind text, due timestamptz, type int, id bigint)`,
 		`CREATE TEMP TABLE idempotency_keys (type text, key text, id bigint)`,
 		`GRANT ALL ON ALL TABLES IN SCHEMA pg_temp TO PUBLIC`,
@@ -434,4 +526,51 @@ func TestSignalsBySQLAreNotMisled(t *testing.T) {
 	require.Equal(t, "42501", send())
 	require.NoError(t, b.GrantSubmit(t.Context(), tenant, role))
 	require.Empty(t, send())
+}
+
+// The signals of a deleted type go, and a batch reads none of other types.
+func TestSignalsOfADeletedType(t *testing.T) {
+	b := setup(t)
+	b.put(approval())
+	gone := approval()
+	gone.Name = "gone"
+	number := b.put(gone).Number()
+	rows := func(name string, n int) {
+		b.exec(fmt.Sprintf(`INSERT INTO tenant_acme.signals (type, task, key, name, bytes, sent_at,
+			  kept_until, hash, idempotency_key, taken)
+			SELECT number, CASE WHEN n %% 3 > 0 THEN n END, CASE WHEN n %% 3 = 0 THEN n END,
+			  'approved', 0, now(), now() + interval '1 h', '', CASE WHEN n %% 2 = 0 THEN n END,
+			  n %% 6 = 4
+			FROM tenant_acme.task_types, generate_series(1, %d) n WHERE name = '%s'`, n, name))
+	}
+	rows("pipe", 30_000)
+	rows("gone", 3000)
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "gone", false))
+	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), `SET LOCAL enable_seqscan = off;
+			SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off`)
+		require.NoError(t, err)
+		tag, err := tx.Exec(t.Context(), b.known().SQL(0, settings.DeleteSignalsSQL), number, 1000)
+		require.NoError(t, err)
+		require.EqualValues(t, 1000, tag.RowsAffected())
+		require.Less(t, signalsRead(t, tx), 10_000)
+		return nil
+	})
+	require.NoError(t, err)
+	var at store.Deleting
+	for more := true; more; more = at.More {
+		at, err = b.DeleteRows(t.Context(), tenant, at)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 30_000, b.count(`SELECT count(*) FROM tenant_acme.signals`))
+}
+
+// signalsRead returns how many rows and entries of indexes this session has read of signals.
+func signalsRead(t *testing.T, tx pgx.Tx) (n int) {
+	t.Helper()
+	require.NoError(t, tx.QueryRow(t.Context(), `
+		SELECT pg_stat_get_xact_tuples_returned(max(indrelid::oid)) +
+		  sum(pg_stat_get_xact_tuples_returned(indexrelid))
+		FROM pg_index WHERE indrelid = 'tenant_acme.signals'::regclass`).Scan(&n))
+	return n
 }

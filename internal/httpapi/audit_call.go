@@ -48,7 +48,7 @@ func (s *Server) passAudited(c *fiber.Ctx, o *contract.Operation, values map[str
 
 // uncertain returns the error of a change that stands, or may stand, though its call was not
 // answered: the database went away during the commit, or before the answer was read.
-func uncertain(err error) error {
+func uncertain(err error) *asyncflow.Error {
 	return &asyncflow.Error{Code: asyncflow.CodeUncertain, RetryAfter: time.Second, Err: err,
 		Message: "the database went away: it is not known whether the change was made"}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/ratelimit"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // statusOf is the one place where a code becomes an HTTP status.
@@ -106,10 +107,14 @@ func statusOfWire(err error) int {
 	return 0
 }
 
-// knownError returns err as one of ours. An unknown error is CodeInternal.
+// knownError returns err as one of ours. An unknown error is CodeInternal. A commit that the
+// standby may not have is CodeUncertain, whatever it was for.
 func knownError(err error) *asyncflow.Error {
 	var known *asyncflow.Error
 	if errors.As(err, &known) {
+		if known.Code == asyncflow.CodeUnavailable && store.IsNotReplicated(err) {
+			return uncertain(err)
+		}
 		return known
 	}
 	var web *fiber.Error

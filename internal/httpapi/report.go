@@ -204,9 +204,9 @@ func (s *Server) extend(
 	})
 	select {
 	case r := <-done:
-		return r.stands, r.err
+		return r.stands, unknownReport(r.err)
 	case <-ctx.Done():
-		return false, errReportUnknown
+		return false, unknownReport(errReportLate)
 	}
 }
 

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
@@ -83,9 +84,19 @@ func (s *Server) attemptOf(ctx context.Context) (attempt, error) {
 	return attempt{c, t}, err
 }
 
-// errReportUnknown answers a report if the database has not accepted it in time.
-var errReportUnknown = asyncflow.Errorf(asyncflow.CodeUnavailable,
-	"the database doesn't answer; report again")
+// unknownReport returns the error of a report that the database has not accepted in time, or whose
+// commit it has not answered: an earlier try may stand.
+func unknownReport(err error) error {
+	if asyncflow.CodeOf(err) != asyncflow.CodeUnavailable {
+		return err
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeUncertain, RetryAfter: time.Second, Err: err,
+		Message: "the database doesn't answer: it is not known whether the report counts; " +
+			"report again"}
+}
+
+// errReportLate is why a call doesn't wait for its report any longer.
+var errReportLate = asyncflow.Errorf(asyncflow.CodeUnavailable, "the time of the call is over")
 
 // settle waits until the settlement is durable, or until ctx ends; the worker may then report
 // again.
@@ -98,11 +109,11 @@ func (s *Server) settle(
 	select {
 	case r = <-done:
 	case <-ctx.Done():
-		return "", errReportUnknown
+		r.Err = errReportLate
 	}
 	switch {
 	case r.Err != nil:
-		return "", r.Err
+		return "", unknownReport(r.Err)
 	case r.Stale || r.Written != "": // Written: an earlier report settled it
 		return s.reportEnded(ctx, a, settlement.Outcome)
 	}

@@ -4947,8 +4947,8 @@ export interface components {
         };
         /**
          * @description The call can't be done now. With the code unavailable nothing was changed, except perhaps by
-         *     a worker's report or claim. With the code uncertain a change may have been made, or a task
-         *     accepted.
+         *     a worker's report or claim. With the code uncertain the call may have had its effect: a task
+         *     was accepted, a signal sent, a change made, or a report counted.
          */
         Unavailable: {
             headers: {

@@ -41,7 +41,8 @@ export async function register(worker: Worker, r: Registration): Promise<void> {
         await registerStage(worker, r, stage);
         break;
       } catch (err) {
-        if (!(err instanceof AsyncflowError) || err.code !== "unavailable") throw err;
+        if (!(err instanceof AsyncflowError) || !["unavailable", "uncertain"].includes(err.code))
+          throw err;
         worker.log({
           level: "warn",
           message: "not registered yet",

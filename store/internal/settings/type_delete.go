@@ -274,12 +274,22 @@ func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *config.Tab
 	return err
 }
 
+// DeleteSignalsSQL deletes some signals of a type. Each is in one of three indexes at least; none
+// has all, and without one Postgres would read the signals of all types.
+const DeleteSignalsSQL = `
+DELETE FROM {signals} WHERE ctid = ANY (ARRAY(
+  (SELECT ctid FROM {signals} WHERE type = $1 AND NOT taken AND task IS NOT NULL
+    ORDER BY type, task LIMIT $2) UNION ALL
+  (SELECT ctid FROM {signals} WHERE type = $1 AND NOT taken AND task IS NULL
+    ORDER BY type, key LIMIT $2) UNION ALL
+  (SELECT ctid FROM {signals} WHERE type = $1 AND idempotency_key IS NOT NULL
+    ORDER BY type, idempotency_key LIMIT $2) LIMIT $2))`
+
 // deleteSignals deletes some signals of the type, and adds their number to n.
 func (d *Deleting) deleteSignals(
 	ctx context.Context, tx pgx.Tx, shared *config.TableNames, n *int,
 ) error {
-	tag, err := tx.Exec(ctx, shared.SQL(0, `DELETE FROM {signals} WHERE ctid = ANY (ARRAY(
-		SELECT ctid FROM {signals} WHERE type = $1 LIMIT $2))`), d.number, catalog.JobBatch)
+	tag, err := tx.Exec(ctx, shared.SQL(0, DeleteSignalsSQL), d.number, catalog.JobBatch)
 	*n += int(tag.RowsAffected())
 	return err
 }

@@ -26,6 +26,7 @@ func (s *Trees) SendSignal(
 	if d := signal.Keep.Std(); d != 0 {
 		keep = &d
 	}
+	committing := false
 	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		var refusal []string
 		var task *string
@@ -51,8 +52,13 @@ func (s *Trees) SendSignal(
 			sent.Task = *task
 		}
 		sent.KeptUntil = postgres.OrZero(until)
+		committing = true
 		return nil
 	})
+	if committing && err != nil && !postgres.RolledBack(err) {
+		err = &asyncflow.Error{Code: asyncflow.CodeUncertain, RetryAfter: time.Second, Err: err,
+			Message: "the database went away: it is not known whether the signal was sent"}
+	}
 	if err != nil {
 		return asyncflow.SentSignal{}, postgres.Wrap(err, "SendSignal(%q, %q)", tenant, signal.Name)
 	}
