@@ -58,7 +58,7 @@ func (c *Committer) ExtendWith(
 	c.accepted.extended(key)
 	c.add(key.TypeKey, &write{key: key.TypeKey, extend: &extension{
 		Extension: store.Extension{ID: l.ID, Seq: l.Seq, Until: until, Checkpoint: checkpoint,
-			Sooner: until.Before(l.Until)},
+			Knew: l.Until, Sooner: until.Before(l.Until)},
 		done:  done,
 		until: time.Now().Add(reportPatience),
 	}})

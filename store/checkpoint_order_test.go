@@ -9,6 +9,35 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
+// A heartbeat that waited doesn't move the end of the lease back that a later one has moved on, with
+// or without a checkpoint. One that knew the end may move it back: the type may allow less by now.
+func TestALateHeartbeatMovesNoEndBack(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	b.submit(newTask(`1`))
+	l := b.leaseOne(b.known())
+	now := b.Clock.Now().Truncate(time.Microsecond)
+	for _, c := range []store.Checkpoint{{}, b.checkpoint(`1`)} {
+		beat := func(until time.Duration) time.Duration {
+			stands := make(chan bool, 1)
+			b.ExtendWith(tenant, l, now.Add(until), c, func(ok bool, err error) {
+				stands <- ok && err == nil
+			})
+			require.True(t, <-stands)
+			var end time.Time
+			require.NoError(t, b.db.QueryRow(t.Context(),
+				`SELECT until FROM tenant_acme.lease`).Scan(&end))
+			return end.Sub(now)
+		}
+		require.Equal(t, 3*time.Hour, beat(3*time.Hour))
+		require.Equal(t, 3*time.Hour, beat(2*time.Hour), "it knew an earlier end")
+		require.Equal(t, 4*time.Hour, beat(4*time.Hour))
+		l.Until = now.Add(4 * time.Hour)
+		require.Equal(t, time.Hour, beat(time.Hour), "the end that it knew")
+		l.Until = now.Add(time.Hour)
+	}
+}
+
 // A checkpoint that arrived before another one of the same attempt doesn't replace it, however long
 // it waited: with a heartbeat, a report of progress or in one transaction with it. The lease is
 // extended all the same.

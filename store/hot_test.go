@@ -133,7 +133,8 @@ func TestSettlePlanIsPinned(t *testing.T) {
 			"array_fill({number}, ARRAY[100])").Replace(store.EndLeasesSQL),
 		"extend": strings.NewReplacer("$1", ids, "$2", ones, "$3",
 			"(SELECT array_agg(now()) FROM generate_series(1, 100))", "$4",
-			"array_fill(NULL::timestamptz, ARRAY[100])", "$5", "array_fill({number}, ARRAY[100])").
+			"array_fill(NULL::timestamptz, ARRAY[100])", "$5", "array_fill({number}, ARRAY[100])",
+			"$6", "(SELECT array_agg(now()) FROM generate_series(1, 100))").
 			Replace(store.ExtendLeaseSQL),
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -15,10 +15,13 @@ import (
 
 // Extension moves the end of a lease if the lease still stands.
 type Extension struct {
-	ID         asyncflow.TaskID
-	Seq        int
-	Until      time.Time
-	Had        *time.Time // move it only from this end; nil: from any
+	ID    asyncflow.TaskID
+	Seq   int
+	Until time.Time
+	Had   *time.Time // move it only from this end; nil: from any
+	// Knew is the end that the caller knew when it asked. If a later report has moved it on since,
+	// this one doesn't move it back.
+	Knew       time.Time
 	Checkpoint Checkpoint
 	// Sooner reports whether the lease ends sooner than it would have.
 	Sooner bool
@@ -63,12 +66,12 @@ func queueExtensions(b *pgx.Batch, all []*Writes, now time.Time) {
 	}
 	t := all[0].Type
 	if e := &plain; len(e.ids) > 0 {
-		b.Queue(t.SQL(0, records.ExtendLeaseSQL), e.ids, e.seqs, e.untils, e.had, e.types).
-			Query(e.collect)
+		b.Queue(t.SQL(0, records.ExtendLeaseSQL), e.ids, e.seqs, e.untils, e.had, e.types,
+			e.knew).Query(e.collect)
 	}
 	if e := &checked; len(e.ids) > 0 {
 		b.Queue(t.SQL(0, records.ExtendCheckedSQL), e.ids, e.seqs, e.untils, e.types, e.documents,
-			e.arrived, now.Add(records.FirstCheck)).Query(e.collect)
+			e.arrived, now.Add(records.FirstCheck), e.knew).Query(e.collect)
 	}
 }
 
@@ -79,6 +82,7 @@ type extensions struct {
 	seqs      []int16
 	untils    []time.Time
 	had       []*time.Time
+	knew      []*time.Time
 	documents []string
 	arrived   []time.Time
 	byName    map[leaseName]*Extension
@@ -91,6 +95,7 @@ func (e *extensions) add(number int32, item *Extension) {
 	e.seqs = append(e.seqs, name.seq)
 	e.untils = append(e.untils, item.Until)
 	e.had = append(e.had, item.Had)
+	e.knew = append(e.knew, postgres.OrNull(item.Knew))
 	if e.byName == nil {
 		e.byName = map[leaseName]*Extension{}
 	}

@@ -143,20 +143,23 @@ WITH ended AS (
 SELECT 1 / count(*) FROM ended`
 
 // ExtendLeaseSQL is not a transition: it moves the end of leases that still stand and, if an
-// expected end is given, still have it.
+// expected end is given, still have it. If the end has moved on since the caller knew it, that was
+// for a later report: then this one doesn't move it back.
 const ExtendLeaseSQL = `
-UPDATE {lease} l SET until = u.until
-FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[], $5::int[])
-  AS u (id, seq, until, had, type)
+UPDATE {lease} l
+SET until = CASE WHEN l.until > u.knew THEN greatest(l.until, u.until) ELSE u.until END
+FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[], $5::int[],
+  $6::timestamptz[]) AS u (id, seq, until, had, type, knew)
 WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
   AND (u.had IS NULL OR l.until = u.had)
 RETURNING l.type, l.id, l.seq`
 
 // ExtendCheckedSQL is ExtendLeaseSQL for unconditional extensions with checkpoints.
 var ExtendCheckedSQL = WriteCheckpointsSQL(`
-  UPDATE {lease} l SET until = u.until
+  UPDATE {lease} l
+  SET until = CASE WHEN l.until > u.knew THEN greatest(l.until, u.until) ELSE u.until END
   FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::int[], $5::text[],
-    $6::timestamptz[]) AS u (id, seq, until, type, document, at)
+    $6::timestamptz[], $8::timestamptz[]) AS u (id, seq, until, type, document, at, knew)
   WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
   RETURNING l.type, l.id, l.seq, l.stage, u.at, u.document`, "$7")
 
