@@ -37,8 +37,8 @@ var arrows = map[string][]string{
 	"worker": {"client", "client/api", "internal/claimed", "internal/signing",
 		"internal/sleep", "."},
 	"internal/httpapi": {"auth", "governance", "callbacks", "dispatcher", "store", "client/api",
-		"internal/coalesce", "internal/docspage", "internal/signing", "internal/sleep",
-		"internal/httpapi/internal/...", "."},
+		"internal/coalesce", "internal/docspage", "internal/linkpage", "internal/signing",
+		"internal/sleep", "internal/httpapi/internal/...", "."},
 	"internal/metrics": {"governance", "internal/coalesce", "store", "."},
 	"internal/pgfetch": {},
 	"internal/devpg":   {"internal/pgfetch", "."},
@@ -79,6 +79,7 @@ var arrows = map[string][]string{
 	"internal/timetable":  {"."},
 	"internal/signing":    {"."},
 	"internal/docspage":   {},
+	"internal/linkpage":   {"."},
 	"web":                 {},
 	"internal/console":    {"auth", "web", "."},
 

@@ -661,7 +661,7 @@ func TestContractIsForEveryGenerator(t *testing.T) {
 	t.Parallel()
 	extension := regexp.MustCompile(`x-[a-z-]+:`)
 	for _, name := range extension.FindAllString(string(asyncflow.OpenAPI), -1) {
-		require.Contains(t, []string{"x-scope:", "x-events:"}, name)
+		require.Contains(t, []string{"x-scope:", "x-events:", "x-www-form-urlencoded:"}, name)
 	}
 }
 

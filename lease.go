@@ -240,4 +240,5 @@ type Delivery struct {
 	Deadline    time.Time     // when the attempt is given up if the answer was 202
 	Latest      time.Time     // of a claim: how far heartbeats may move its deadline
 	Test        bool          // it belongs to no task: no report on it is accepted
+	Links       []WaitLinks   // to decide about waits that may come next
 }

@@ -187,6 +187,7 @@ func (t TaskType) Validate() error {
 	t.checkClaims(&out)
 	t.checkFirstWait(&out)
 	t.checkSteps(&out)
+	t.checkLinks(&out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)

@@ -28,6 +28,9 @@ type Wait struct {
 	Timeout Duration `json:"timeout"`
 	// OnTimeout says where a task goes on for which no signal came; nil: it fails.
 	OnTimeout *StageFailure `json:"on_timeout,omitempty"`
+	// Links has the deliveries of the stages before carry links, by which people send the signal;
+	// nil: they carry none.
+	Links *Links `json:"links,omitempty"`
 }
 
 // Signal is sent from outside to a task, or to the tasks that will have a key.
@@ -66,6 +69,9 @@ func (s Signal) Validate() error {
 	}
 	checkSignalKey(&out, "key", s.Key)
 	checkSignalKey(&out, "Idempotency-Key", s.IdempotencyKey)
+	if strings.HasPrefix(s.IdempotencyKey, linkKeys) {
+		out.add("Idempotency-Key", "begins with %s, as only those of links do", linkKeys)
+	}
 	if !s.Keep.IsZero() {
 		checkDuration(&out, "keep", s.Keep, MinKeep, MaxKeep)
 	}

@@ -13,7 +13,7 @@ func (s *Sender) body(all []asyncflow.Delivery) []byte {
 	size := 0
 	for i := range all {
 		size += envelopeBytes + len(s.cfg.PublicURL) + all[i].Lease.Size() +
-			len(all[i].Lease.Past)*pastBytes
+			len(all[i].Lease.Past)*pastBytes + s.linksSize(&all[i])
 	}
 	b := make([]byte, 0, size)
 	batch := !all[0].Endpoint.Batch.IsZero()
@@ -67,6 +67,8 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 	}
 	if l.Options.Child != nil {
 		b = appendFanOut(b, l)
+	} else if len(d.Links) > 0 {
+		b = s.appendLinks(b, d)
 	}
 	b = append(b, `,"callback":{"url":"`...)
 	b = s.appendCallbackURL(b, l)

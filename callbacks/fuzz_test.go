@@ -33,7 +33,7 @@ func FuzzCompletionToken(f *testing.F) {
 		verify(token)
 		signed := tokenPrefix + "." + claims
 		// signed with the right key: the claims are odd
-		verify(signed + "." + string(keys.all[0].appendMAC(nil, []byte(signed))))
+		verify(signed + "." + string(keys.all[0].macs.appendMAC(nil, []byte(signed))))
 		if asyncflow.CheckName(name) != nil {
 			return
 		}

@@ -23,15 +23,17 @@ const (
 	MaxOldSecrets = 5
 )
 
-// Keys are derived from the node secret: one for completion tokens, and one that seals the secrets
-// of endpoints. All nodes of a database share them. While the secret is being changed there are
-// several: the first one signs and seals, and each of them verifies and opens.
+// Keys are derived from the node secret: one for completion tokens, one for the tokens of links,
+// and one that seals the secrets of endpoints. All nodes of a database share them. While the secret
+// is being changed there are several: the first one signs and seals, and each of them verifies and
+// opens.
 type Keys struct{ all []key }
 
 type key struct {
-	id   [keyIDBytes]byte
-	macs *sync.Pool // of *mac, for completion tokens
-	seal cipher.AEAD
+	id    [keyIDBytes]byte
+	macs  macs // for completion tokens
+	links macs // for the tokens of links
+	seal  cipher.AEAD
 }
 
 // A seal begins with a mark and the id of its key.
@@ -75,8 +77,8 @@ func newKey(secret []byte) (k key, err error) {
 		out, err = hkdf.Key(sha256.New, secret, nil, label, n)
 		return out
 	}
-	token := derive("asyncflow completion token v1", 32)
-	k.macs = &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, token)} }}
+	k.macs = newMACs(derive("asyncflow completion token v1", 32))
+	k.links = newMACs(derive("asyncflow link token v1", 32))
 	sealKey := derive("asyncflow endpoint secret v1", 32)
 	copy(k.id[:], derive("asyncflow key id v1", keyIDBytes))
 	if err != nil {
@@ -88,6 +90,13 @@ func newKey(secret []byte) (k key, err error) {
 	}
 	k.seal, err = cipher.NewGCMWithRandomNonce(block)
 	return k, err
+}
+
+// macs makes MACs with one key.
+type macs struct{ pool *sync.Pool } // of *mac
+
+func newMACs(secret []byte) macs {
+	return macs{&sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, secret)} }}}
 }
 
 // Seal encrypts a secret of an endpoint (AES-256-GCM). context, such as the endpoint's id, ties the

@@ -45,7 +45,7 @@ func (k *Keys) appendCompletionToken(b []byte, c Completion) []byte {
 	claims = append(append(claims, c.Endpoint...), c.Claimer...)
 	start := len(b)
 	b = base64.RawURLEncoding.AppendEncode(append(b, tokenPrefix+"."...), claims)
-	return k.all[0].appendMAC(append(b, '.'), b[start:])
+	return k.all[0].macs.appendMAC(append(b, '.'), b[start:])
 }
 
 // tokenBytes is the usual size of a token's claims, as a capacity.
@@ -53,9 +53,9 @@ const tokenBytes = 128
 
 // appendMAC appends the MAC in base64. The texts are compared, not the bytes: base64 has several
 // spellings of the same bytes, and only this one is valid.
-func (k key) appendMAC(b, signed []byte) []byte {
-	m := k.macs.Get().(*mac) // making one costs as much as using it
-	defer k.macs.Put(m)
+func (k macs) appendMAC(b, signed []byte) []byte {
+	m := k.pool.Get().(*mac) // making one costs as much as using it
+	defer k.pool.Put(m)
 	m.Reset()
 	m.Write(signed)
 	return base64.RawURLEncoding.AppendEncode(b, m.Sum(m.sum[:0]))
@@ -96,7 +96,7 @@ func (k *Keys) Verify(token string) (Completion, error) {
 			"send the delivery's callback.token as Authorization: Bearer …")
 	}
 	if !slices.ContainsFunc(k.all, func(one key) bool {
-		return hmac.Equal([]byte(token[i+1:]), one.appendMAC(nil, []byte(token[:i])))
+		return hmac.Equal([]byte(token[i+1:]), one.macs.appendMAC(nil, []byte(token[:i])))
 	}) {
 		return refuseToken("doesn't verify")
 	}

@@ -76,7 +76,7 @@ func TestTokenRefused(t *testing.T) {
 	// signed signs any claims with the right key.
 	signed := func(text string) string {
 		head := "afc2." + claims(text)
-		return head + "." + string(keys.all[0].appendMAC(nil, []byte(head)))
+		return head + "." + string(keys.all[0].macs.appendMAC(nil, []byte(head)))
 	}
 	require.Equal(t, token, signed("acme thumbnails.1.42 3 1772370000 e-1"),
 		"the claims as they are documented")
@@ -114,7 +114,7 @@ func TestTokenRefused(t *testing.T) {
 		"another endpoint": {"afc2." + claims("acme thumbnails.1.42 3 1772370000 e-2") + "." +
 			parts[2], unsigned},
 
-		"signed, not base64": {"afc2.*." + string(keys.all[0].appendMAC(nil, []byte("afc2.*"))),
+		"signed, not base64": {"afc2.*." + string(keys.all[0].macs.appendMAC(nil, []byte("afc2.*"))),
 			unread},
 		"signed, no claims":   {signed(""), unread},
 		"signed, four claims": {signed("acme thumbnails.1.42 3 1772370000"), unread},

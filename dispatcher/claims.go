@@ -221,7 +221,7 @@ func (call *claimCall) deliveries(r claimResult, now time.Time) ([]asyncflow.Del
 	for i, l := range call.Leases {
 		all[i] = asyncflow.Delivery{Tenant: r.t.Tenant, Lease: l, At: now, Deadline: l.Until,
 			Latest:      now.Add(r.t.ProcessingTime(l.Stage)),
-			MaxAttempts: r.t.MaxAttempts(l.Stage, l.Options)}
+			MaxAttempts: r.t.MaxAttempts(l.Stage, l.Options), Links: r.t.LinksAfter(l.Stage)}
 	}
 	return all, nil
 }

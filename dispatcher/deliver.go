@@ -165,6 +165,7 @@ func (d *Dispatcher) deliveries(
 		return nil
 	}
 	stage := t.Stages[t.StageIndex(leases[0].Stage)]
+	links := t.LinksAfter(stage.Name)
 	all := make([]asyncflow.Delivery, 0, len(leases))
 	for i, l := range leases {
 		if l.Until.Sub(now) < stage.Timeout.Std() {
@@ -176,7 +177,7 @@ func (d *Dispatcher) deliveries(
 		all = append(all, asyncflow.Delivery{Tenant: t.Tenant, Lease: l,
 			MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
 			Endpoint: e, Timeout: stage.Timeout.Std(),
-			Deadline: now.Add(stage.MaxProcessingTime.Std())})
+			Deadline: now.Add(stage.MaxProcessingTime.Std()), Links: links})
 	}
 	return all
 }

@@ -13,6 +13,8 @@ type (
 	DueOperation = tasks.DueOperation
 	// Filter says which tasks of a type to list.
 	Filter = tasks.Filter
+	// Link is how a task stands to a link of one of its deliveries.
+	Link = tasks.Link
 	// NewOperation is a caller's request.
 	NewOperation = tasks.NewOperation
 	// Operation cancels, redrives, changes or counts the tasks that a filter selects, step by step.

@@ -162,11 +162,15 @@ func TestALookForASignalReadsNoOthers(t *testing.T) {
 			tx, err := b.db.Begin(t.Context())
 			require.NoError(t, err)
 			defer tx.Rollback(t.Context())
-			look := fmt.Sprintf(`EXECUTE look (%d, '{7}', '{%s}', ARRAY[now()])`, number,
-				map[string]string{"tasks": "approved", "keys": "7"}[name])
+			look := fmt.Sprintf(`EXECUTE look (%d, '{7}'%s)`, number, map[string]string{
+				"tasks": `, '{approved}', ARRAY[now()], '{link/x}'`,
+				"keys":  `, '{7}', ARRAY[now()]`,
+			}[name])
 			for _, sql := range []string{
 				`SET LOCAL plan_cache_mode = force_generic_plan`,
-				`PREPARE look (int, bigint[], text[], timestamptz[]) AS ` +
+				`PREPARE look (int, bigint[]` + map[string]string{
+					"tasks": `, text[], timestamptz[], text[]`, "keys": `, text[], timestamptz[]`,
+				}[name] + `) AS ` +
 					b.known().SQL(0, c.look),
 				look,
 				insert + c.after,

@@ -21,9 +21,12 @@ type Task[In any] struct {
 	Context              In        // the task's context, or the latest output of an earlier stage
 	// Checkpoint is what an earlier attempt of the stage left with SaveCheckpoint; nil: nothing.
 	Checkpoint json.RawMessage
-	Callback   Callback // to report later
-	FanOut     *FanOut  // if it is a child of another task; nil otherwise
-	Test       bool     // a test delivery: its result goes nowhere
+	// Links are the URLs by which somebody decides about a wait that may come next, by the names of
+	// the stage and the decision: Links["review"]["approve"].
+	Links    map[string]map[string]string
+	Callback Callback // to report later
+	FanOut   *FanOut  // if it is a child of another task; nil otherwise
+	Test     bool     // a test delivery: its result goes nowhere
 
 	// Input is the context as the task was submitted with it, and Outputs are the latest outputs of
 	// stages, if the stage's deliver asks for them. Documents that were too long for the
@@ -201,6 +204,7 @@ func taskOf[In any](r *run) (Task[In], error) {
 		Seq:         d.Seq,
 		Deadline:    d.Deadline,
 		Checkpoint:  d.Checkpoint,
+		Links:       d.Links,
 		Callback:    d.Callback,
 		FanOut:      d.FanOut,
 		Test:        d.Test,

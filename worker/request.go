@@ -30,6 +30,8 @@ type delivery struct {
 	Input   json.RawMessage            `json:"input"`
 	Outputs map[string]json.RawMessage `json:"outputs"`
 	ByURL   []string                   `json:"by_url"`
+
+	Links map[string]map[string]string `json:"links"`
 }
 
 // envelope is the body of a request: one delivery, several of one stage, or a challenge.

@@ -1120,6 +1120,14 @@ type Delivery struct {
 	// For an input that is too long it has `{url, bytes}`: see by_url.
 	Input JSON `json:"input,omitempty,omitzero"`
 
+	// Links If a wait with `links` may come next: its name, and for each decision the URL of a page
+	// with a button for it. Whoever has such a URL can decide. A test delivery has URLs that
+	// lead to no task.
+	//
+	//
+	// Example: {"review":{"approve":"https://tasks.example.com/l/afl1.9Rk….1796000000","reject":"https://tasks.example.com/l/afl1.Uu3….1796000000"}}
+	Links map[string]map[string]string `json:"links,omitempty,omitzero"`
+
 	// MaxAttempts The attempts that the stage has for this task.
 	MaxAttempts int `json:"max_attempts"`
 
@@ -1663,6 +1671,13 @@ type Latency struct {
 	// P99Ms 99 % of the attempts took no longer.
 	P99Ms float32 `json:"p99_ms"`
 }
+
+// Links The deliveries and claims of the stages right before carry links in the field `links`, by
+// which people send the signal. true: to approve and to reject. At least one such stage must
+// have deliveries of its own: children of a fan-out and votes of a quorum carry no links.
+//
+// Example: {"decisions":["approve","reject"],"summary":"/order/text"}
+type Links = asyncflow.Links
 
 // MaxInFlight The most tasks that are leased at once on all nodes, including those that were answered with
 // 202.
@@ -3007,6 +3022,12 @@ type ShareInUse = Problem
 // DocsFileParamsFile defines parameters for DocsFile.
 type DocsFileParamsFile string
 
+// DecideLinkFormdataBody defines parameters for DecideLink.
+type DecideLinkFormdataBody struct {
+	// By The name of the person who decides, as that person writes it.
+	By string `form:"by" json:"by"`
+}
+
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
 	// Since Only entries at or after this time.
@@ -3259,6 +3280,9 @@ type DeleteTenantParams struct {
 	Now bool `form:"now,omitempty" json:"now,omitempty,omitzero"`
 }
 
+// DecideLinkFormdataRequestBody defines body for DecideLink for application/x-www-form-urlencoded ContentType.
+type DecideLinkFormdataRequestBody DecideLinkFormdataBody
+
 // PutAlertsJSONRequestBody defines body for PutAlerts for application/json ContentType.
 type PutAlertsJSONRequestBody = NewAlerts
 
@@ -3443,6 +3467,39 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /healthz (the `Health` operationId).
 	Health(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ShowLink A page on which somebody decides about a task
+	//
+	// Where the links of a delivery lead (`links` of a stage of mode wait). The page shows what the
+	// task asks and has one button. It changes nothing, as mail scanners open links. The token in
+	// the path is the only credential.
+	//
+	// Corresponds with GET /l/{token} (the `ShowLink` operationId).
+	ShowLink(ctx context.Context, token string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DecideLinkWithBody What the button of the page does
+	//
+	// Sends the signal for which the task waits, or will wait. Its data is `{"decision": "approve",
+	// "by": "Anna", "at": "2026-11-27T12:00:00Z"}`. The first decision counts: a later one, by any
+	// link of the same delivery or of another attempt, is answered with 409 and a page that says
+	// who decided what.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /l/{token} (the `DecideLink` operationId).
+	DecideLinkWithBody(ctx context.Context, token string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DecideLinkWithFormdataBody What the button of the page does
+	//
+	// Sends the signal for which the task waits, or will wait. Its data is `{"decision": "approve",
+	// "by": "Anna", "at": "2026-11-27T12:00:00Z"}`. The first decision counts: a later one, by any
+	// link of the same delivery or of another attempt, is answered with 409 and a page that says
+	// who decided what.
+	//
+	// Takes a body of the `application/x-www-form-urlencoded` content type.
+	//
+	// Corresponds with POST /l/{token} (the `DecideLink` operationId).
+	DecideLinkWithFormdataBody(ctx context.Context, token string, body DecideLinkFormdataRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Metrics The metrics of this node, for Prometheus
 	//
@@ -4594,6 +4651,69 @@ func (c *Client) DocsFile(ctx context.Context, file DocsFileParamsFile, reqEdito
 // Corresponds with GET /healthz (the `Health` operationId).
 func (c *Client) Health(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewHealthRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ShowLink A page on which somebody decides about a task
+//
+// Where the links of a delivery lead (`links` of a stage of mode wait). The page shows what the
+// task asks and has one button. It changes nothing, as mail scanners open links. The token in
+// the path is the only credential.
+//
+// Corresponds with GET /l/{token} (the `ShowLink` operationId).
+func (c *Client) ShowLink(ctx context.Context, token string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewShowLinkRequest(c.Server, token)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DecideLinkWithBody What the button of the page does
+//
+// Sends the signal for which the task waits, or will wait. Its data is `{"decision": "approve",
+// "by": "Anna", "at": "2026-11-27T12:00:00Z"}`. The first decision counts: a later one, by any
+// link of the same delivery or of another attempt, is answered with 409 and a page that says
+// who decided what.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /l/{token} (the `DecideLink` operationId).
+func (c *Client) DecideLinkWithBody(ctx context.Context, token string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDecideLinkRequestWithBody(c.Server, token, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DecideLinkWithFormdataBody What the button of the page does
+//
+// Sends the signal for which the task waits, or will wait. Its data is `{"decision": "approve",
+// "by": "Anna", "at": "2026-11-27T12:00:00Z"}`. The first decision counts: a later one, by any
+// link of the same delivery or of another attempt, is answered with 409 and a page that says
+// who decided what.
+//
+// Takes a body of the `application/x-www-form-urlencoded` content type.
+//
+// Corresponds with POST /l/{token} (the `DecideLink` operationId).
+func (c *Client) DecideLinkWithFormdataBody(ctx context.Context, token string, body DecideLinkFormdataRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDecideLinkRequestWithFormdataBody(c.Server, token, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6886,6 +7006,87 @@ func NewHealthRequest(server string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewShowLinkRequest constructs an http.Request for the ShowLink method
+func NewShowLinkRequest(server string, token string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "token", token, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/l/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDecideLinkRequestWithFormdataBody calls the generic DecideLink builder with application/x-www-form-urlencoded body
+func NewDecideLinkRequestWithFormdataBody(server string, token string, body DecideLinkFormdataRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	bodyStr, err := runtime.MarshalForm(body, nil)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = strings.NewReader(bodyStr.Encode())
+	return NewDecideLinkRequestWithBody(server, token, "application/x-www-form-urlencoded", bodyReader)
+}
+
+// NewDecideLinkRequestWithBody constructs an http.Request for the DecideLink method, with any body, and a specified content type
+func NewDecideLinkRequestWithBody(server string, token string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "token", token, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/l/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }

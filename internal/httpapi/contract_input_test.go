@@ -382,7 +382,11 @@ func beyond(s *openapi3.Schema) (all []badValue) {
 	case len(s.AllOf) == 1:
 		return beyond(s.AllOf[0].Value)
 	case len(s.OneOf) > 0:
-		add("of no type that it may be", true, "must be")
+		other := any(true)
+		if s.OneOf[0].Value.Type.Is("boolean") {
+			other = "true"
+		}
+		add("of no type that it may be", other, "must be")
 		add("an empty list", []int{}, "must be")
 		for _, one := range s.OneOf {
 			if one.Value.Type.Is("array") {

@@ -103,6 +103,7 @@ func (s *Server) testDelivery(
 		At:          now,
 		Timeout:     min(stage.Timeout.Std(), callbacks.TestTime),
 		Deadline:    now.Add(stage.MaxProcessingTime.Std()),
+		Links:       t.LinksAfter(e.Stage),
 	}, nil
 }
 

@@ -36,6 +36,17 @@ func (s *Server) ChargeCheckpoints(tenant string) {
 	s.checkpoints.Charge(tenant, checkpointRate, 3600*checkpointRate, time.Now())
 }
 
+// HoldLinks takes all places of a tenant for links until end is called.
+func (s *Server) HoldLinks(tenant string) (end func()) {
+	_ = s.links.Take(tenant, maxLinksPerTenant)
+	return func() { s.links.Give(tenant, maxLinksPerTenant) }
+}
+
+// ChargeLinks has a tenant wait for a long time before its links are opened again.
+func (s *Server) ChargeLinks(tenant string) {
+	s.linkRates.Charge(tenant, linksPerSecond, 3600*linksPerSecond, time.Now())
+}
+
 // Arrivals returns of how many claims it is not known yet whether they have arrived.
 func (s *Server) Arrivals() int { return s.arrived.InUse() }
 

@@ -34,6 +34,9 @@ const (
 	// reportBody bounds the body of a report without an output, in bytes.
 	reportBody = 64 << 10
 
+	// linkBody bounds the form of a link, in bytes: a name of the longest characters, each escaped.
+	linkBody = 4 << 10
+
 	// documentBody is what a body may have beside the largest context, in bytes. If the context
 	// is over its limit by less than this, the error still names the field.
 	documentBody = 1 << 20
@@ -57,6 +60,8 @@ func (s *Server) bodyLimit(o *contract.Operation) int {
 		return s.cfg.MaxBody
 	case o.ID == "failTask":
 		return min(s.cfg.MaxBody, reportBody)
+	case o.ID == "decideLink":
+		return linkBody
 	}
 	return min(s.cfg.MaxBody, s.cfg.MaxContext+documentBody)
 }

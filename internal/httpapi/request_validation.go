@@ -39,8 +39,8 @@ func (s *Server) validate(c *fiber.Ctx, o *contract.Operation, values map[string
 	if n := asyncflow.Depth(body); n > maxBodyDepth {
 		return asyncflow.InvalidField("body", "is nested %d deep; the limit is %d", n, maxBodyDepth)
 	}
-	if len(body) > 0 && !isJSON(c.Get(fiber.HeaderContentType)) {
-		return asyncflow.InvalidField("Content-Type", "must be application/json")
+	if media := o.Media(); len(body) > 0 && !isMedia(c.Get(fiber.HeaderContentType), media) {
+		return asyncflow.InvalidField("Content-Type", "must be %s", media)
 	}
 	if wanted != nil && len(body) == 0 {
 		if wanted.Value.Required {
@@ -88,9 +88,10 @@ func checkConditions(c *fiber.Ctx, o *contract.Operation) error {
 	return nil
 }
 
-func isJSON(contentType string) bool {
+// isMedia reports whether a Content-Type has a media type.
+func isMedia(contentType, want string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
-	return strings.EqualFold(strings.TrimSpace(media), "application/json")
+	return strings.EqualFold(strings.TrimSpace(media), want)
 }
 
 func (s *Server) check(

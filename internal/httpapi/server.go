@@ -33,6 +33,7 @@ type Server struct {
 	bodies  *share.Pool // bytes of the bodies of requests
 	answers *share.Pool // bytes of answers that are not sent yet
 	tests   *share.Pool // test deliveries
+	links   *share.Pool // links that people open
 	arrived *share.Pool // claims that may not have arrived yet
 
 	pings       *coalesce.Runs[struct{}] // checks of the database
@@ -40,6 +41,7 @@ type Server struct {
 	statsFeeds  *statsFeeds
 	submitRates ratelimit.Tenants
 	testRates   ratelimit.Tenants
+	linkRates   ratelimit.Tenants
 	checkpoints ratelimit.Tenants // in bytes
 	denied      *deniedcalls.Counter
 }
@@ -62,6 +64,7 @@ func New(cfg Config) (*Server, error) {
 	s.answers = share.NewPool(cfg.Bodies.Max, cfg.Bodies.MaxPerTenant,
 		"bytes of answers", time.Second)
 	s.tests = share.NewPool(maxTests, maxTestsPerTenant, "test deliveries", time.Second)
+	s.links = share.NewPool(maxLinks, maxLinksPerTenant, "links", time.Second)
 	s.arrived = share.NewPool(maxArrivals, maxArrivalsPerTenant, "claims", s.cfg.ClaimCheck)
 	s.denied = deniedcalls.New(cfg.Store.RecordAll, cfg.Store.Clock.Now, cfg.Log)
 	s.pings = coalesce.New(readyTimeout, s.ping)
@@ -113,6 +116,8 @@ func (s *Server) newApp() *fiber.App {
 	app.Post("/v1/callbacks/:id/progress", s.reportProgress)
 	app.Get("/v1/callbacks/:id/input", s.readInput)
 	app.Get("/v1/callbacks/:id/outputs/:stage", s.readOutput)
+	app.Get("/l/:token", s.showLink)
+	app.Post("/l/:token", s.decideLink)
 	handler := NewStrictHandler(s, nil)
 	// The one of /v1/tasks/:id would take it: RegisterHandlers comes to that first.
 	app.Get("/v1/tasks/count", (&ServerInterfaceWrapper{Handler: handler}).GetTaskCount)

@@ -1518,6 +1518,38 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/l/{token}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description From the link in a delivery. */
+                token: string;
+            };
+            cookie?: never;
+        };
+        /**
+         * A page on which somebody decides about a task
+         * @description Where the links of a delivery lead (`links` of a stage of mode wait). The page shows what the
+         *     task asks and has one button. It changes nothing, as mail scanners open links. The token in
+         *     the path is the only credential.
+         */
+        get: operations["showLink"];
+        put?: never;
+        /**
+         * What the button of the page does
+         * @description Sends the signal for which the task waits, or will wait. Its data is `{"decision": "approve",
+         *     "by": "Anna", "at": "2026-11-27T12:00:00Z"}`. The first decision counts: a later one, by any
+         *     link of the same delivery or of another attempt, is answered with 409 and a page that says
+         *     who decided what.
+         */
+        post: operations["decideLink"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/healthz": {
         parameters: {
             query?: never;
@@ -1856,6 +1888,28 @@ export interface components {
                 /** @description The stage. */
                 next: components["schemas"]["Name"];
             };
+            links?: components["schemas"]["Links"];
+        };
+        /**
+         * @description The deliveries and claims of the stages right before carry links in the field `links`, by
+         *     which people send the signal. true: to approve and to reject. At least one such stage must
+         *     have deliveries of its own: children of a fan-out and votes of a quorum carry no links.
+         * @example {
+         *       "decisions": [
+         *         "approve",
+         *         "reject"
+         *       ],
+         *       "summary": "/order/text"
+         *     }
+         */
+        Links: boolean | {
+            /** @description What people may decide: there is a link for each. By default approve and reject. */
+            decisions?: components["schemas"]["Name"][];
+            /**
+             * @description A JSON pointer into the context, to the text that people are shown; up to 4 KiB of
+             *     it. By default /summary.
+             */
+            summary?: string;
         };
         /**
          * @description What the deliveries and claims of the stage carry of what came before, besides the context.
@@ -4258,6 +4312,22 @@ export interface components {
              *     ]
              */
             by_url?: string[];
+            /**
+             * @description If a wait with `links` may come next: its name, and for each decision the URL of a page
+             *     with a button for it. Whoever has such a URL can decide. A test delivery has URLs that
+             *     lead to no task.
+             * @example {
+             *       "review": {
+             *         "approve": "https://tasks.example.com/l/afl1.9Rk….1796000000",
+             *         "reject": "https://tasks.example.com/l/afl1.Uu3….1796000000"
+             *       }
+             *     }
+             */
+            links?: {
+                [key: string]: {
+                    [key: string]: string;
+                };
+            };
             callback: components["schemas"]["DeliveryCallback"];
             fan_out?: components["schemas"]["DeliveryFanOut"];
         };
@@ -4716,6 +4786,29 @@ export interface components {
         };
     };
     responses: {
+        /** @description The page, in HTML without scripts. */
+        LinkPage: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "text/html": string;
+            };
+        };
+        /**
+         * @description A page that says why nothing can be decided: the tenant is suspended (403); nobody has made
+         *     such a link, or what it was made with is gone (404); it is too late, as the task has gone on,
+         *     is over or the link has expired (410); too many links of the tenant are opened (429); the
+         *     database doesn't answer (503).
+         */
+        LinkRefused: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "text/html": string;
+            };
+        };
         /** @description The request is invalid; errors names the fields. */
         Invalid: {
             headers: {
@@ -8115,6 +8208,92 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    showLink: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description From the link in a delivery. */
+                token: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: components["responses"]["LinkPage"];
+            400: components["responses"]["Invalid"];
+            403: components["responses"]["LinkRefused"];
+            404: components["responses"]["LinkRefused"];
+            410: components["responses"]["LinkRefused"];
+            429: components["responses"]["LinkRefused"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["LinkRefused"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    decideLink: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description From the link in a delivery. */
+                token: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "by": "Anna"
+                 *     }
+                 */
+                "application/x-www-form-urlencoded": {
+                    /** @description The name of the person who decides, as that person writes it. */
+                    by: string;
+                };
+            };
+        };
+        responses: {
+            200: components["responses"]["LinkPage"];
+            /** @description The name is missing, too long, or has control characters; or the body is no form. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "invalid_argument",
+                     *       "detail": "body must be empty: this call takes none"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            403: components["responses"]["LinkRefused"];
+            404: components["responses"]["LinkRefused"];
+            /** @description It was decided before. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            410: components["responses"]["LinkRefused"];
+            413: components["responses"]["TooLarge"];
+            429: components["responses"]["LinkRefused"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["LinkRefused"];
             default: components["responses"]["Problem"];
         };
     };

@@ -17,6 +17,7 @@ export interface Delivery {
   input?: unknown;
   outputs?: Record<string, unknown>;
   by_url?: string[];
+  links?: Record<string, Record<string, string>>;
 }
 
 /** Which part of another task's work a child is. */

@@ -22,6 +22,11 @@ export interface WorkerTask<In> {
   readonly context: In;
   /** What an earlier attempt of the stage left with saveCheckpoint; undefined: nothing. */
   readonly checkpoint?: unknown;
+  /**
+   * The URLs by which somebody decides about a wait that may come next, by the names of the stage
+   * and the decision: links["review"]?.["approve"]. Empty: none.
+   */
+  readonly links: Readonly<Record<string, Readonly<Record<string, string>>>>;
   /** To report later. */
   readonly callback: Callback;
   /**
@@ -188,6 +193,7 @@ function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
     deadline: new Date(d.deadline),
     context,
     ...(d.checkpoint !== undefined && { checkpoint: d.checkpoint }),
+    links: d.links ?? {},
     callback: d.callback,
     signal: r.signal,
     ...(d.fan_out && { fanOut: d.fan_out }),

@@ -168,6 +168,13 @@ test("a checkpoint is left, and found by the next attempt", async (t) => {
   });
 });
 
+test("a handler gets the links by which somebody decides", async (t) => {
+  const b = await Bench.start(t, (w) => w.handle("images", "inspect", (task) => task.links));
+  const links = { review: { approve: "https://tasks.example.com/l/afl1.x.1" } };
+  assert.deepEqual((await b.deliver({}, { links })).body, { output: links });
+  assert.deepEqual((await b.deliver()).body, { output: {} });
+});
+
 test("a handler can tell a test delivery from a task", async (t) => {
   const b = await Bench.start(t, (w) => w.handle("images", "inspect", (task) => task.test));
   assert.deepEqual((await b.deliver({}, { test: true })).body, { output: true });

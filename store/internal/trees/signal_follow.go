@@ -191,6 +191,7 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 		return err
 	}
 	byID := map[int64]*signalWait{}
+	var stand []*signalWait
 	var ids []int64
 	var keys, names []string
 	var alive []time.Time // when a signal must have been kept at least
@@ -202,6 +203,7 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 			continue
 		}
 		byID[w.ID.Number] = w
+		stand = append(stand, w)
 		ids = append(ids, w.ID.Number)
 		names = append(names, w.wait.Signal)
 		keys = append(keys, w.Options.Key)
@@ -211,9 +213,13 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 		}
 		alive = append(alive, at)
 	}
+	links, err := f.linkKeys(t, stand)
+	if err != nil {
+		return err
+	}
 	b := &pgx.Batch{}
 	b.Queue(t.SQL(0, KeyedSignalsSQL), t.Number(), ids, keys, alive)
-	b.Queue(t.SQL(0, NextSignalsSQL), t.Number(), ids, names, alive).Query(
+	b.Queue(t.SQL(0, NextSignalsSQL), t.Number(), ids, names, alive, links).Query(
 		func(rows pgx.Rows) error {
 			var id, seq int64
 			var data *string
@@ -239,13 +245,16 @@ UPDATE {signals} s SET task = k.id FROM (
   WHERE u.key <> '') k
 WHERE s.seq = ANY (ARRAY[k.seq])`
 
-	// NextSignalsSQL locks the oldest signal of each task.
+	// NextSignalsSQL locks the oldest signal of each task. Of those that links sent, a wait with
+	// links takes only one of its own pass.
 	NextSignalsSQL = `
-SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[], $4::timestamptz[])
-  AS u (id, name, alive), LATERAL (
+SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[], $4::timestamptz[], $5::text[])
+  AS u (id, name, alive, link), LATERAL (
   SELECT k.seq, k.data FROM {signals} k
   WHERE k.type = $1 AND k.task = u.id AND k.name = u.name AND NOT k.taken
     AND k.kept_until > u.alive
+    AND (u.link = '' OR k.idempotency_key IS NULL OR k.idempotency_key = u.link
+      OR NOT starts_with(k.idempotency_key, 'link/'))
   ORDER BY k.seq LIMIT 1 FOR UPDATE) s`
 )
 

@@ -73,13 +73,28 @@ func (o *Operation) checkBody(body []byte) []asyncflow.FieldError {
 		}
 		return nil
 	}
+	if o.Media() != mediaJSON {
+		return nil
+	}
 	var value any
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
 	if err := d.Decode(&value); err != nil {
 		return []asyncflow.FieldError{{Field: "body", Message: "is not valid JSON: " + err.Error()}}
 	}
-	return schemaFaults(wanted.Value.Content.Get("application/json").Schema.Value, value, "")
+	return schemaFaults(wanted.Value.Content.Get(mediaJSON).Schema.Value, value, "")
+}
+
+const mediaJSON = "application/json"
+
+// Media returns the media type of the bodies that the operation takes.
+func (o *Operation) Media() string {
+	if wanted := o.Route.Operation.RequestBody; wanted != nil {
+		for media := range wanted.Value.Content {
+			return media // there is one
+		}
+	}
+	return mediaJSON
 }
 
 // ReadQuery parses the query parameters. It refuses parameters that the operation doesn't have,

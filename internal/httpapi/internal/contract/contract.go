@@ -46,8 +46,9 @@ type Operation struct {
 // byHand are the calls that come in thousands. Their bodies are read straight into the types and
 // checked by the rules of the domain: a generic pass over each context would double the cost
 // (measured: 8 to 11 µs a task). Only when a body can't be read does the contract name the field.
+// Pages answer with pages what is wrong.
 var byHand = []string{"submitTask", "submitTasks", "completeTask", "failTask",
-	"heartbeat", "reportProgress", "claimTasks", "readInput", "readOutput"}
+	"heartbeat", "reportProgress", "claimTasks", "readInput", "readOutput", "showLink", "decideLink"}
 
 // document is openapi.yaml. All servers of the process share it, because it takes a while to
 // read. It doesn't change.

@@ -107,10 +107,30 @@ func schemaFault(e *openapi3.SchemaError, at string) asyncflow.FieldError {
 		field = join(field, strings.TrimSuffix(name, `" is unsupported`))
 		return asyncflow.FieldError{Field: field, Message: "is not a known field"}
 	}
+	if fault := variantFault(e, field); fault.Field != "" {
+		return fault
+	}
 	if field == "" {
 		field = "body"
 	}
 	return asyncflow.FieldError{Field: field, Message: schemaMessage(e)}
+}
+
+// variantFault returns what is wrong with an object that only one schema of a oneOf could allow;
+// zero: the fault is something else.
+func variantFault(e *openapi3.SchemaError, field string) asyncflow.FieldError {
+	_, ok := e.Value.(map[string]any)
+	if !ok || e.SchemaField != "oneOf" || variants(e.Schema) != "" { // the message names all
+		return asyncflow.FieldError{}
+	}
+	one := onlySchemaFor(e.Value, e.Schema.OneOf)
+	if one == nil {
+		return asyncflow.FieldError{}
+	}
+	for _, fault := range schemaFaults(one, e.Value, field) {
+		return fault
+	}
+	return asyncflow.FieldError{}
 }
 
 func join(field, name string) string {

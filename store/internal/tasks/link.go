@@ -1,0 +1,172 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/trees"
+)
+
+// Link is how a task stands to a link of one of its deliveries.
+type Link struct {
+	// Decided is what was decided for the same pass; nil: nothing.
+	Decided *asyncflow.LinkDecision
+	// Open reports whether a decision counts: the task waits for it, or may come to that wait by
+	// the visit to which the delivery belongs.
+	Open bool
+	// Signal is what a decision sends, without its data. It stands for all decisions of the pass.
+	Signal asyncflow.Signal
+	// Context is what the task has in its stage, while the link is open.
+	Context json.RawMessage
+	// Links are those of the wait.
+	Links asyncflow.Links
+	// Until is when the wait ends; zero: the task doesn't wait yet.
+	Until time.Time
+
+	taken bool // a decision was taken after the journal was read
+}
+
+// Link returns how a task stands to a link of its delivery with a seq, to decide about the wait in
+// a stage. CodeNotFound: there is no such task any more.
+func (s *Tasks) Link(
+	ctx context.Context, tenant string, id asyncflow.TaskID, seq int, stage string,
+) (Link, error) {
+	l, err := s.link(ctx, tenant, id, seq, stage)
+	if err == nil && l.taken { // the journal has it by now
+		l, err = s.link(ctx, tenant, id, seq, stage)
+	}
+	return l, postgres.Wrap(err, "Link(%q, %s, %d)", tenant, id, seq)
+}
+
+func (s *Tasks) link(
+	ctx context.Context, tenant string, id asyncflow.TaskID, seq int, stage string,
+) (l Link, err error) {
+	t, err := s.core.TypeOf(ctx, tenant, id)
+	if err != nil {
+		return l, err
+	}
+	stage, _ = t.Place(stage, 1)
+	wait := t.WaitOf(stage)
+	if wait == nil || wait.Links == nil { // the type has changed
+		return l, nil
+	}
+	task, err := s.readTask(ctx, tenant, id, placeColumns)
+	if err != nil {
+		return l, err
+	}
+	visits, err := trees.ReadVisits(ctx, s.core.DB(tenant), t, id, task.seq)
+	if err != nil {
+		return l, err
+	}
+	task.Stage, _ = t.Place(task.Stage, 1)
+	if !task.Status.Final() {
+		visits = visits.With(task.seq+1, task.Stage)
+	}
+	pass := visits.Pass(seq)
+	if at, ok := visits.Signalled(stage, pass); ok {
+		l.Decided, err = s.decisionAt(ctx, t, id, at)
+		return l, err
+	}
+	if task.Status.Final() || !isOpen(visits, task, stage, pass) {
+		return l, nil
+	}
+	l.Links = *wait.Links
+	l.Signal = asyncflow.Signal{Name: wait.Signal, Task: id.String(),
+		Keep:           asyncflow.NewDuration(asyncflow.MaxKeep),
+		IdempotencyKey: asyncflow.LinkKey(id, stage, pass)}
+	return l, s.readOpenLink(ctx, t, &task, &l)
+}
+
+// isOpen reports whether a live task is in the visit after a pass, or has come to the wait of a
+// stage by it.
+func isOpen(visits trees.Visits, task Task, stage string, pass int) bool {
+	if visits.Pass(task.seq+1) == pass {
+		return true
+	}
+	of, ok := visits.WaitPass(task.seq + 1)
+	return ok && of == pass && task.Stage == stage
+}
+
+// scanSignals reads whether a decision was taken, and the next signal that the task will take.
+func (l *Link) scanSignals(row pgx.Row) error {
+	var taken *bool
+	var next *int64
+	var key, data *string
+	err := row.Scan(&taken, &next, &key, &data)
+	switch {
+	case err != nil:
+		return err
+	case taken != nil && *taken:
+		l.taken = true
+	case next == nil:
+		l.Open = true
+	case data != nil && key != nil && *key == l.Signal.IdempotencyKey:
+		l.Decided = readDecision(*data)
+	}
+	return nil
+}
+
+// decisionAt returns what was decided by the signal that a task took with a row of its journal;
+// nil: the signal came another way.
+func (s *Tasks) decisionAt(
+	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
+) (*asyncflow.LinkDecision, error) {
+	var output *string
+	err := s.core.DB(t.Tenant).QueryRow(ctx, t.SQL(id.Position(), `SELECT output FROM {journal}
+		WHERE type = $1 AND id = $2 AND seq = $3`), t.Number(), id.Number, seq).Scan(&output)
+	if err != nil || output == nil {
+		return nil, err
+	}
+	return readDecision(*output), nil
+}
+
+// readDecision reads the data of a signal; nil: a link didn't send it.
+func readDecision(data string) *asyncflow.LinkDecision {
+	d := &asyncflow.LinkDecision{}
+	if json.Unmarshal([]byte(data), d) != nil || d.Decision == "" {
+		return nil
+	}
+	return d
+}
+
+// readOpenLink reads what was sent for a link that counts, and what people are shown.
+func (s *Tasks) readOpenLink(
+	ctx context.Context, t *config.Type, task *Task, l *Link,
+) (err error) {
+	b := &pgx.Batch{}
+	// The oldest signal is the one that the wait will take.
+	b.Queue(t.SQL(0, `SELECT k.taken, n.seq, n.idempotency_key, n.data FROM (SELECT) one
+		LEFT JOIN {signals} k ON k.type = $1 AND k.idempotency_key = $4
+		LEFT JOIN LATERAL (SELECT seq, idempotency_key, data FROM {signals}
+		  WHERE type = $1 AND task = $2 AND name = $3 AND NOT taken AND kept_until > $5
+		    AND (idempotency_key IS NULL OR idempotency_key = $4
+		      OR NOT starts_with(idempotency_key, 'link/'))
+		  ORDER BY seq LIMIT 1) n ON true`), t.Number(), task.ID.Number, l.Signal.Name,
+		l.Signal.IdempotencyKey, s.core.Clock.Now()).QueryRow(l.scanSignals)
+	b.Queue(t.SQL(0, `SELECT until FROM {signal_waits} WHERE type = $1 AND id = $2`), t.Number(),
+		task.ID.Number).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&l.Until)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	b.Queue(t.SQL(task.ID.Position(), `
+		SELECT coalesce((SELECT o.output FROM {journal} o
+		  WHERE o.type = t.type AND o.id = t.id AND o.output IS NOT NULL
+		  ORDER BY o.seq DESC LIMIT 1), t.context)
+		FROM {task} t WHERE t.type = $1 AND t.id = $2`), t.Number(),
+		task.ID.Number).QueryRow(func(row pgx.Row) error { return row.Scan(&l.Context) })
+	err = s.core.DB(t.Tenant).Send(ctx, b)
+	if task.WaitsFor != asyncflow.WaitSignal {
+		l.Until = time.Time{} // of an earlier wait
+	}
+	return err
+}
