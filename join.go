@@ -153,7 +153,8 @@ func (o Options) ParentWaits(number int32) (a Awaited, waits bool) {
 	return a, false
 }
 
-// SlotsByType returns the indexes of tasks by the names of their types; nil: they are in that order.
+// SlotsByType returns the indexes of tasks by the names of their types; nil: they are in that
+// order.
 func SlotsByType(tasks []SpawnedTask) []int32 {
 	byName := func(a, b int32) int {
 		return bytes.Compare([]byte(tasks[a].Type), []byte(tasks[b].Type))

@@ -171,7 +171,8 @@ func (c *claiming) readPauses(
 	if busy, c.halted = halted.Paused, halted.Stopped; err != nil || len(busy) == 0 {
 		return nil, nil, err
 	}
-	paused, err = c.pausedOf(ctx, conn, parents, " ORDER BY o.type, o.id, o.seq FOR SHARE OF o SKIP LOCKED")
+	paused, err = c.pausedOf(ctx, conn, parents,
+		" ORDER BY o.type, o.id, o.seq FOR SHARE OF o SKIP LOCKED")
 	return paused, busy, err
 }
 

@@ -271,8 +271,8 @@ func (s *TableSet) NeedsChildren(
 		WHERE f.types IS NOT NULL AND u.type IN (`+TypesAtSQL+`) AND u.first >= $3 AND u.first < $4
 		  AND (NOT f.closed OR f.id = ANY ($5)
 		    OR EXISTS (SELECT FROM {wait} w WHERE w.type = f.type AND w.id = f.id)
-		    OR EXISTS (SELECT FROM {lease} l WHERE l.type = f.type AND l.id = f.id)))`), s.Name, position,
-		FirstOfRoll(position), FirstOfRoll(position+1), remaining).Scan(&needed)
+		    OR EXISTS (SELECT FROM {lease} l WHERE l.type = f.type AND l.id = f.id)))`), s.Name,
+		position, FirstOfRoll(position), FirstOfRoll(position+1), remaining).Scan(&needed)
 	return needed, err
 }
 

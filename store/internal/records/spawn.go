@@ -18,8 +18,8 @@ func Starts(s *asyncflow.Settlement) bool {
 	return len(s.Outcome.Spawn) > 0 && s.Outcome.Kind == asyncflow.OutcomeDone
 }
 
-// addSpawn adds the tasks that a settlement starts. FollowUp makes them: if the task waits for them,
-// as its children.
+// addSpawn adds the tasks that a settlement starts. FollowUp makes them: as children of the task if
+// it waits for them.
 func (r *Inserts) addSpawn(t *config.Type, s *asyncflow.Settlement) {
 	r.spawns = append(r.spawns, spawnRow{t.Number(), s})
 	if s.Outcome.Join != nil {

@@ -85,8 +85,8 @@ func (p *path) add(r pathRow) {
 	if r.counts() {
 		last.Attempts = max(last.Attempts, r.attempt)
 	}
-	p.passed = r.outcome == asyncflow.OutcomeDone && !r.waits || r.outcome == asyncflow.OutcomeJoined ||
-		r.outcome == asyncflow.OutcomeSignalled
+	p.passed = r.outcome == asyncflow.OutcomeDone && !r.waits ||
+		r.outcome == asyncflow.OutcomeJoined || r.outcome == asyncflow.OutcomeSignalled
 }
 
 // counts reports whether an attempt was counted for a row.

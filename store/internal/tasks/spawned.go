@@ -40,6 +40,8 @@ func (s *Tasks) tellSpawned(ctx context.Context, t *config.Type, task *Task) err
 		JOIN {types} y ON y.number = c.number GROUP BY y.name`),
 		t.Number(), task.ID.Number, numbers, n)
 	task.Spawned, err = pgx.CollectRows(rows, pgx.RowToStructByPos[SpawnedCount])
-	slices.SortFunc(task.Spawned, func(a, b SpawnedCount) int { return cmp.Compare(a.Type, b.Type) })
+	slices.SortFunc(task.Spawned, func(a, b SpawnedCount) int {
+		return cmp.Compare(a.Type, b.Type)
+	})
 	return err
 }

@@ -151,7 +151,8 @@ WHERE o.paused_at IS NOT NULL OR o.stopped OR o.bad > 0`
 
 // PausedSQL reads which fan-outs are paused.
 const PausedSQL = `
-SELECT o.type, o.id, o.seq FROM unnest($1::int[], $2::bigint[], $3::smallint[]) AS u (type, id, seq)
+SELECT o.type, o.id, o.seq
+FROM unnest($1::int[], $2::bigint[], $3::smallint[]) AS u (type, id, seq)
 JOIN {fan_outs} o ON o.type = u.type AND o.id = u.id AND o.seq = u.seq
 WHERE o.paused_at IS NOT NULL AND NOT o.stopped`
 

@@ -39,7 +39,7 @@ func WaitingFanOut(
 // pause moves children from an index on: from `ready` to `wait` if their parent is paused, and back
 // if it isn't. Then the remaining children are made.
 func (f *followUp) pause(t *config.Type, o *records.FanOut, from int) error {
-	move := f.unpark
+	move := f.resume
 	if o.Paused() {
 		move = f.park
 	}
@@ -82,6 +82,23 @@ func (f *followUp) park(t *config.Type, r records.ChildRun) error {
 		}
 	}
 	return nil
+}
+
+// resume moves the children of a run back that waited for the end of a pause, and leaves what they
+// wait for themselves to later transactions: a pause keeps all levels below from beginning.
+func (f *followUp) resume(t *config.Type, r records.ChildRun) error {
+	if err := f.unpark(t, r); err != nil || !t.HasFanOut() && !t.Spawns() {
+		return err
+	}
+	rows, _ := f.tx.Query(f.ctx, t.SQL(0, `SELECT id, seq FROM {fan_outs}
+		WHERE type = $1 AND id BETWEEN $2 AND $3 AND NOT closed AND NOT stopped AND spawned > 0`),
+		t.Number(), r.First, r.Last())
+	below := records.OutboxRow{Kind: records.OutboxPause, Number: t.Number()}
+	_, err := pgx.ForEachRow(rows, []any{&below.ID, &below.FanOut}, func() error {
+		f.outbox = append(f.outbox, below)
+		return nil
+	})
+	return err
 }
 
 // unpark moves the children of a run back that waited for the end of a pause.
