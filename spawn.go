@@ -155,6 +155,11 @@ func (t TaskType) CheckSpawn(l Lease, o Outcome) error {
 			return Errorf(CodeSpawn, "spawn[%d].key can't be given with join: a task with the key "+
 				"may exist, and has one parent at most", i)
 		}
+		if key := o.Spawn[i].FlowKey; o.Join != nil && key != "" && o.Spawn[i].Type == t.Name &&
+			key == l.Options.FlowKey {
+			return Errorf(CodeSpawn, "spawn[%d].flow_key is that of the task, which keeps it while "+
+				"it waits for its children", i)
+		}
 		if slices.Contains(allowed, o.Spawn[i].Type) {
 			continue
 		}

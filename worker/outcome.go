@@ -76,8 +76,8 @@ func (s Step) Spawn(tasks ...client.SpawnedTask) Step {
 	return s
 }
 
-// Join makes the task wait for the tasks that the Step starts. The next stage gets their results, as
-// after a fan-out, in place of the handler's output, which doesn't count:
+// Join makes the task wait for the tasks that the Step starts. The next stage gets their results,
+// as after a fan-out, in place of the handler's output, which doesn't count:
 //
 //	return nil, worker.Spawn(tasks...).Join(worker.JoinOptions{MaxParallel: 20})
 //

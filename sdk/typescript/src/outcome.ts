@@ -1,5 +1,5 @@
 import { messageOf } from "./errors.js";
-import type { SpawnedTask } from "./types.js";
+import type { JoinOptions, SpawnedTask } from "./types.js";
 
 /** Thrown by a handler: the task has failed for good, because no other attempt could do better. */
 export class Fail extends Error {
@@ -65,9 +65,6 @@ export class Step<Out = unknown> {
     return new Step(this.output, this.nextStage, this.spawn, options);
   }
 }
-
-/** How a task waits for the tasks that it starts. By default as a fan-out does. */
-export type JoinOptions = Exclude<components["schemas"]["Join"], boolean>;
 
 /**
  * The output of a handler, and the stage with which the task goes on, forwards or backwards. The

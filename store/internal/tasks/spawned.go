@@ -17,8 +17,8 @@ type SpawnedCount struct {
 	Count int
 }
 
-// tellSpawned counts the tasks that a task started, if its type may start any: those that live on
-// by themselves, and those for which it waits.
+// tellSpawned counts the tasks that a task started, if its type may start any, whether it waits for
+// them or not.
 func (s *Tasks) tellSpawned(ctx context.Context, t *config.Type, task *Task) error {
 	if !t.Spawns() {
 		return nil

@@ -64,7 +64,8 @@ func (h *Halts) Queue(b *pgx.Batch, t *config.Type, parents []records.FanOutKey)
 		for rows.Next() {
 			o := records.FanOut{}
 			paused := false
-			err := rows.Scan(&o.Number, &o.ID, &o.Seq, &paused, &o.Stopped, &o.Rule, &o.Count, &o.Ended.Failed)
+			err := rows.Scan(&o.Number, &o.ID, &o.Seq, &paused, &o.Stopped, &o.Rule, &o.Count,
+				&o.Ended.Failed)
 			if err != nil {
 				return err
 			}
@@ -156,8 +157,8 @@ FROM unnest($1::int[], $2::bigint[], $3::smallint[]) AS u (type, id, seq)
 JOIN {fan_outs} o ON o.type = u.type AND o.id = u.id AND o.seq = u.seq
 WHERE o.paused_at IS NOT NULL AND NOT o.stopped`
 
-// ParentsOf returns the fan-outs that wait for leased tasks: those of their parents, of the parents
-// of these, and so on.
+// ParentsOf returns the fan-outs that wait for leased tasks: the ones of their parents, of the
+// parents of these, and so on.
 func ParentsOf(t *config.Type, leases []asyncflow.Lease) (all []records.FanOutKey) {
 	known := map[records.FanOutKey]bool{}
 	for i := range leases {

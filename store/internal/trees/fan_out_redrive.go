@@ -156,8 +156,8 @@ func lockRedriven(ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64) e
 	return config.ReviveRoll(ctx, tx, set, position)
 }
 
-// lockParentsSQL locks the fan-outs in which some tasks are children. They are locked before those
-// of the children: see CancelAll.
+// lockParentsSQL locks the fan-outs in which some tasks are children, before the fan-outs of the
+// children, as FollowUp does.
 const lockParentsSQL = `
 SELECT FROM {fan_outs} o WHERE (o.type, o.id, o.seq) IN (
   SELECT $2, (t.options->'child'->>'parent')::bigint, (t.options->'child'->>'seq')::smallint

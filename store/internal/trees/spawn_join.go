@@ -13,7 +13,7 @@ import (
 )
 
 // Tasks that an attempt started, and for which its task waits, are the children of a fan-out whose
-// rule has Joined. They are made in the order of their types, so that those of a type are in few
+// rule has Joined. They are made in the order of their types, so that a type has few
 // runs. The list of them is in spawns, and the fan-out is the cursor.
 
 // makeJoined makes the next tasks for which a task waits.
