@@ -54,10 +54,12 @@ func decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 		return ParkFor(l, WaitSignal)
 	case o.Kind == OutcomeTimedOut:
 		return t.fails(l, o, "", now)
+	case o.Kind == OutcomeDone && o.Join != nil:
+		return Verdict{Kind: Spawn, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime,
+			Reason: WaitChildren}
 	case o.Kind == OutcomeJoined && o.Error != "":
-		return Verdict{Kind: Fail}
-	// the next stages are its parent's
-	case (o.Kind == OutcomeDone || o.Kind == OutcomeSignalled) && l.Options.Child != nil:
+		return t.fails(l, o, "", now)
+	case o.passed() && l.Options.Child != nil: // the next stages are its parent's
 		return Verdict{Kind: Succeed}
 	// the stage was removed, whatever the outcome
 	case stage < 0 && t.StageMapping[l.Stage] != "":
@@ -112,7 +114,7 @@ func (t TaskType) goOnMapped(l Lease, o Outcome, now time.Time) Verdict {
 	mapped := t.StageIndex(to)
 	v := Verdict{Kind: Advance, Stage: to, Attempt: 1,
 		OrderTime: EnterOrder(t, mapped, l.Options, now)}
-	if o.Kind != OutcomeDone || !o.chooses() {
+	if o.Kind != OutcomeDone && o.Kind != OutcomeJoined || !o.chooses() {
 		return v
 	}
 	if _, err := t.step(mapped, o); err != nil {

@@ -36,6 +36,8 @@ type FanOut struct {
 	Results ResultsForm `json:"results,omitempty"`
 	// Quorum is that of the stage: the children are votes. nil: they are not.
 	Quorum *Quorum `json:"quorum,omitempty"`
+	// Joined is set if the children are tasks that an attempt started: see Join.
+	Joined *Joined `json:"joined,omitempty"`
 }
 
 // ResultsForm is what the stage after a fan-out gets of each child.
@@ -141,6 +143,7 @@ func (f *FanOut) check(field string, out *problems) {
 	switch {
 	case f.Quorum != nil:
 		out.add(field+".quorum", "is a field of the stage")
+	case f.Joined != nil: // see Join
 	case f.Items == "" && f.Shards == 0:
 		out.add(field+".items", "is required, or shards")
 	case f.Items != "" && f.Shards != 0:

@@ -108,6 +108,8 @@ type Outcome struct {
 	Awaits    *Wait      // of a task that waits for a signal from now on
 	// Spawn are the tasks that a done attempt starts.
 	Spawn []SpawnedTask
+	// Join says how the task waits for them; nil: it doesn't.
+	Join *Join
 }
 
 // FannedOut is how a task fanned out.

@@ -2,7 +2,6 @@ package asyncflow
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -39,6 +38,10 @@ type Spawned struct {
 	// depth of its parent.
 	Parent string `json:"parent,omitempty"`
 	Depth  int    `json:"depth"` // how many tasks in a row have started one another
+	// Part is its part of what its parent waits for; nil: the parent doesn't wait for it.
+	Part *Part `json:"part,omitempty"`
+	// Above are the stages that wait for the task's parent and for its ancestors, from below.
+	Above []Awaited `json:"above,omitempty"`
 }
 
 // NewTask returns the task to submit.
@@ -104,12 +107,6 @@ func SpawnText(tasks []SpawnedTask) string {
 	return b.String()
 }
 
-// SpawnHash tells lists of tasks apart.
-func SpawnHash(text string) []byte {
-	sum := sha256.Sum256([]byte(text))
-	return sum[:]
-}
-
 // spawnedOverhead is about how many bytes a task has in memory beside its texts.
 const spawnedOverhead = 200
 
@@ -155,6 +152,15 @@ func (t TaskType) CheckSpawn(l Lease, o Outcome) error {
 	}
 	allowed := t.Stages[stage].Spawn
 	for i := range o.Spawn {
+		if o.Join != nil && o.Spawn[i].Key != "" {
+			return Errorf(CodeSpawn, "spawn[%d].key can't be given with join: a task with the key "+
+				"may exist, and has one parent at most", i)
+		}
+		if key := o.Spawn[i].FlowKey; o.Join != nil && key != "" && o.Spawn[i].Type == t.Name &&
+			key == l.Options.FlowKey {
+			return Errorf(CodeSpawn, "spawn[%d].flow_key is that of the task, which keeps it while "+
+				"it waits for its children", i)
+		}
 		if slices.Contains(allowed, o.Spawn[i].Type) {
 			continue
 		}
@@ -207,6 +213,6 @@ func (o Outcome) Refused(err error) Outcome {
 	}
 	o.Kind = OutcomeFailed
 	o.Error = string(CodeOf(err)) + ": " + text
-	o.Output, o.Next, o.Finish, o.Spawn = nil, "", false, nil
+	o.Output, o.Next, o.Finish, o.Spawn, o.Join = nil, "", false, nil, nil
 	return o
 }

@@ -143,6 +143,8 @@ func (t TaskType) Judged(l Lease, o Outcome) Outcome {
 // task's end. nil: it names nothing; empty: no stage that there is.
 func (t TaskType) Chosen(o Outcome) []string {
 	switch {
+	case o.Join != nil: // it waits first
+		return nil
 	case o.Finish:
 		return []string{""}
 	case o.Next != "":

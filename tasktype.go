@@ -219,6 +219,9 @@ func (s Stage) check(field string, out *problems) {
 	s.Retry.check(field+".retry", out)
 	Priority{s.Priority}.check(field+".priority", out)
 	s.FanOut.check(field+".fan_out", out)
+	if s.FanOut != nil && s.FanOut.Joined != nil {
+		out.add(field+".fan_out.joined", "can't be given")
+	}
 	s.Quorum.check(field+".quorum", s, out)
 	s.checkSpawn(field+".spawn", out)
 }

@@ -28,6 +28,7 @@ type answer struct {
 	nextStage  string
 	finish     bool
 	spawn      json.RawMessage
+	join       json.RawMessage
 }
 
 // field returns where the value of a field goes; nil if it is unknown.
@@ -47,6 +48,8 @@ func (a *answer) field(name string) any {
 		return &a.finish
 	case "spawn":
 		return &a.spawn
+	case "join":
+		return &a.join
 	}
 	return nil
 }
@@ -83,7 +86,7 @@ func readStatus(a transport.Answer, fields []string) (o asyncflow.Outcome, more 
 
 var (
 	answerFields = []string{"outcome", "output", "error", "retry_after", "next_stage",
-		"finish", "spawn"}
+		"finish", "spawn", "join"}
 	resultsFields = append([]string{"results"}, answerFields...)
 )
 
@@ -156,7 +159,7 @@ func readDocument(contentType string, body []byte, maxOutput int, o *asyncflow.O
 	if err != nil {
 		return errors.New(
 			"the answer is not the JSON object {output?, outcome?, error?, retry_after?, " +
-				"next_stage?, finish?, spawn?}: " + plain(err))
+				"next_stage?, finish?, spawn?, join?}: " + plain(err))
 	}
 	return a.complete(o, limits{maxOutput, asyncflow.MaxSpawn},
 		`"done", "retry", "snooze", "fail" or "cancel"`)
@@ -203,8 +206,8 @@ func (a *answer) complete(o *asyncflow.Outcome, most limits, known string) error
 		return fmt.Errorf("the answer has next_stage or finish, but the outcome %q", a.outcome)
 	case a.nextStage != "" && a.finish:
 		return errors.New("the answer has both next_stage and finish")
-	case !done && !isNull(a.spawn):
-		return fmt.Errorf("the answer has spawn, but the outcome %q", a.outcome)
+	case !done && (!isNull(a.spawn) || !isNull(a.join)):
+		return fmt.Errorf("the answer has spawn or join, but the outcome %q", a.outcome)
 	case snoozes:
 		if err := asyncflow.CheckSnooze(a.retryAfter); err != nil {
 			return fmt.Errorf("the answer's outcome is \"snooze\", and its %w", err)
@@ -222,6 +225,7 @@ func (a *answer) complete(o *asyncflow.Outcome, most limits, known string) error
 	case "", "done":
 		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.output, ""
 		o.Next, o.Finish, o.Spawn = a.nextStage, a.finish, spawn
+		return readJoin(a.join, o)
 	case "snooze":
 		o.Kind = asyncflow.OutcomeSnoozed
 	case "fail":

@@ -27,7 +27,7 @@ func (r *result) field(name string) any {
 // isEmpty reports whether an answer says nothing beside its outcome.
 func (a *answer) isEmpty() bool {
 	return isNull(a.output) && a.error == "" && a.retryAfter.IsZero() && a.nextStage == "" &&
-		!a.finish && isNull(a.spawn)
+		!a.finish && isNull(a.spawn) && isNull(a.join)
 }
 
 // resultAccepted is an outcome that only a result may have: the completion comes later.

@@ -47,6 +47,19 @@ func readSpawn(doc json.RawMessage, maxContext, most int) ([]asyncflow.SpawnedTa
 	return tasks, nil
 }
 
+// readJoin reads how the task of an answer waits for the tasks that it starts, and completes its
+// outcome.
+func readJoin(doc json.RawMessage, o *asyncflow.Outcome) error {
+	var join asyncflow.JoinOption
+	if err := json.Unmarshal(doc, &join); len(doc) > 0 && err != nil {
+		return errors.New("the answer's join " + plain(err))
+	}
+	if err := o.Joins(join.Join); err != nil {
+		return fmt.Errorf("the answer's %w", err)
+	}
+	return nil
+}
+
 // readSpawned reads one task that an answer starts.
 func readSpawned(doc json.RawMessage) (t asyncflow.SpawnedTask, err error) {
 	err = readObject(doc, func(name string) any {

@@ -25,7 +25,7 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 		o.Error = err.Error()
 	case work.Count == 0:
 		o.Kind = asyncflow.OutcomeJoined
-		o.Output = store.NoResults
+		o.Output = asyncflow.NoResults
 		if t.NeedsPath(l, o) {
 			o.Path = d.passed(t, l, time.Now().Add(journalPatience))
 		}
@@ -154,8 +154,8 @@ func (d *Dispatcher) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
 
 // withoutHalted parks the leased children of paused or ended parents, and returns the other tasks.
 func (d *Dispatcher) withoutHalted(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
-	child := func(l asyncflow.Lease) bool { return l.Options.Child != nil }
-	if !slices.ContainsFunc(leases, child) {
+	awaited := func(l asyncflow.Lease) bool { return l.Options.IsAwaited() }
+	if !slices.ContainsFunc(leases, awaited) {
 		return leases
 	}
 	ctx, cancel := context.WithTimeout(d.sending, leaseTime)

@@ -234,7 +234,7 @@ func TestListsThatAreNone(t *testing.T) {
 	f := startFamily(t, asyncflow.FanOut{Items: "/pages"}, echo)
 	empty := f.one(`{"pages": []}`)
 	assert.Equal(t, asyncflow.StatusSucceeded, empty.Status)
-	assert.Equal(t, []string{string(store.NoResults)}, f.joined)
+	assert.Equal(t, []string{string(asyncflow.NoResults)}, f.joined)
 	for doc, want := range map[string]string{
 		`{"pages": {}}`:  "fan_out.items: /pages is an object; it must be an array",
 		`{"page": []}`:   `fan_out.items: /pages: the context has no "pages" there`,

@@ -55,6 +55,9 @@ func (c *Committer) AdmitSpawn(ctx context.Context, tenant string, o asyncflow.O
 		}
 	}
 	n := int64(len(o.Spawn))
+	if o.Join != nil && o.Join.MaxParallel > 0 { // the remaining ones aren't tasks yet
+		n = min(n, int64(o.Join.MaxParallel))
+	}
 	limit, used, err := c.pending.enterAll(ctx, tenant, n)
 	switch {
 	case err != nil && c.pending.fitsLastCount(tenant, quotas.PendingTasks, n):

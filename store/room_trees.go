@@ -15,6 +15,3 @@ type (
 
 // FollowUpRows is how many rows of the outbox one transaction handles.
 const FollowUpRows = trees.FollowUpRows
-
-// NoResults is the context of the stage after a fan-out of an empty list.
-var NoResults = trees.NoResults

@@ -54,7 +54,7 @@ func (m *treeMachine) fanOut(t *rapid.T, l asyncflow.Lease) asyncflow.Outcome {
 	work, err := rule.Spread(l.Context)
 	require.NoError(t, err)
 	if work.Count == 0 {
-		return asyncflow.Outcome{Kind: asyncflow.OutcomeJoined, Output: store.NoResults}
+		return asyncflow.Outcome{Kind: asyncflow.OutcomeJoined, Output: asyncflow.NoResults}
 	}
 	return asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
 		FannedOut: &asyncflow.FannedOut{FanOut: rule, Count: work.Count}}

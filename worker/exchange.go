@@ -87,6 +87,7 @@ type answer struct {
 	Finish     bool               `json:"finish,omitempty"`
 
 	Spawn []client.SpawnedTask `json:"spawn,omitempty"`
+	Join  asyncflow.JoinOption `json:"join,omitzero"`
 }
 
 // decide makes the answer, once. It has the results that are there; the other deliveries are

@@ -56,6 +56,7 @@ type Step struct {
 	next   string
 	finish bool
 	spawn  *[]client.SpawnedTask // a pointer keeps a Step comparable
+	join   *asyncflow.Join       // nil: the task doesn't wait for them
 }
 
 // Next is the Step to a stage, forwards or backwards: return output, worker.Next("review").
@@ -74,6 +75,24 @@ func (s Step) Spawn(tasks ...client.SpawnedTask) Step {
 	s.spawn = &all
 	return s
 }
+
+// Join makes the task wait for the tasks that the Step starts. The next stage gets their results,
+// as after a fan-out, in place of the handler's output, which doesn't count:
+//
+//	return nil, worker.Spawn(tasks...).Join(worker.JoinOptions{MaxParallel: 20})
+//
+// Without options it has the defaults of a fan-out.
+func (s Step) Join(options ...JoinOptions) Step {
+	s.join = &asyncflow.Join{}
+	if len(options) > 0 {
+		s.join = &options[0]
+	}
+	return s
+}
+
+// JoinOptions say how a task waits for the tasks that it starts. The zero value has the defaults of
+// a fan-out.
+type JoinOptions = asyncflow.Join
 
 // spawned returns the tasks to start.
 func (s Step) spawned() []client.SpawnedTask {
@@ -164,8 +183,15 @@ func (o outcome) to(step Step) outcome {
 		return o
 	}
 	started := append(slices.Clone(o.step.spawned()), step.spawned()...)
+	join := o.step.join
+	if step.join != nil {
+		join = step.join
+	}
 	if step.next != "" || step.finish {
 		o.step = step
+	}
+	if o.step.join = join; join != nil { // the results are in its place
+		o.output = nil
 	}
 	if len(started) == 0 {
 		return o

@@ -100,7 +100,8 @@ func (r *Reporter) report(ctx context.Context, cb Callback, o outcome) error {
 	switch o.kind {
 	case kindDone:
 		return post(ctx, r.retried, cb, "complete", api.Completion{Output: api.JSON(o.output),
-			NextStage: o.step.next, Finish: o.step.finish, Spawn: o.step.spawned()}, nil)
+			NextStage: o.step.next, Finish: o.step.finish, Spawn: o.step.spawned(),
+			Join: asyncflow.JoinOption{Join: o.step.join}}, nil)
 	case kindSnooze:
 		return post(ctx, r.retried, cb, "snooze", api.Snooze{Error: o.error,
 			RetryAfter: asyncflow.NewDuration(o.retryAfter)}, nil)

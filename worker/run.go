@@ -103,6 +103,7 @@ func (r *run) answer(nobody bool) answer {
 		a.Error, a.RetryAfter = r.result.error, asyncflow.NewDuration(r.result.retryAfter)
 		a.NextStage, a.Finish = r.result.step.next, r.result.step.finish
 		a.Spawn = r.result.step.spawned()
+		a.Join.Join = r.result.step.join
 	}
 	if a.Outcome == kindDone {
 		a.Outcome = ""

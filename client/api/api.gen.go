@@ -938,6 +938,11 @@ type CatchUp = asyncflow.CatchUp
 // context. It replaces the one before. Null and none leave that as it is. A vote has none.
 type Checkpoint = json.RawMessage
 
+// ChildFailure What follows when children fail or are cancelled. fail_fast: the other children are
+// cancelled, and the task fails. all_settled: the task goes on when all have ended.
+// tolerate: fail_fast when more than a count, or a percentage, of them have failed.
+type ChildFailure = asyncflow.ChildFailure
+
 // ChildOf Which part of another task's work the task is.
 type ChildOf struct {
 	// Count Of all children.
@@ -1061,6 +1066,14 @@ type Completion struct {
 	// Finish The task succeeds with this output, if its stage allows it by `next`. Only for a stage that
 	// is done.
 	Finish Finish `json:"finish,omitempty,omitzero"`
+
+	// Join The task waits until all tasks of `spawn` have ended, and then goes on with their results, as
+	// after a fan-out. true: with the defaults of a fan-out. The outcome then has no output. An
+	// empty list of tasks has empty results.
+	//
+	//
+	// Example: {"max_parallel":20,"on_child_failure":"all_settled","results":"settled"}
+	Join Join `json:"join,omitempty,omitzero"`
 
 	// NextStage The stage with which the task goes on, forwards or backwards, if its stage allows it by
 	// `next`. Only for a stage that is done, and not together with finish.
@@ -1661,6 +1674,13 @@ type Job struct {
 
 // JobOutcome Of the last run; never: the job has not run yet.
 type JobOutcome string
+
+// Join The task waits until all tasks of `spawn` have ended, and then goes on with their results, as
+// after a fan-out. true: with the defaults of a fan-out. The outcome then has no output. An
+// empty list of tasks has empty results.
+//
+// Example: {"max_parallel":20,"on_child_failure":"all_settled","results":"settled"}
+type Join = asyncflow.JoinOption
 
 // Latency How long attempts took, from the sending to the answer or to the failure; up to 9 % off.
 // Absent without attempts.

@@ -51,7 +51,8 @@ func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	case err != nil:
 	case body.NextStage != "" && body.Finish:
 		err = asyncflow.InvalidField("finish", "and next_stage exclude each other")
-	case len(body.NextStage) > maxNextStage || len(body.Spawn) > 0:
+	case len(body.NextStage) > maxNextStage || len(body.Spawn) > 0 ||
+		!body.Join.IsZero():
 		err = s.checkBody(c) // the type allows more than the contract
 	}
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: body.Output,
@@ -59,6 +60,9 @@ func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	if err == nil && len(body.Spawn) > 0 {
 		o.Spawn = body.Spawn
 		err = asyncflow.CheckSpawned(o.Spawn, time.Now(), s.cfg.MaxContext)
+	}
+	if err == nil {
+		err = o.Joins(body.Join.Join)
 	}
 	return o, err
 }

@@ -164,6 +164,9 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 	}
 	if by := t.Options.Spawned; by != nil {
 		out.Parent = by.Parent
+		if p := by.Part; p != nil {
+			out.ChildOf = &api.ChildOf{Parent: by.Parent, Index: p.Index, Count: p.Count}
+		}
 	}
 	for _, c := range t.Spawned {
 		out.Spawned = append(out.Spawned, api.SpawnedCount{Type: c.Type, Count: c.Count})

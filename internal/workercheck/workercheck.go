@@ -240,6 +240,10 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 	case *api.Completion:
 		one.output, one.choice = json.RawMessage(doc.Output), choice{doc.NextStage, doc.Finish}
 		one.spawn = asyncflow.SpawnText(doc.Spawn)
+		o := asyncflow.Outcome{Output: one.output, Spawn: doc.Spawn}
+		if err := o.Joins(doc.Join.Join); err != nil {
+			return err
+		}
 		if err := one.choice.check(); err != nil {
 			return err
 		}

@@ -2076,17 +2076,18 @@ export interface components {
              * @enum {string}
              */
             results?: "outputs" | "settled";
-            /**
-             * @description What follows when children fail or are cancelled. fail_fast: the other children are
-             *     cancelled, and the task fails. all_settled: the task goes on when all have ended.
-             *     tolerate: fail_fast when more than a count, or a percentage, of them have failed.
-             */
-            on_child_failure?: ("fail_fast" | "all_settled") | {
-                tolerate: {
-                    count?: number;
-                    /** Format: double */
-                    percent?: number;
-                };
+            on_child_failure?: components["schemas"]["ChildFailure"];
+        };
+        /**
+         * @description What follows when children fail or are cancelled. fail_fast: the other children are
+         *     cancelled, and the task fails. all_settled: the task goes on when all have ended.
+         *     tolerate: fail_fast when more than a count, or a percentage, of them have failed.
+         */
+        ChildFailure: ("fail_fast" | "all_settled") | {
+            tolerate: {
+                count?: number;
+                /** Format: double */
+                percent?: number;
             };
         };
         /**
@@ -4002,6 +4003,7 @@ export interface components {
             next_stage?: components["schemas"]["NextStage"];
             finish?: components["schemas"]["Finish"];
             spawn?: components["schemas"]["Spawn"];
+            join?: components["schemas"]["Join"];
         };
         /**
          * @description The stage with which the task goes on, forwards or backwards, if its stage allows it by
@@ -4035,6 +4037,23 @@ export interface components {
          *     ]
          */
         Spawn: components["schemas"]["SpawnedTask"][];
+        /**
+         * @description The task waits until all tasks of `spawn` have ended, and then goes on with their results, as
+         *     after a fan-out. true: with the defaults of a fan-out. The outcome then has no output. An
+         *     empty list of tasks has empty results.
+         * @example {
+         *       "on_child_failure": "all_settled",
+         *       "max_parallel": 20,
+         *       "results": "settled"
+         *     }
+         */
+        Join: boolean | {
+            on_child_failure?: components["schemas"]["ChildFailure"];
+            /** @description The most of these tasks that have begun and not ended; 0 is no limit. */
+            max_parallel?: number;
+            /** @enum {string} */
+            results?: "outputs" | "settled";
+        };
         /**
          * @description A task that an attempt starts.
          * @example {
@@ -4389,6 +4408,7 @@ export interface components {
             next_stage?: components["schemas"]["NextStage"];
             finish?: components["schemas"]["Finish"];
             spawn?: components["schemas"]["Spawn"];
+            join?: components["schemas"]["Join"];
         };
         DeliveryResult: {
             task_id: string;
@@ -4405,6 +4425,7 @@ export interface components {
             next_stage?: components["schemas"]["NextStage"];
             finish?: components["schemas"]["Finish"];
             spawn?: components["schemas"]["Spawn"];
+            join?: components["schemas"]["Join"];
         };
         /**
          * @example {

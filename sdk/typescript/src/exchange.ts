@@ -79,6 +79,7 @@ function fieldsOf(o: Outcome): string[] {
   if (o.nextStage !== undefined) fields.push(`"next_stage":${JSON.stringify(o.nextStage)}`);
   if (o.finish) fields.push(`"finish":true`);
   if (o.spawn !== undefined) fields.push(`"spawn":${o.spawn}`);
+  if (o.join !== undefined) fields.push(`"join":${o.join}`);
   return fields;
 }
 

@@ -1,5 +1,5 @@
 import { messageOf } from "./errors.js";
-import type { SpawnedTask } from "./types.js";
+import type { JoinOptions, SpawnedTask } from "./types.js";
 
 /** Thrown by a handler: the task has failed for good, because no other attempt could do better. */
 export class Fail extends Error {
@@ -53,7 +53,17 @@ export class Step<Out = unknown> {
     readonly nextStage: string | false | undefined,
     /** The tasks to start. */
     readonly spawn: readonly SpawnedTask[] = [],
+    /** How the task waits for them; undefined: it doesn't. */
+    readonly joined?: JoinOptions | undefined,
   ) {}
+
+  /**
+   * Makes the task wait for the tasks that it starts. The next stage gets their results, as after a
+   * fan-out, in place of the handler's output, which doesn't count.
+   */
+  join(options: JoinOptions = {}): Step<Out> {
+    return new Step(this.output, this.nextStage, this.spawn, options);
+  }
 }
 
 /**
@@ -78,7 +88,7 @@ export function spawn<Out = undefined>(
   output?: Out | Step<Out>,
 ): Step<Out> {
   return output instanceof Step
-    ? new Step(output.output, output.nextStage, [...output.spawn, ...tasks])
+    ? new Step(output.output, output.nextStage, [...output.spawn, ...tasks], output.joined)
     : new Step(output, undefined, tasks);
 }
 
@@ -121,6 +131,8 @@ export interface Outcome {
   finish?: true;
   /** The tasks that it starts, as JSON. */
   spawn?: string;
+  /** How it waits for them, as JSON. */
+  join?: string;
 }
 
 /**
@@ -152,6 +164,10 @@ function step(s: Step): Outcome {
   if (o.kind !== "done") return o;
   if (s.nextStage === false) o.finish = true;
   else if (s.nextStage !== undefined) o.nextStage = s.nextStage;
+  if (s.joined !== undefined) {
+    delete o.output; // the results are in its place
+    o.join = JSON.stringify(s.joined);
+  }
   if (s.spawn.length === 0) return o;
   try {
     return { ...o, spawn: JSON.stringify(s.spawn) };

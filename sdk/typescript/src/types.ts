@@ -14,6 +14,8 @@ export type NewTask = Schemas["NewTask"];
 export type Problem = Schemas["Problem"];
 export type Redrive = Schemas["Redrive"];
 export type SpawnedTask = Schemas["SpawnedTask"];
+/** How a task waits for the tasks that it starts. By default as a fan-out does. */
+export type JoinOptions = Exclude<Schemas["Join"], boolean>;
 export type Status = Schemas["Status"];
 export type NewSignal = Schemas["NewSignal"];
 export type SentSignal = Schemas["SentSignal"];

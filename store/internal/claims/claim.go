@@ -362,15 +362,15 @@ func (c *claiming) sift(bytes int, paused, busy map[records.FanOutKey]bool) {
 		a.Leases = slices.DeleteFunc(a.Leases, func(l asyncflow.Lease) bool {
 			one, where := c.byID[l.ID.Number], asyncflow.ParkFor(c.byID[l.ID.Number].Lease,
 				asyncflow.WaitClaimer)
-			parent, child := trees.ParentOf(c.t, &l)
+			isPaused := trees.AnyOf(c.t, &l, paused)
 			switch {
-			case a.New && c.halted[parent]:
+			case a.New && trees.AnyOf(c.t, &l, c.halted):
 				a.stopped = append(a.stopped, l.ID.Number)
-			case l.Context == nil, kept > 0 && kept+l.Size() > bytes, a.New && busy[parent] &&
-				!paused[parent]:
-			case a.New && paused[parent]:
+			case l.Context == nil, kept > 0 && kept+l.Size() > bytes, a.New && !isPaused &&
+				trees.AnyOf(c.t, &l, busy):
+			case a.New && isPaused:
 				where.Reason = asyncflow.WaitParent
-			case a.New && fansOut && !child:
+			case a.New && fansOut && l.Options.Child == nil:
 				where.Kind = asyncflow.Return
 				where.Reason = ""
 			default:

@@ -171,7 +171,8 @@ func (c *claiming) readPauses(
 	if busy, c.halted = halted.Paused, halted.Stopped; err != nil || len(busy) == 0 {
 		return nil, nil, err
 	}
-	paused, err = c.pausedOf(ctx, conn, parents, " ORDER BY o.id, o.seq FOR SHARE OF o SKIP LOCKED")
+	paused, err = c.pausedOf(ctx, conn, parents,
+		" ORDER BY o.type, o.id, o.seq FOR SHARE OF o SKIP LOCKED")
 	return paused, busy, err
 }
 
@@ -179,11 +180,11 @@ func (c *claiming) pausedOf(
 	ctx context.Context, conn *postgres.TenantConn, parents []records.FanOutKey, lock string,
 ) (paused map[records.FanOutKey]bool, err error) {
 	paused = map[records.FanOutKey]bool{}
-	key := records.FanOutKey{Number: c.t.Number()}
+	var key records.FanOutKey
 	b := &pgx.Batch{}
 	b.Queue(c.t.SQL(0, trees.PausedSQL+lock),
-		trees.ParentArgs(c.t, parents)...).Query(func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&key.ID, &key.Seq}, func() error {
+		trees.ParentArgs(parents)...).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&key.Number, &key.ID, &key.Seq}, func() error {
 			paused[key] = true
 			return nil
 		})

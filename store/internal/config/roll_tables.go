@@ -241,8 +241,8 @@ const startersSQL = `SELECT o.type, o.id FROM {outbox} o WHERE o.kind = 'start'
 // tasks of their flow key.
 func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (needed bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
-		  SELECT FROM {fan_outs}, unnest(firsts) first
-		  WHERE NOT closed AND type IN (`+TypesAtSQL+`) AND first >= $3 AND first < $4)
+		  SELECT FROM {fan_outs} f, `+typeRunsSQL+`
+		  WHERE NOT f.closed AND u.type IN (`+TypesAtSQL+`) AND u.first >= $3 AND u.first < $4)
 		OR EXISTS (`+startersSQL+`)
 		OR EXISTS (
 		  SELECT FROM {blocks} b JOIN {types} t ON t.name = b.type
@@ -252,16 +252,27 @@ func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (neede
 	return needed, err
 }
 
+// typeRunsSQL has the runs of children of a fan-out f with their types, as an item of FROM.
+const typeRunsSQL = `unnest(f.firsts, coalesce(f.types,
+  array_fill(f.type, ARRAY[cardinality(f.firsts)]))) AS u (first, type)`
+
 // NeedsChildren reports whether tasks that stay need children of a roll: their parents are in older
 // rolls, remain in this one, or wait for them.
 func (s *TableSet) NeedsChildren(
 	ctx context.Context, tx pgx.Tx, position int, remaining []int64,
 ) (needed bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
-		SELECT FROM {fan_outs} f, unnest(f.firsts) first
-		WHERE f.type IN (`+TypesAtSQL+`) AND f.id < $4 AND first >= $3 AND first < $4
-		  AND (f.id < $3 OR NOT f.closed OR f.id = ANY ($5)))`), s.Name, position,
-		FirstOfRoll(position), FirstOfRoll(position+1), remaining).Scan(&needed)
+		SELECT FROM {fan_outs} f, `+typeRunsSQL+`
+		WHERE f.types IS NULL AND f.type IN (`+TypesAtSQL+`) AND f.id < $4
+		  AND u.first >= $3 AND u.first < $4
+		  AND (f.id < $3 OR NOT f.closed OR f.id = ANY ($5)))
+		OR EXISTS (
+		SELECT FROM {fan_outs} f, `+typeRunsSQL+`
+		WHERE f.types IS NOT NULL AND u.type IN (`+TypesAtSQL+`) AND u.first >= $3 AND u.first < $4
+		  AND (NOT f.closed OR f.id = ANY ($5)
+		    OR EXISTS (SELECT FROM {wait} w WHERE w.type = f.type AND w.id = f.id)
+		    OR EXISTS (SELECT FROM {lease} l WHERE l.type = f.type AND l.id = f.id)))`), s.Name,
+		position, FirstOfRoll(position), FirstOfRoll(position+1), remaining).Scan(&needed)
 	return needed, err
 }
 

@@ -309,6 +309,11 @@ func (s *Path) Passed(ctx context.Context, t *config.Type, l asyncflow.Lease) ([
 	return path, postgres.Wrap(err, "Passed(%s)", l.ID)
 }
 
+// WaitsThen reports whether the attempt in the row j of a journal started tasks for which its task
+// waited then, in the same stage.
+const WaitsThen = `(j.outcome = 'done' AND EXISTS (SELECT FROM {fan_outs} f
+	WHERE f.type = j.type AND f.id = j.id AND f.seq = j.seq + 1))`
+
 // Passed is Path.Passed in a transaction.
 func Passed(
 	ctx context.Context, db postgres.Querier, t *config.Type, l asyncflow.Lease,
@@ -316,11 +321,14 @@ func Passed(
 	path := []string{} // not nil: it was read
 	err := db.QueryRow(ctx, t.SQL(l.ID.Position(), `
 		SELECT coalesce(array_agg(stage ORDER BY seq), '{}') FROM (
-		  SELECT seq, stage, outcome, lead(stage, 1, $4) OVER (ORDER BY seq) AS next FROM {journal}
+		  SELECT seq, stage, outcome, lead(stage, 1, $4) OVER (ORDER BY seq) AS next,
+		    `+WaitsThen+` AS waits
+		  FROM {journal} j
 		  WHERE type = $1 AND id = $2 AND seq < $3 AND final IS NULL AND seq > coalesce((
 		    SELECT max(seq) FROM {journal}
 		    WHERE type = $1 AND id = $2 AND final <> 'succeeded'), -1)) j
-		WHERE outcome IN ('done', 'joined', 'signalled')
+		WHERE outcome IN ('joined', 'signalled')
+		  OR outcome = 'done' AND NOT waits
 		  OR next <> stage AND outcome IN ('failed', 'rejected', 'lost', 'snoozed', 'timed_out')`),
 		t.Number(), l.ID.Number, l.Seq, l.Stage).Scan(&path)
 	return path, err

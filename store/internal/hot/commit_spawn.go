@@ -27,5 +27,5 @@ func sameSpawn(
 	if errors.Is(err, pgx.ErrNoRows) {
 		return len(o.Spawn) == 0, nil
 	}
-	return bytes.Equal(hash, asyncflow.SpawnHash(asyncflow.SpawnText(o.Spawn))), err
+	return bytes.Equal(hash, o.SpawnHash()), err
 }

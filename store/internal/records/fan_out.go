@@ -23,6 +23,8 @@ type FanOut struct {
 	Spawned int     // children that are made, from the first one on
 	Firsts  []int64 // the ids of the children are in runs, which begin with these,
 	Starts  []int32 // at these indexes
+	Types   []int32 // the types of their children; nil: the task's. 0: they can't be made
+	Places  []int32 // see QueuePlaces
 	Ended   ChildCounts
 	Again   *int // the index at which a redrive goes on; nil: there is none
 	// ToRedrive is how many failed or cancelled children the redrive hasn't come to.
@@ -39,14 +41,14 @@ type FanOut struct {
 // FanOutColumns begins a query of fan-outs.
 const FanOutColumns = `SELECT type, id, seq, waits, stage, rule, count, spawned, firsts, starts,
 	succeeded, failed, cancelled, again, coalesce(to_redrive, failed + cancelled), stopped, closed,
-	paused_at, coalesce(pause_reason, '')
+	paused_at, coalesce(pause_reason, ''), types
 	FROM {fan_outs} `
 
 // Columns returns what FanOutColumns are scanned into.
 func (o *FanOut) Columns() []any {
 	return []any{&o.Number, &o.ID, &o.Seq, &o.Waits, &o.Stage, &o.Rule, &o.Count, &o.Spawned,
 		&o.Firsts, &o.Starts, &o.Ended.Succeeded, &o.Ended.Failed, &o.Ended.Cancelled, &o.Again,
-		&o.ToRedrive, &o.Stopped, &o.Closed, &o.PausedAt, &o.PauseReason}
+		&o.ToRedrive, &o.Stopped, &o.Closed, &o.PausedAt, &o.PauseReason, &o.Types}
 }
 
 // LatestFanOut returns the latest fan-out of a task, or one of a seq unless that is 0; nil: there
@@ -77,10 +79,10 @@ func QueueSaves(b *pgx.Batch, t *config.Type, all []*FanOut) {
 		b.Queue(t.SQL(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6, starts = $7,
 			succeeded = $8, failed = $9, cancelled = $10, again = $11, stopped = $12, closed = $13,
 			to_redrive = CASE WHEN $11::int IS NOT NULL THEN $14::int END,
-			paused_at = CASE WHEN NOT $13 THEN paused_at END
+			paused_at = CASE WHEN NOT $13 THEN paused_at END, types = $15
 			WHERE type = $1 AND id = $2 AND seq = $3`), o.Number, o.ID, o.Seq, o.Waits, o.Spawned,
 			o.Firsts, o.Starts, o.Ended.Succeeded, o.Ended.Failed, o.Ended.Cancelled, o.Again,
-			o.Stopped, o.Closed, o.ToRedrive)
+			o.Stopped, o.Closed, o.ToRedrive, o.Types)
 	}
 }
 
@@ -89,6 +91,7 @@ type ChildRun struct {
 	First int64
 	Index int
 	N     int
+	Type  int32 // their type; 0: that of their parent
 }
 
 // Last returns the last id of a run.
@@ -109,13 +112,19 @@ func (r ChildRun) IDs() []int64 {
 // Runs returns the ids of the children that are made, with indexes from from to before to.
 func (o *FanOut) Runs(from, to int) (all []ChildRun) {
 	for i, first := range o.Firsts {
+		var number int32
+		if o.Types != nil {
+			if number = o.Types[i]; number == 0 {
+				continue
+			}
+		}
 		start, end := int(o.Starts[i]), o.Spawned
 		if i+1 < len(o.Starts) {
 			end = int(o.Starts[i+1])
 		}
 		begin, end := max(start, from), min(end, to)
 		if begin < end {
-			all = append(all, ChildRun{first + int64(begin-start), begin, end - begin})
+			all = append(all, ChildRun{first + int64(begin-start), begin, end - begin, number})
 		}
 	}
 	return all
@@ -167,4 +176,34 @@ const IsChildSQL = `coalesce(pg_column_size(t.options) > 8192
 // VoteKey returns what the votes of a fan-out have in common.
 func (o *FanOut) VoteKey() string {
 	return (&asyncflow.Child{Parent: o.ID, Seq: int(o.Seq), Vote: true}).VoteKey()
+}
+
+// QueuePlaces reads the places of the children of a fan-out in the list of the worker that started
+// them.
+func QueuePlaces(b *pgx.Batch, t *config.Type, o *FanOut) {
+	if o.Rule.Joined == nil {
+		return
+	}
+	b.Queue(t.SQL(0, placesSQL), o.Number, o.ID, o.Seq).QueryRow(
+		func(row pgx.Row) error { return row.Scan(&o.Places) })
+}
+
+// ReadPlaces is QueuePlaces at once.
+func ReadPlaces(
+	ctx context.Context, db postgres.Querier, t *config.Type, o *FanOut,
+) error {
+	if o.Rule.Joined == nil {
+		return nil
+	}
+	return db.QueryRow(ctx, t.SQL(0, placesSQL), o.Number, o.ID, o.Seq).Scan(&o.Places)
+}
+
+const placesSQL = `SELECT places FROM {fan_outs} WHERE type = $1 AND id = $2 AND seq = $3`
+
+// Place returns the place of a child in the list of its parent's worker, by its index.
+func (o *FanOut) Place(index int) int {
+	if o.Places == nil {
+		return index
+	}
+	return int(o.Places[index])
 }

@@ -70,8 +70,11 @@ func ChildEnded(status asyncflow.Status) (c ChildCounts) {
 
 // NeedsFollowUp reports whether something is left to do after a settlement.
 func NeedsFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
-	return s.Verdict.Kind == asyncflow.Spawn || awaitsSignal(s) || Starts(s) ||
-		s.Verdict.Final() != "" && (s.Lease.Options.Child != nil || t.Awaited())
+	if s.Verdict.Kind == asyncflow.Spawn || awaitsSignal(s) || Starts(s) {
+		return true
+	}
+	_, waits := s.Lease.Options.ParentWaits(t.Number())
+	return s.Verdict.Final() != "" && (waits || t.Awaited())
 }
 
 // awaitsSignal reports whether the task waits for a signal from the settlement on.
@@ -89,7 +92,10 @@ func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 	if Starts(s) {
 		r.addSpawn(t, s)
 	}
-	switch child := s.Lease.Options.Child; {
+	if parent, waits := s.Lease.Options.ParentWaits(t.Number()); waits && final != "" {
+		r.addChild(FanOutKeyOf(parent), ChildEnded(final))
+	}
+	switch {
 	case s.Verdict.Kind == asyncflow.Spawn:
 		seq := int16(s.Lease.Seq + 1)
 		r.fanOuts = append(r.fanOuts, fanOutRow{t.Number(), id, seq, s})
@@ -97,9 +103,7 @@ func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 			FanOut: seq})
 	case awaitsSignal(s):
 		r.signalWaits = append(r.signalWaits, signalWait{t.Number(), id, *s.Outcome.Awaits})
-		_ = id
-	case child != nil && final != "":
-		r.addChild(t.Number(), child, ChildEnded(final))
+		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxSignal, Number: t.Number(), ID: id})
 	}
 	if final != "" && t.Awaited() {
 		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxEnded, Number: t.Number(), ID: id})
@@ -108,8 +112,7 @@ func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 }
 
 // addChild adds up the children of a task that end in the transaction.
-func (r *Inserts) addChild(number int32, child *asyncflow.Child, ended ChildCounts) {
-	key := FanOutKey{number, child.Parent, int16(child.Seq)}
+func (r *Inserts) addChild(key FanOutKey, ended ChildCounts) {
 	if r.children == nil {
 		r.children = map[FanOutKey]int{}
 	}
@@ -130,6 +133,9 @@ type FanOutKey struct {
 	Seq    int16
 }
 
+// FanOutKeyOf returns the fan-out of a stage that waits.
+func FanOutKeyOf(a asyncflow.Awaited) FanOutKey { return FanOutKey{a.Type, a.ID, int16(a.Seq)} }
+
 // fanOutRow is a new row of fan_outs.
 type fanOutRow struct {
 	number  int32
@@ -140,13 +146,18 @@ type fanOutRow struct {
 
 func queueFanOut(b *pgx.Batch, t *config.TableNames, r fanOutRow) {
 	out := r.settled.Outcome.FannedOut
+	var places []int32
+	if joined := r.settled.Outcome.JoinedFanOut(); joined != nil {
+		out = joined
+		places = asyncflow.SlotsByType(r.settled.Outcome.Spawn)
+	}
 	rule, err := json.Marshal(out.FanOut)
 	if err != nil {
 		panic(err) // numbers and strings
 	}
-	b.Queue(t.SQL(0, `INSERT INTO {fan_outs} (type, id, seq, waits, stage, rule, count)
-		VALUES ($1, $2, $3, $3, $4, $5::text::json, $6)`), r.number, r.id, r.seq,
-		r.settled.Lease.Stage, string(rule), out.Count)
+	b.Queue(t.SQL(0, `INSERT INTO {fan_outs} (type, id, seq, waits, stage, rule, count, places)
+		VALUES ($1, $2, $3, $3, $4, $5::text::json, $6, $7)`), r.number, r.id, r.seq,
+		r.settled.Lease.Stage, string(rule), out.Count, places)
 }
 
 // insertOutboxSQL adds rows of outbox.

@@ -18,9 +18,13 @@ func Starts(s *asyncflow.Settlement) bool {
 	return len(s.Outcome.Spawn) > 0 && s.Outcome.Kind == asyncflow.OutcomeDone
 }
 
-// addSpawn adds the tasks that a settlement starts. FollowUp makes them.
+// addSpawn adds the tasks that a settlement starts. FollowUp makes them: as children of the task if
+// it waits for them.
 func (r *Inserts) addSpawn(t *config.Type, s *asyncflow.Settlement) {
 	r.spawns = append(r.spawns, spawnRow{t.Number(), s})
+	if s.Outcome.Join != nil {
+		return
+	}
 	r.Outbox = append(r.Outbox, StartRow(t.Number(), s.Lease.ID.Number, s.Lease.Seq))
 }
 
@@ -32,8 +36,24 @@ func StartRow(number int32, id int64, seq int) OutboxRow {
 func queueSpawn(b *pgx.Batch, t *config.TableNames, r spawnRow) {
 	l := &r.settled.Lease
 	tasks := r.settled.Outcome.Spawn
+	if r.settled.Outcome.Join != nil {
+		tasks = bySlot(tasks)
+	}
 	text := asyncflow.SpawnText(tasks)
 	b.Queue(t.SQL(0, `INSERT INTO {spawns} (type, id, seq, depth, count, hash, tasks)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`), r.number, l.ID.Number, l.Seq,
-		l.Options.SpawnDepth(), len(tasks), asyncflow.SpawnHash(text), text)
+		l.Options.SpawnDepth(), len(tasks), r.settled.Outcome.SpawnHash(), text)
+}
+
+// bySlot returns tasks in the order in which they are made if their parent waits for them.
+func bySlot(tasks []asyncflow.SpawnedTask) []asyncflow.SpawnedTask {
+	places := asyncflow.SlotsByType(tasks)
+	if places == nil {
+		return tasks
+	}
+	sorted := make([]asyncflow.SpawnedTask, len(tasks))
+	for slot, place := range places {
+		sorted[slot] = tasks[place]
+	}
+	return sorted
 }

@@ -113,6 +113,8 @@ func refuseAwaited(ctx context.Context, tx pgx.Tx, t *config.Type, tenant, name 
 		  UNION SELECT e.type, e.id FROM {edges} e
 		  WHERE e.on_type = $1 AND e.status IS NULL AND e.on_key IS NOT NULL
 		    AND `+trees.StillWaits+`
+		  UNION SELECT f.type, f.id FROM {fan_outs} f
+		  WHERE NOT f.closed AND f.type <> $1 AND $1 = ANY (f.types)
 		  LIMIT $2) w
 		JOIN {types} y ON y.number = w.type GROUP BY y.name ORDER BY y.name`),
 		t.Number(), shownDependents)

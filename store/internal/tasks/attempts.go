@@ -72,7 +72,8 @@ FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
       + CASE WHEN $4 THEN size ELSE least(size, $6) END AS long
     FROM (SELECT seq, at, stage, attempt, outcome, final, endpoint, duration, status, error,
         output, next_time, coalesce(octet_length(output::text), 0) AS size,
-        CASE WHEN $9 AND outcome IN ('done', 'joined', 'signalled') THEN ` + hot.WentTo + `
+        CASE WHEN $9 AND ` + hot.WaitsThen + ` THEN ''
+          WHEN $9 AND outcome IN ('done', 'joined', 'signalled') THEN ` + hot.WentTo + `
           WHEN $9 AND outcome IN ('failed', 'rejected', 'lost', 'snoozed', 'timed_out')
           THEN coalesce(nullif(` + hot.WentTo + `, stage), '') ELSE '' END AS next_stage
       FROM {journal} j WHERE type = $8 AND id = $1 AND seq > $2::int ORDER BY seq LIMIT $3) j) k) l

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
 )
 
 // Visit is one pass of a task through a stage.
@@ -21,7 +22,7 @@ const pathVisits = 100
 
 // pathSQL reads a task's journal up to a seq: the task may have gone on since it was read.
 const pathSQL = `
-SELECT stage, attempt, outcome, final IS NOT NULL FROM {journal}
+SELECT stage, attempt, outcome, final IS NOT NULL, ` + hot.WaitsThen + ` FROM {journal} j
 WHERE type = $1 AND id = $2 AND seq <= $3 ORDER BY seq`
 
 // tellPath reads the path of a task into it, if its type branches.
@@ -34,7 +35,8 @@ func (s *Tasks) tellPath(ctx context.Context, tenant string, task *Task) error {
 	var row pathRow
 	rows, _ := s.core.DB(tenant).Query(ctx, t.SQL(task.ID.Position(), pathSQL), t.Number(),
 		task.ID.Number, task.seq)
-	_, err = pgx.ForEachRow(rows, []any{&row.stage, &row.attempt, &row.outcome, &row.final},
+	_, err = pgx.ForEachRow(rows, []any{&row.stage, &row.attempt, &row.outcome, &row.final,
+		&row.waits},
 		func() error {
 			p.add(row)
 			return nil
@@ -64,6 +66,7 @@ type pathRow struct {
 	attempt int
 	outcome asyncflow.OutcomeKind
 	final   bool
+	waits   bool // the task waits in the stage then, for tasks that it started
 }
 
 // add adds a row. A visit begins after a stage was passed, or by a redrive.
@@ -82,8 +85,8 @@ func (p *path) add(r pathRow) {
 	if r.counts() {
 		last.Attempts = max(last.Attempts, r.attempt)
 	}
-	p.passed = r.outcome == asyncflow.OutcomeDone || r.outcome == asyncflow.OutcomeJoined ||
-		r.outcome == asyncflow.OutcomeSignalled
+	p.passed = r.outcome == asyncflow.OutcomeDone && !r.waits ||
+		r.outcome == asyncflow.OutcomeJoined || r.outcome == asyncflow.OutcomeSignalled
 }
 
 // counts reports whether an attempt was counted for a row.

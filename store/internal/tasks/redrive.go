@@ -52,7 +52,7 @@ func (s *Tasks) Redrive(
 
 // tellRedriven says that FollowUp may have to redrive children of a type's tasks.
 func (s *Tasks) tellRedriven(t *config.Type) {
-	if t.HasFanOut() {
+	if t.HasFanOut() || t.Spawns() {
 		s.core.TellFollowUp(t.Tenant)
 	}
 }

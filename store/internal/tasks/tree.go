@@ -114,7 +114,8 @@ func (s *Tasks) tellTree(ctx context.Context, tenant string, task *Task) error {
 	if err := s.tellSpawned(ctx, t, task); err != nil {
 		return err
 	}
-	if task.Options.Child != nil || !t.HasFanOut() && task.WaitsFor != asyncflow.WaitChildren {
+	if !t.Spawns() && (task.Options.Child != nil || !t.HasFanOut() &&
+		task.WaitsFor != asyncflow.WaitChildren) {
 		return nil
 	}
 	return s.tellChildren(ctx, t, task)

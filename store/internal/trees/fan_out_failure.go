@@ -28,7 +28,7 @@ const maxFailure = 1000
 type childFailure struct {
 	o     *records.FanOut
 	found bool // a child is known that is the reason
-	id    int64
+	id    asyncflow.TaskID
 	index int
 	final asyncflow.Status
 	error string
@@ -36,24 +36,36 @@ type childFailure struct {
 }
 
 // queue reads the first failure. Children in rolls that were dropped have none.
-func (f *childFailure) queue(b *pgx.Batch, t *config.Type) {
+func (f *childFailure) queue(b *pgx.Batch, t *config.Type, types typesOf) {
+	records.QueuePlaces(b, t, f.o)
 	for _, r := range f.o.Runs(0, f.o.Spawned) {
-		if t.Has(r.Position()) {
+		if t := types.of(t, r); t != nil && t.Has(r.Position()) {
 			b.Queue(t.SQL(r.Position(), firstFailureSQL), t.Number(), r.First, r.Last(),
 				childStopped).
-				Query(func(rows pgx.Rows) error { return f.read(rows, r) })
+				Query(func(rows pgx.Rows) error { return f.read(rows, t, r) })
 		}
 	}
 }
 
+// typesOf has types by their numbers.
+type typesOf map[int32]*config.Type
+
+// of returns the type of the children of a run of a task; nil: it is gone, or not known yet.
+func (all typesOf) of(parent *config.Type, r records.ChildRun) *config.Type {
+	if r.Type == 0 {
+		return parent
+	}
+	return all[r.Type]
+}
+
 // read reads the first failure of a run.
-func (f *childFailure) read(rows pgx.Rows, r records.ChildRun) error {
+func (f *childFailure) read(rows pgx.Rows, t *config.Type, r records.ChildRun) error {
 	for rows.Next() {
-		n := childFailure{o: f.o, found: true}
-		if err := rows.Scan(&n.id, &n.final, &n.error, &n.at); err != nil {
+		n := childFailure{o: f.o, found: true, id: asyncflow.TaskID{Type: t.Name}}
+		if err := rows.Scan(&n.id.Number, &n.final, &n.error, &n.at); err != nil {
 			return err
 		}
-		n.index = r.Index + int(n.id-r.First)
+		n.index = f.o.Place(r.Index + int(n.id.Number-r.First))
 		if !f.found || n.before(f) {
 			*f = n
 		}
@@ -70,7 +82,7 @@ func (f *childFailure) before(other *childFailure) bool {
 }
 
 // text is the error of the task.
-func (f *childFailure) text(t *config.Type) string {
+func (f *childFailure) text() string {
 	o := f.o
 	text := fmt.Sprintf("of %d children, %d failed and %d were cancelled", o.Count, o.Ended.Failed,
 		o.Ended.Cancelled+o.Count-o.Spawned)
@@ -81,8 +93,7 @@ func (f *childFailure) text(t *config.Type) string {
 	if f.final == asyncflow.StatusCancelled {
 		end = "be cancelled"
 	}
-	text += fmt.Sprintf("; the first to %s is %s (index %d)", end,
-		asyncflow.TaskID{Type: t.Name, Number: f.id}, f.index)
+	text += fmt.Sprintf("; the first to %s is %s (index %d)", end, f.id, f.index)
 	if f.error == "" {
 		return text
 	}

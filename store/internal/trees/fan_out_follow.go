@@ -59,10 +59,15 @@ func (f *followUp) followTreesOf(t *config.Type, rows []records.OutboxRow) error
 			return fmt.Errorf("fan-out %d of task %d: %w", o.Seq, o.ID, err)
 		}
 		switch {
+		case more && o.Rule.Joined != nil:
+			err = f.makeJoined(t, o)
 		case more:
 			spawning = append(spawning, o)
 		case o.SettledAll() && !o.Closed:
 			joining = append(joining, o)
+		}
+		if err != nil {
+			return fmt.Errorf("the tasks started by %d: %w", o.ID, err)
 		}
 	}
 	for len(spawning) > 0 || len(joining) > 0 {
@@ -204,10 +209,11 @@ func (f *followUp) stop(t *config.Type, o *records.FanOut, from int) error {
 		return err
 	}
 	n := f.chunk(o, from)
-	for _, r := range o.Runs(from, from+n) {
-		if err := f.cancelChildren(t, r.IDs()); err != nil {
-			return err
-		}
+	err := f.eachRun(t, o, from, from+n, func(t *config.Type, r records.ChildRun) error {
+		return f.cancelChildren(t, r.IDs())
+	})
+	if err != nil {
+		return err
 	}
 	if from += n; from < o.Spawned {
 		f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxStop, Number: o.Number,
@@ -229,7 +235,7 @@ func (f *followUp) cancelChildren(t *config.Type, ids []int64) error {
 // stopRunning cancels running children first, as many as a transaction may cancel: the next
 // heartbeats tell their workers.
 func (f *followUp) stopRunning(t *config.Type, o *records.FanOut) error {
-	for _, r := range o.Runs(0, o.Spawned) {
+	return f.eachRun(t, o, 0, o.Spawned, func(t *config.Type, r records.ChildRun) error {
 		left := f.s.chunks.stop - f.interrupted
 		rows, err := f.tx.Query(f.ctx, t.SQL(0, `SELECT id FROM {lease}
 			WHERE type = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT $4`),
@@ -238,14 +244,32 @@ func (f *followUp) stopRunning(t *config.Type, o *records.FanOut) error {
 			return err
 		}
 		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		if err != nil {
+		if err != nil || len(ids) == 0 {
 			return err
 		}
-		if len(ids) == 0 {
-			continue
-		}
 		f.interrupted += len(ids)
-		if err := f.cancelChildren(t, ids); err != nil {
+		return f.cancelChildren(t, ids)
+	})
+}
+
+// eachRun calls do with the runs of the children that are made, with indexes from from to before
+// to, and their types. Children of types that are gone are gone, too.
+func (f *followUp) eachRun(
+	t *config.Type, o *records.FanOut, from, to int,
+	do func(t *config.Type, r records.ChildRun) error,
+) error {
+	for _, r := range o.Runs(from, to) {
+		of := t
+		if o.Types != nil {
+			now, err := f.typeNow(f.types[r.Type], r.Type)
+			if err != nil {
+				return err
+			}
+			if of = now; of == nil {
+				continue
+			}
+		}
+		if err := do(of, r); err != nil {
 			return err
 		}
 	}

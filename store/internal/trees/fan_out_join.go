@@ -42,10 +42,10 @@ func (f *followUp) queueJoin(b *pgx.Batch, t *config.Type, all []*records.FanOut
 		case o.Tally != nil:
 		case o.Stopped:
 			j.failed[o.ID] = &childFailure{o: o}
-			j.failed[o.ID].queue(b, t)
+			j.failed[o.ID].queue(b, t, f.types)
 		default:
 			j.lists[o.ID] = &resultList{o: o}
-			j.lists[o.ID].queue(b, t)
+			j.lists[o.ID].queue(b, t, f.types)
 		}
 	}
 	ids := slices.Sorted(maps.Keys(j.byID))
@@ -75,12 +75,16 @@ func (j *joins) join() (err error) {
 	for _, l := range j.leases {
 		o := j.byID[l.ID.Number]
 		joined := asyncflow.Outcome{Kind: asyncflow.OutcomeJoined}
+		if way := o.Rule.Joined; way != nil {
+			joined.Next = way.Next
+			joined.Finish = way.Finish
+		}
 		switch {
 		case o.Tally != nil:
 			joined.Output, joined.Error = voted(o)
 			j.changesOf(j.t).voters.add(o)
 		case o.Stopped:
-			joined.Error = j.failed[o.ID].text(j.t)
+			joined.Error = j.failed[o.ID].text()
 		default:
 			joined.Output = j.lists[o.ID].context(j.t, j.s.core.Config.PublicURL)
 		}

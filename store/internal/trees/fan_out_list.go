@@ -24,7 +24,7 @@ func FamilyOf(
 	if parent == (asyncflow.TaskID{}) {
 		return nil, nil
 	}
-	_, err := s.core.Catalog.Fresh(ctx, t.Tenant, parent.Type)
+	by, err := s.core.Catalog.Fresh(ctx, t.Tenant, parent.Type)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 		return nil, asyncflow.InvalidField("parent", "is of a type that doesn't exist")
 	}
@@ -36,11 +36,15 @@ func FamilyOf(
 		return nil, err
 	}
 	var all []*records.FanOut
-	if parent.Type == t.Name {
-		all, err = s.fanOutsOf(ctx, t, parent.Number)
+	if parent.Type == t.Name || by.Spawns() {
+		all, err = s.fanOutsOf(ctx, by, parent.Number)
 	}
 	for _, o := range all {
-		f = append(f, o.Runs(0, o.Spawned)...)
+		for _, r := range o.Runs(0, o.Spawned) {
+			if r.Type == t.Number() || r.Type == 0 && parent.Type == t.Name {
+				f = append(f, r)
+			}
+		}
 	}
 	slices.SortFunc(f, func(a, b records.ChildRun) int { return cmp.Compare(a.First, b.First) })
 	return f, err
@@ -56,6 +60,22 @@ func (s *Trees) fanOutsOf(
 		o := &records.FanOut{}
 		return o, row.Scan(o.Columns()...)
 	})
+}
+
+// JoinedBy counts the tasks that a task has started and waited for, by the numbers of their types.
+func JoinedBy(
+	ctx context.Context, s *Trees, t *config.Type, id int64,
+) (counts map[int32]int, err error) {
+	all, err := s.fanOutsOf(ctx, t, id)
+	counts = map[int32]int{}
+	for _, o := range all {
+		for _, r := range o.Runs(0, o.Spawned) {
+			if r.Type != 0 {
+				counts[r.Type] += r.N
+			}
+		}
+	}
+	return counts, err
 }
 
 // Before returns the number before which the next window of a list ends, at most the given one, and
@@ -93,9 +113,13 @@ func ChildrenOf(
 	var waiting int
 	for _, r := range o.Runs(0, o.Spawned) {
 		var leased, waits int
+		number := t.Number()
+		if r.Type != 0 {
+			number = r.Type
+		}
 		err := s.core.DB(t.Tenant).QueryRow(ctx, t.SQL(0, `
 			SELECT (SELECT count(*) FROM {lease} WHERE type = $1 AND id BETWEEN $2 AND $3),
-			  (SELECT count(*) FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3)`), t.Number(),
+			  (SELECT count(*) FROM {wait} WHERE type = $1 AND id BETWEEN $2 AND $3)`), number,
 			r.First, r.Last()).Scan(&leased, &waits)
 		if err != nil {
 			return nil, err

@@ -60,11 +60,12 @@ func (h *Halts) none() bool { return len(h.Paused)+len(h.Stopped) == 0 }
 func (h *Halts) Queue(b *pgx.Batch, t *config.Type, parents []records.FanOutKey) {
 	h.Paused = map[records.FanOutKey]bool{}
 	h.Stopped = map[records.FanOutKey]bool{}
-	b.Queue(t.SQL(0, haltedSQL), ParentArgs(t, parents)...).Query(func(rows pgx.Rows) error {
+	b.Queue(t.SQL(0, haltedSQL), ParentArgs(parents)...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			o := records.FanOut{FanOutKey: records.FanOutKey{Number: t.Number()}}
+			o := records.FanOut{}
 			paused := false
-			err := rows.Scan(&o.ID, &o.Seq, &paused, &o.Stopped, &o.Rule, &o.Count, &o.Ended.Failed)
+			err := rows.Scan(&o.Number, &o.ID, &o.Seq, &paused, &o.Stopped, &o.Rule, &o.Count,
+				&o.Ended.Failed)
 			if err != nil {
 				return err
 			}
@@ -84,7 +85,7 @@ func (h *Halts) split(
 	t *config.Type, leases []asyncflow.Lease,
 ) (ids []int64, others []asyncflow.Lease) {
 	for i := range leases {
-		if key, ok := ParentOf(t, &leases[i]); ok && h.Stopped[key] {
+		if AnyOf(t, &leases[i], h.Stopped) {
 			ids = append(ids, leases[i].ID.Number)
 		} else {
 			others = append(others, leases[i])
@@ -137,8 +138,8 @@ func CancelStopped(ctx context.Context, s *Trees, t *config.Type, ids []int64) e
 // and no failure does of a redrive that an older node began. Votes fail by their quorum, which only
 // FollowUp knows.
 const haltedSQL = `
-SELECT o.id, o.seq, o.paused_at IS NOT NULL, o.stopped, o.rule, o.count, o.bad
-FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
+SELECT o.type, o.id, o.seq, o.paused_at IS NOT NULL, o.stopped, o.rule, o.count, o.bad
+FROM unnest($1::int[], $2::bigint[], $3::smallint[]) AS u (type, id, seq)
 CROSS JOIN LATERAL (
   SELECT o.*, CASE WHEN o.closed OR o.rule->'quorum' IS NOT NULL
       OR o.again IS NOT NULL AND o.to_redrive IS NULL THEN 0
@@ -146,38 +147,45 @@ CROSS JOIN LATERAL (
       + (SELECT coalesce(sum(b.failed + b.cancelled), 0)
       FROM {outbox} b WHERE b.kind = 'children' AND b.failed + b.cancelled > 0
         AND b.type = o.type AND b.id = o.id AND b.fan_out = o.seq) END AS bad
-  FROM {fan_outs} o WHERE o.type = $1 AND o.id = u.id AND o.seq = u.seq) o
+  FROM {fan_outs} o WHERE o.type = u.type AND o.id = u.id AND o.seq = u.seq) o
 WHERE o.paused_at IS NOT NULL OR o.stopped OR o.bad > 0`
 
 // PausedSQL reads which fan-outs are paused.
 const PausedSQL = `
-SELECT o.id, o.seq FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
-JOIN {fan_outs} o ON o.type = $1 AND o.id = u.id AND o.seq = u.seq
+SELECT o.type, o.id, o.seq
+FROM unnest($1::int[], $2::bigint[], $3::smallint[]) AS u (type, id, seq)
+JOIN {fan_outs} o ON o.type = u.type AND o.id = u.id AND o.seq = u.seq
 WHERE o.paused_at IS NOT NULL AND NOT o.stopped`
 
-// ParentsOf returns the fan-outs to which leased children belong.
+// ParentsOf returns the fan-outs that wait for leased tasks: the ones of their parents, of the
+// parents of these, and so on.
 func ParentsOf(t *config.Type, leases []asyncflow.Lease) (all []records.FanOutKey) {
+	known := map[records.FanOutKey]bool{}
 	for i := range leases {
-		key, ok := ParentOf(t, &leases[i])
-		if ok && (len(all) == 0 || all[len(all)-1] != key) {
-			all = append(all, key)
+		for _, a := range leases[i].Options.Awaits(t.Number()) {
+			if key := records.FanOutKeyOf(a); !known[key] {
+				known[key] = true
+				all = append(all, key)
+			}
 		}
 	}
 	return all
 }
 
-// ParentOf returns the fan-out that made a leased child.
-func ParentOf(t *config.Type, l *asyncflow.Lease) (key records.FanOutKey, ok bool) {
-	if c := l.Options.Child; c != nil {
-		return records.FanOutKey{Number: t.Number(), ID: c.Parent, Seq: int16(c.Seq)}, true
+// AnyOf reports whether any of some fan-outs waits for a leased task.
+func AnyOf(t *config.Type, l *asyncflow.Lease, some map[records.FanOutKey]bool) bool {
+	if len(some) == 0 {
+		return false
 	}
-	return key, false
+	return slices.ContainsFunc(l.Options.Awaits(t.Number()), func(a asyncflow.Awaited) bool {
+		return some[records.FanOutKeyOf(a)]
+	})
 }
 
 // ParentArgs returns the keys of fan-outs as arguments of a query.
-func ParentArgs(t *config.Type, parents []records.FanOutKey) []any {
-	return []any{t.Number(), records.Column(parents,
-		func(k *records.FanOutKey) int64 { return k.ID }),
+func ParentArgs(parents []records.FanOutKey) []any {
+	return []any{records.Column(parents, func(k *records.FanOutKey) int32 { return k.Number }),
+		records.Column(parents, func(k *records.FanOutKey) int64 { return k.ID }),
 		records.Column(parents, func(k *records.FanOutKey) int16 { return k.Seq })}
 }
 
@@ -188,13 +196,13 @@ func (s *Trees) parkPaused(
 	parents []records.FanOutKey,
 ) (others []asyncflow.Lease, err error) {
 	paused := map[records.FanOutKey]bool{}
-	key := records.FanOutKey{Number: t.Number()}
-	rows, err := tx.Query(ctx, t.SQL(0, PausedSQL+` ORDER BY o.id, o.seq FOR SHARE OF o`),
-		ParentArgs(t, parents)...)
+	var key records.FanOutKey
+	rows, err := tx.Query(ctx, t.SQL(0, PausedSQL+` ORDER BY o.type, o.id, o.seq FOR SHARE OF o`),
+		ParentArgs(parents)...)
 	if err != nil {
 		return nil, err
 	}
-	_, err = pgx.ForEachRow(rows, []any{&key.ID, &key.Seq}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&key.Number, &key.ID, &key.Seq}, func() error {
 		paused[key] = true
 		return nil
 	})
@@ -203,7 +211,7 @@ func (s *Trees) parkPaused(
 	}
 	var parked []asyncflow.Lease
 	for _, l := range leases {
-		if key, ok := ParentOf(t, &l); ok && paused[key] {
+		if AnyOf(t, &l, paused) {
 			parked = append(parked, l)
 		} else {
 			others = append(others, l)

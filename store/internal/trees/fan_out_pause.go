@@ -39,15 +39,13 @@ func WaitingFanOut(
 // pause moves children from an index on: from `ready` to `wait` if their parent is paused, and back
 // if it isn't. Then the remaining children are made.
 func (f *followUp) pause(t *config.Type, o *records.FanOut, from int) error {
-	move := f.unpark
+	move := f.resume
 	if o.Paused() {
 		move = f.park
 	}
 	n := f.chunk(o, from)
-	for _, r := range o.Runs(from, from+n) {
-		if err := move(t, r); err != nil {
-			return err
-		}
+	if err := f.eachRun(t, o, from, from+n, move); err != nil {
+		return err
 	}
 	if from += n; from < o.Spawned {
 		f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxPause, Number: o.Number,
@@ -61,7 +59,8 @@ func (f *followUp) pause(t *config.Type, o *records.FanOut, from int) error {
 // park moves the children of a run from `ready` to `wait`, and so the children that a limit blocks.
 func (f *followUp) park(t *config.Type, r records.ChildRun) error {
 	_, err := f.tx.Exec(f.ctx, t.SQL(0, `UPDATE {wait} SET reason = 'parent_paused', until = $4
-		WHERE type = $1 AND id BETWEEN $2 AND $3 AND until = 'infinity'`), t.Number(), r.First,
+		WHERE type = $1 AND id BETWEEN $2 AND $3 AND until = 'infinity' AND reason <> 'flow_key'`),
+		t.Number(), r.First,
 		r.Last(), records.UntilOthers)
 	if err != nil {
 		return err
@@ -75,7 +74,7 @@ func (f *followUp) park(t *config.Type, r records.ChildRun) error {
 		if err != nil {
 			return err
 		}
-		err = f.moved(t, rows, func(int) asyncflow.Verdict {
+		err = f.moved(t, rows, r.Type == 0, func(int) asyncflow.Verdict {
 			return asyncflow.Verdict{Kind: asyncflow.Park, Reason: asyncflow.WaitParent}
 		})
 		if err != nil {
@@ -85,13 +84,30 @@ func (f *followUp) park(t *config.Type, r records.ChildRun) error {
 	return nil
 }
 
+// resume moves the children of a run back that waited for the end of a pause, and leaves what they
+// wait for themselves to later transactions: a pause keeps all levels below from beginning.
+func (f *followUp) resume(t *config.Type, r records.ChildRun) error {
+	if err := f.unpark(t, r); err != nil || !t.HasFanOut() && !t.Spawns() {
+		return err
+	}
+	rows, _ := f.tx.Query(f.ctx, t.SQL(0, `SELECT id, seq FROM {fan_outs}
+		WHERE type = $1 AND id BETWEEN $2 AND $3 AND NOT closed AND NOT stopped AND spawned > 0`),
+		t.Number(), r.First, r.Last())
+	below := records.OutboxRow{Kind: records.OutboxPause, Number: t.Number()}
+	_, err := pgx.ForEachRow(rows, []any{&below.ID, &below.FanOut}, func() error {
+		f.outbox = append(f.outbox, below)
+		return nil
+	})
+	return err
+}
+
 // unpark moves the children of a run back that waited for the end of a pause.
 func (f *followUp) unpark(t *config.Type, r records.ChildRun) error {
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, unparkSQL), t.Number(), r.First, r.Last())
 	if err != nil {
 		return err
 	}
-	return f.moved(t, rows, func(attempt int) asyncflow.Verdict {
+	return f.moved(t, rows, r.Type == 0, func(attempt int) asyncflow.Verdict {
 		if attempt > 1 {
 			return asyncflow.Verdict{Kind: asyncflow.Retry, Reason: asyncflow.WaitRetry}
 		}
@@ -99,10 +115,10 @@ func (f *followUp) unpark(t *config.Type, r records.ChildRun) error {
 	})
 }
 
-// moved inserts the next token rows of tasks after their deletion. verdict returns the kind and the
-// reason, by the attempt.
+// moved inserts the next token rows of tasks after their deletion. parts reports whether they pass
+// a stage for their parent. verdict returns the kind and the reason, by the attempt.
 func (f *followUp) moved(
-	t *config.Type, rows pgx.Rows, verdict func(attempt int) asyncflow.Verdict,
+	t *config.Type, rows pgx.Rows, parts bool, verdict func(attempt int) asyncflow.Verdict,
 ) error {
 	var id int64
 	var seq, attempt int
@@ -115,7 +131,7 @@ func (f *followUp) moved(
 		v.Stage = stage
 		v.Attempt = attempt
 		v.OrderTime = order
-		if v.Kind == asyncflow.Retry && t.LineForClaims(stage, true) {
+		if v.Kind == asyncflow.Retry && t.LineForClaims(stage, parts) {
 			v.Reason = asyncflow.WaitClaimer
 		}
 		changes.tokens.Add(id, seq, key, v, since, f.now)

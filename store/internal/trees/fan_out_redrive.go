@@ -2,6 +2,8 @@ package trees
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,18 +24,49 @@ func reopen(
 	ctx context.Context, tx pgx.Tx, t *config.Type, task end, stage int, r Redrive,
 	keys map[string]int,
 ) (children *records.OutboxRow, refusal, err error) {
-	if task.Options.Child != nil {
-		refusal, err = reopenChild(ctx, tx, t, task)
+	o, refusal, err := toReopen(ctx, tx, t, task, stage, r, keys)
+	if refusal != nil || err != nil {
 		return nil, refusal, err
 	}
-	if !t.HasFanOut() || r.AllChildren || len(r.Context) > 0 {
+	if _, waits := task.Options.ParentWaits(t.Number()); waits {
+		refusal, err = reopenChild(ctx, tx, t, task)
+	}
+	if o == nil || refusal != nil || err != nil {
+		return nil, refusal, err
+	}
+	again := 0
+	o.Waits = int16(task.seq + 2)
+	o.Stopped = false
+	o.Closed = false
+	o.Again = &again
+	o.ToRedrive = o.Ended.Failed + o.Ended.Cancelled
+	if err := records.SaveFanOut(ctx, tx, t, o); err != nil {
+		return nil, nil, err
+	}
+	return &records.OutboxRow{Kind: records.OutboxSpawn, Number: o.Number, ID: o.ID, FanOut: o.Seq},
+		nil, nil
+}
+
+// toReopen returns the fan-out whose children a redrive of its task redrives; nil: it redrives the
+// task only. It is locked.
+func toReopen(
+	ctx context.Context, tx pgx.Tx, t *config.Type, task end, stage int, r Redrive,
+	keys map[string]int,
+) (o *records.FanOut, refusal, err error) {
+	if task.Options.Child != nil && !t.Spawns() {
 		return nil, nil, nil
 	}
-	o, err := records.LatestFanOut(ctx, tx, t, task.ID.Number, 0, "FOR UPDATE")
+	if !t.HasFanOut() && !t.Spawns() || r.AllChildren || len(r.Context) > 0 {
+		return nil, nil, nil
+	}
+	o, err = records.LatestFanOut(ctx, tx, t, task.ID.Number, 0, "FOR UPDATE")
 	if err != nil || o == nil {
 		return nil, nil, err
 	}
 	if name, _ := t.Place(o.Stage, 1); name != t.Stages[stage].Name {
+		return nil, nil, nil
+	}
+	if o.Rule.Joined != nil && task.seq != int(o.Waits) { // it ended in another attempt
 		return nil, nil, nil
 	}
 	if later, err := visitedLater(ctx, tx, t, o); later || err != nil {
@@ -49,20 +82,8 @@ func reopen(
 	if o.Ended.Succeeded == o.Count { // the task itself didn't get through
 		return nil, nil, nil
 	}
-	if refusal, err := takeKey(ctx, tx, t, task, keys); refusal != nil || err != nil {
-		return nil, refusal, err
-	}
-	again := 0
-	o.Waits = int16(task.seq + 2)
-	o.Stopped = false
-	o.Closed = false
-	o.Again = &again
-	o.ToRedrive = o.Ended.Failed + o.Ended.Cancelled
-	if err := records.SaveFanOut(ctx, tx, t, o); err != nil {
-		return nil, nil, err
-	}
-	return &records.OutboxRow{Kind: records.OutboxSpawn, Number: o.Number, ID: o.ID, FanOut: o.Seq},
-		nil, nil
+	refusal, err = takeKey(ctx, tx, t, task, keys)
+	return o, refusal, err
 }
 
 // visitedLater reports whether a task came to the stage of a fan-out again after that joined: then
@@ -124,37 +145,51 @@ func lockRedriven(ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64) e
 	if err := config.LockRoll(ctx, tx, set, position, "KEY SHARE"); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, t.SQL(position, `
-		SELECT FROM {fan_outs} o WHERE o.type = $2 AND (o.id, o.seq) IN (
-		  SELECT (t.options->'child'->>'parent')::bigint, (t.options->'child'->>'seq')::smallint
-		  FROM {task} t WHERE t.type = $2 AND t.id = ANY ($1)
-		  UNION ALL SELECT f.id, f.seq FROM {fan_outs} f WHERE f.type = $2 AND f.id = ANY ($1))
-		ORDER BY o.id, o.seq FOR UPDATE`), ids, t.Number())
+	_, err := tx.Exec(ctx, t.SQL(position, lockParentsSQL), ids, t.Number())
+	if err == nil {
+		_, err = tx.Exec(ctx, t.SQL(position, `SELECT FROM {fan_outs}
+			WHERE type = $2 AND id = ANY ($1) ORDER BY id, seq FOR UPDATE`), ids, t.Number())
+	}
 	if err != nil {
 		return err
 	}
 	return config.ReviveRoll(ctx, tx, set, position)
 }
 
+// lockParentsSQL locks the fan-outs in which some tasks are children, before the fan-outs of the
+// children, as FollowUp does.
+const lockParentsSQL = `
+SELECT FROM {fan_outs} o WHERE (o.type, o.id, o.seq) IN (
+  SELECT $2, (t.options->'child'->>'parent')::bigint, (t.options->'child'->>'seq')::smallint
+  FROM {task} t WHERE t.type = $2 AND t.id = ANY ($1)
+  UNION ALL SELECT (p->>'type')::int, (p->>'id')::bigint, (p->>'seq')::smallint
+  FROM (SELECT t.options->'spawned'->'part' AS p FROM {task} t
+    WHERE t.type = $2 AND t.id = ANY ($1)) t)
+ORDER BY o.type, o.id, o.seq FOR UPDATE`
+
 // reopenChild takes the end of a child back from its parent's count.
 func reopenChild(ctx context.Context, tx pgx.Tx, t *config.Type, task end) (refusal, err error) {
-	child := task.Options.Child
+	parent, _ := task.Options.ParentWaits(t.Number())
 	ended := records.ChildEnded(task.Status)
-	if child.Vote {
+	var slot int
+	name := asyncflow.TaskID{Type: t.Name, Number: parent.ID}.String()
+	if child := task.Options.Child; child == nil {
+		slot = task.Options.Spawned.Part.Slot
+		name = task.Options.Spawned.Parent
+	} else if slot = child.Index; child.Vote {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"task %s is a vote on %s, which makes others if "+
-				"they are needed: redrive that one", task.ID,
-			asyncflow.TaskID{Type: t.Name, Number: child.Parent}), nil
+				"they are needed: redrive that one", task.ID, name), nil
 	}
 	tag, err := tx.Exec(ctx, t.SQL(0, `UPDATE {fan_outs}
 		SET failed = failed - $4, cancelled = cancelled - $5,
 		  to_redrive = greatest(to_redrive - coalesce((again <= $6)::int, 0), 0)
-		WHERE type = $1 AND id = $2 AND seq = $3 AND NOT stopped AND NOT closed`), t.Number(),
-		child.Parent, child.Seq, ended.Failed, ended.Cancelled, child.Index)
+		WHERE type = $1 AND id = $2 AND seq = $3 AND NOT stopped AND NOT closed`), parent.Type,
+		parent.ID, parent.Seq, ended.Failed, ended.Cancelled, slot)
 	if err == nil && tag.RowsAffected() == 0 {
 		refusal = asyncflow.Errorf(asyncflow.CodeConflict,
 			"task %s is a child of %s, which no longer waits for it: redrive that one", task.ID,
-			asyncflow.TaskID{Type: t.Name, Number: child.Parent})
+			name)
 	}
 	return refusal, err
 }
@@ -172,22 +207,33 @@ func (f *followUp) redriveChildren(t *config.Type, o *records.FanOut) error {
 	if err := records.SaveFanOut(f.ctx, f.tx, t, o); err != nil {
 		return err
 	}
-	for _, r := range o.Runs(from, to) {
+	full, busy := false, false
+	err := f.eachRun(t, o, from, to, func(t *config.Type, r records.ChildRun) error {
+		if full {
+			return nil
+		}
 		ended, _, err := endsOf(f.ctx, f.tx, t, r.IDs())
 		if err != nil {
 			return err
 		}
-		full := len(ended) > capacity
-		if full {
+		if full = len(ended) > capacity; full {
 			to = r.Index + int(ended[capacity].ID.Number-r.First)
 			ended = ended[:capacity]
 		}
-		if err := f.redriveEnded(t, ended); err != nil {
+		n, err := f.untilBusy(t, ended)
+		if err != nil {
 			return err
 		}
-		if capacity -= len(ended); full {
-			break
+		if n < len(ended) {
+			full, busy = true, true
+			to = r.Index + int(ended[n].ID.Number-r.First)
+			ended = ended[:n]
 		}
+		capacity -= len(ended)
+		return f.redriveEnded(t, ended)
+	})
+	if err != nil {
+		return err
 	}
 	now, err := records.LatestFanOut(f.ctx, f.tx, t, o.ID, int(o.Seq), "FOR UPDATE")
 	if err != nil {
@@ -197,10 +243,33 @@ func (f *followUp) redriveChildren(t *config.Type, o *records.FanOut) error {
 	if o.Again = &to; to == o.Spawned {
 		o.Again = nil
 	}
-	if o.Again == nil || to > from {
+	switch {
+	case busy:
+		f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxSpawn,
+			Due: f.now.Add(busyPause), Number: o.Number, ID: o.ID, FanOut: o.Seq})
+	case o.Again == nil || to > from:
 		f.followLater(o)
 	}
 	return nil
+}
+
+// busyPause is how long the redrive of a child rests whose own children are still being cancelled.
+const busyPause = time.Second
+
+// untilBusy returns how many children come before the first one whose own children are still being
+// cancelled.
+func (f *followUp) untilBusy(t *config.Type, ended []end) (n int, err error) {
+	if len(ended) == 0 || !t.HasFanOut() && !t.Spawns() {
+		return len(ended), nil
+	}
+	var first int64
+	err = f.tx.QueryRow(f.ctx, t.SQL(0, `SELECT coalesce(min(id), 0) FROM {fan_outs}
+		WHERE type = $1 AND id = ANY ($2) AND NOT closed`), t.Number(),
+		records.Column(ended, func(e *end) int64 { return e.ID.Number })).Scan(&first)
+	if first == 0 {
+		return len(ended), err
+	}
+	return slices.IndexFunc(ended, func(e end) bool { return e.ID.Number == first }), err
 }
 
 func (f *followUp) redriveEnded(t *config.Type, ended []end) error {

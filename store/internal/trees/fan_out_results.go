@@ -41,16 +41,19 @@ type resultList struct {
 	size int // bytes of the outputs, and of the errors if it has them
 	doc  []byte
 	next int // index of the next result
+	// sorted has the results by their places, if they aren't read in that order.
+	sorted []ChildResult
 }
 
 // queue reads the results. Children in rolls that were dropped have none.
-func (l *resultList) queue(b *pgx.Batch, t *config.Type) {
+func (l *resultList) queue(b *pgx.Batch, t *config.Type, types typesOf) {
+	records.QueuePlaces(b, t, l.o)
 	sql := childOutputsSQL
 	if l.settled() {
 		sql = childResultsSQL
 	}
 	for _, r := range l.o.Runs(0, l.o.Spawned) {
-		if t.Has(r.Position()) {
+		if t := types.of(t, r); t != nil && t.Has(r.Position()) {
 			b.Queue(t.SQL(r.Position(), sql), t.Number(), r.First, r.Last(),
 				asyncflow.MaxInlineResults).
 				Query(func(rows pgx.Rows) error { return l.read(rows, t, r) })
@@ -79,6 +82,10 @@ func (l *resultList) read(rows pgx.Rows, t *config.Type, r records.ChildRun) err
 			continue
 		}
 		index := r.Index + int(id-r.First)
+		if l.o.Places != nil {
+			l.sort(newChildResult(t, l.o.Place(index), id, status, bytes.Clone(text)))
+			continue
+		}
 		l.pad(index)
 		l.add(newChildResult(t, index, id, status, text))
 	}
@@ -93,6 +100,33 @@ func (l *resultList) add(r ChildResult) {
 	l.next++
 }
 
+// sort keeps a result until all are read.
+func (l *resultList) sort(r ChildResult) {
+	if l.sorted == nil {
+		l.sorted = cancelledResults(0, l.o.Count)
+	}
+	l.sorted[r.Index] = r
+}
+
+// addSorted adds the results that were kept.
+func (l *resultList) addSorted() {
+	for _, r := range l.sorted {
+		if l.long() {
+			break
+		}
+		l.add(r)
+	}
+	l.sorted = nil
+}
+
+// cancelledResults returns the results of children that were never made, or are deleted.
+func cancelledResults(from, to int) (all []ChildResult) {
+	for i := from; i < to; i++ {
+		all = append(all, ChildResult{Index: i, Status: asyncflow.StatusCancelled})
+	}
+	return all
+}
+
 // pad adds a result for each child without one before an index.
 func (l *resultList) pad(to int) {
 	for l.next < to {
@@ -105,6 +139,7 @@ func (l *resultList) context(t *config.Type, publicURL string) json.RawMessage {
 	o := l.o
 	doc := fmt.Appendf(nil, `{"count":%d,"succeeded":%d,"failed":%d,"cancelled":%d,`, o.Count,
 		o.Ended.Succeeded, o.Ended.Failed, o.Ended.Cancelled)
+	l.addSorted()
 	if !l.long() {
 		l.pad(o.Count)
 	}
@@ -117,9 +152,6 @@ func (l *resultList) context(t *config.Type, publicURL string) json.RawMessage {
 	l.doc = nil // the context is a copy
 	return fmt.Appendf(doc, `"results":[%s]}`, results)
 }
-
-// NoResults is the context of the stage after a fan-out of an empty list.
-var NoResults = json.RawMessage(`{"count":0,"succeeded":0,"failed":0,"cancelled":0,"results":[]}`)
 
 // ChildResult is how a child ended, or where it stands.
 type ChildResult struct {
@@ -192,7 +224,11 @@ func (s *Trees) ChildResults(
 		return nil, 0, asyncflow.Errorf(asyncflow.CodeNotFound, "task %s has no fan-out %d", parent,
 			seq)
 	}
-	results, err = readResults(ctx, s.core.DB(tenant), t, o, from, limit, resultBytes)
+	r := &resultReader{ctx: ctx, db: s.core.DB(tenant), t: t, types: typesOf{}, o: o}
+	for _, one := range s.core.Catalog.TypesOf(tenant) {
+		r.types[one.Number()] = one
+	}
+	results, err = r.read(from, limit, resultBytes)
 	return results, o.Count, postgres.Wrap(err, "ChildResults(%q, %s)", tenant, parent)
 }
 
@@ -233,34 +269,93 @@ func (s *Trees) IsVote(
 	return o.Rule.Quorum != nil, nil
 }
 
-// readResults returns up to limit results of a fan-out, from an index on. The last one is the first
-// with which they have more than a number of bytes.
-func readResults(
-	ctx context.Context, db postgres.Querier, t *config.Type, o *records.FanOut,
-	from, limit, most int,
-) (results []ChildResult, err error) {
-	to := min(from+limit, o.Count)
-	for i := from; i < to; i++ {
-		results = append(results, ChildResult{Index: i, Status: asyncflow.StatusCancelled})
+// resultReader reads the results of a fan-out.
+type resultReader struct {
+	ctx   context.Context
+	db    postgres.Querier
+	t     *config.Type
+	types typesOf
+	o     *records.FanOut
+}
+
+// read returns up to limit results, from an index on. The last one is the first with which they
+// have more than a number of bytes.
+func (r *resultReader) read(from, limit, most int) (results []ChildResult, err error) {
+	if err := records.ReadPlaces(r.ctx, r.db, r.t, r.o); err != nil {
+		return nil, err
 	}
-	for _, r := range o.Runs(from, to) {
-		if r.Position() < t.First { // dropped
+	to := max(from, min(from+limit, r.o.Count))
+	if r.o.Places == nil {
+		results, _, err = r.readSlots(from, to, most)
+		return results, err
+	}
+	for {
+		results, full, err := r.readPlaces(from, to, most)
+		if err != nil || !full || to == from+1 {
+			return results, err
+		}
+		to = from + (to-from)/2
+	}
+}
+
+// readPlaces returns the results from a place to before another one, and whether they have more
+// than a number of bytes. Then some are missing.
+func (r *resultReader) readPlaces(
+	from, to, most int,
+) (results []ChildResult, full bool, err error) {
+	results = cancelledResults(from, to)
+	var slots []int
+	for slot, place := range r.o.Places {
+		if int(place) >= from && int(place) < to {
+			slots = append(slots, slot)
+		}
+	}
+	for len(slots) > 0 && !full {
+		n := 1
+		for n < len(slots) && slots[n] == slots[0]+n {
+			n++
+		}
+		part, size, err := r.readSlots(slots[0], slots[0]+n, most)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, one := range part {
+			one.Index = r.o.Place(one.Index)
+			results[one.Index-from] = one
+		}
+		most -= size
+		full = most < 0
+		slots = slots[n:]
+	}
+	return results, full, nil
+}
+
+// readSlots returns the results from a slot to before another one, and their bytes. The last result
+// is the first with which they have more than a number of bytes.
+func (r *resultReader) readSlots(
+	from, to, most int,
+) (results []ChildResult, bytes int, err error) {
+	results = cancelledResults(from, to)
+	for _, run := range r.o.Runs(from, min(to, r.o.Spawned)) {
+		t := r.types.of(r.t, run)
+		if t == nil || run.Position() < t.First { // dropped
 			continue
 		}
-		for i := range r.N {
-			one := &results[r.Index+i-from]
-			one.ID = asyncflow.TaskID{Type: t.Name, Number: r.First + int64(i)}
+		for i := range run.N {
+			one := &results[run.Index+i-from]
+			one.ID = asyncflow.TaskID{Type: t.Name, Number: run.First + int64(i)}
 			one.Status = asyncflow.StatusPending
 		}
-		last, size, err := readRun(ctx, db, t, r, most, results[r.Index-from:])
+		last, size, err := readRun(r.ctx, r.db, t, run, most, results[run.Index-from:])
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
+		bytes += size
 		if most -= size; most < 0 {
-			return results[:last+1-from], nil
+			return results[:last+1-from], bytes, nil
 		}
 	}
-	return results, nil
+	return results, bytes, nil
 }
 
 // readRun reads the results of a run, and returns the index of the last one that a number of bytes

@@ -80,11 +80,7 @@ func (s *spawns) queueRuns(b *pgx.Batch) {
 	if sum == 0 {
 		return
 	}
-	b.Queue(t.SQL(0, `
-		UPDATE {rolls} SET next_number = next_number + $3
-		WHERE table_set = $1 AND position = $2
-		  AND history = `+t.Set().Tables.Qualify("history")+`(tableoid) AND next_number < $4
-		RETURNING next_number - $3`), t.Set().Name, t.End, sum,
+	b.Queue(takeNumbersSQL(t), t.Set().Name, t.End, sum,
 		hot.UsedUp).QueryRow(func(row pgx.Row) error {
 		var first int64
 		err := row.Scan(&first)
@@ -98,6 +94,15 @@ func (s *spawns) queueRuns(b *pgx.Batch) {
 		}
 		return err
 	})
+}
+
+// takeNumbersSQL takes $3 numbers from the open roll of a type, and returns the first one.
+func takeNumbersSQL(t *config.Type) string {
+	return t.SQL(0, `
+		UPDATE {rolls} SET next_number = next_number + $3
+		WHERE table_set = $1 AND position = $2
+		  AND history = `+t.Set().Tables.Qualify("history")+`(tableoid) AND next_number < $4
+		RETURNING next_number - $3`)
 }
 
 // spawn makes the children, once the batch has been read.
@@ -157,7 +162,7 @@ func (s *spawns) children(
 			}
 		}
 		options := asyncflow.Options{Priority: parent.Options.Priority, Retry: parent.Options.Retry,
-			Spawned: depthOf(parent.Options),
+			Spawned: inherited(parent.Options, t.Number()),
 			Child: &asyncflow.Child{Parent: o.ID, Seq: int(o.Seq), Index: i, Count: o.Count,
 				Shard: o.Rule.Shards > 0, Vote: o.Rule.Quorum != nil, Shared: work.Shared}}
 		items = append(items, &hot.Insertion{Created: f.now, Options: options, Context: doc,
@@ -184,8 +189,8 @@ func (s *spawns) storedItems(
 	earlier, err := records.LatestFanOut(s.ctx, s.tx, s.t, o.ID, stored.FanOut, "")
 	if err == nil && earlier != nil {
 		form = earlier.Rule.Results
-		results, err = readResults(s.ctx, s.tx, s.t, earlier, o.Spawned, n,
-			spawnBytes-s.spawnedBytes)
+		r := &resultReader{ctx: s.ctx, db: s.tx, t: s.t, types: s.types, o: earlier}
+		results, err = r.read(o.Spawned, n, spawnBytes-s.spawnedBytes)
 	}
 	if err != nil {
 		return nil, err

@@ -170,12 +170,15 @@ func (f *followUp) countChildren(all []*countedFanOut) (wrong []*countedFanOut, 
 	var counted []*countedFanOut
 	for _, c := range all {
 		c.t = f.types[c.Number]
-		if !c.known() {
+		if !c.known(f.types) {
 			continue
 		}
 		counted = append(counted, c)
+		c.found.Cancelled = c.Spawned // of children that can't be made
 		for _, r := range c.Runs(0, c.Spawned) {
-			b.Queue(c.t.SQL(r.Position(), endedChildrenSQL), c.Number, r.First, r.Last()).
+			c.found.Cancelled -= r.N
+			t := f.types.of(c.t, r)
+			b.Queue(t.SQL(r.Position(), endedChildrenSQL), t.Number(), r.First, r.Last()).
 				QueryRow(func(row pgx.Row) error {
 					var ended records.ChildCounts
 					err := row.Scan(&ended.Succeeded, &ended.Failed, &ended.Cancelled)
@@ -196,12 +199,12 @@ func (f *followUp) countChildren(all []*countedFanOut) (wrong []*countedFanOut, 
 }
 
 // known reports whether all children are in rolls that this node knows.
-func (c *countedFanOut) known() bool {
+func (c *countedFanOut) known(types typesOf) bool {
 	if c.t == nil {
 		return false
 	}
 	for _, r := range c.Runs(0, c.Spawned) {
-		if !c.t.Has(r.Position()) {
+		if t := types.of(c.t, r); t == nil || !t.Has(r.Position()) {
 			return false
 		}
 	}

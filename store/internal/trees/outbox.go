@@ -82,7 +82,7 @@ type followUp struct {
 	tenant string
 	now    time.Time
 	byType map[int32]*typeChanges
-	types  map[int32]*config.Type
+	types  typesOf
 	last   pgx.Batch           // what it writes at its end
 	outbox []records.OutboxRow // what is left to do after it
 	await  map[int32]bool      // types that are to be marked as awaited after it
@@ -110,7 +110,7 @@ type typeChanges struct {
 
 func (s *Trees) newFollowUp(ctx context.Context, tenant string) *followUp {
 	f := &followUp{ctx: ctx, s: s, tenant: tenant, now: s.core.Clock.Now(),
-		byType: map[int32]*typeChanges{}, types: map[int32]*config.Type{}, await: map[int32]bool{}}
+		byType: map[int32]*typeChanges{}, types: typesOf{}, await: map[int32]bool{}}
 	for _, t := range s.core.Catalog.TypesOf(tenant) {
 		f.types[t.Number()] = t
 	}

@@ -104,7 +104,20 @@ func (u *FollowUp) Commit() (more bool, err error) {
 		return false, postgres.Wrap(err, "FollowUp(%q)", f.tenant) // a later one looks again anyway
 	}
 	now := func(r records.OutboxRow) bool { return r.Due.IsZero() }
-	return u.more || slices.ContainsFunc(f.outbox, now), nil
+	return u.more || slices.ContainsFunc(f.outbox, now) || f.leftByEnds(), nil
+}
+
+// leftByEnds reports whether the ends of tasks in the transaction left something to do: they may be
+// children of others.
+func (f *followUp) leftByEnds() bool {
+	for _, changes := range f.byType {
+		left := func(s asyncflow.Settlement) bool { return records.NeedsFollowUp(changes.t, &s) }
+		if slices.ContainsFunc(changes.settled, left) ||
+			slices.ContainsFunc(changes.written, left) {
+			return true
+		}
+	}
+	return false
 }
 
 // commit writes what the transaction collected, and commits it.

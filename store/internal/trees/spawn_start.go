@@ -270,11 +270,11 @@ func (s *Trees) startedBy(
 	return f, err
 }
 
-// depthOf returns what children of a fan-out inherit: how many tasks in a row have started one
-// another.
-func depthOf(parent asyncflow.Options) *asyncflow.Spawned {
+// inherited returns what children of a fan-out inherit: how many tasks in a row have started one
+// another, and who waits for them. number is the number of their type.
+func inherited(parent asyncflow.Options, number int32) *asyncflow.Spawned {
 	if parent.Spawned == nil {
 		return nil
 	}
-	return &asyncflow.Spawned{Depth: parent.Spawned.Depth}
+	return &asyncflow.Spawned{Depth: parent.Spawned.Depth, Above: parent.Awaits(number)}
 }

@@ -1,0 +1,336 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// joining is the outcome of a worker that starts tasks and waits for them.
+func joining(join asyncflow.Join, tasks ...asyncflow.SpawnedTask) asyncflow.Outcome {
+	o := starting("", tasks...)
+	o.Output = nil
+	if err := o.Joins(&join); err != nil {
+		panic(err)
+	}
+	return o
+}
+
+// setupJoin returns a bundle with the types base and pipe, and a task of pipe that waits for three
+// tasks: two of base, and one of pipe between them.
+func setupJoin(
+	t *testing.T, b *bundle, join asyncflow.Join,
+) (pipe *store.Type, id asyncflow.TaskID) {
+	t.Helper()
+	b.byHand()
+	b.put(base())
+	pipe = b.put(spawning())
+	id = b.submit(newTask(`0`))[0].ID
+	l := b.leaseAll(pipe, 1)[0]
+	o := joining(join, spawned("base", `1`), spawned("pipe", `2`), spawned("base", `3`))
+	require.NoError(t, pipe.CheckSpawn(l, o))
+	require.False(t, b.settle(pipe, l, o).Stale)
+	require.False(t, b.settleAgain(pipe, b.ending(pipe, l, o)).Stale, "it is this settlement")
+	_, same, err := b.WrittenAs(t.Context(), pipe, id, l.Seq, o)
+	require.NoError(t, err)
+	require.True(t, same)
+	for name, other := range map[string]asyncflow.Outcome{
+		"no join":      starting("", o.Spawn...),
+		"another join": joining(asyncflow.Join{MaxParallel: 77}, o.Spawn...),
+		"fewer":        joining(join, o.Spawn[:2]...),
+	} {
+		if name == "no join" {
+			other.Output = nil
+		}
+		_, same, err := b.WrittenAs(t.Context(), pipe, id, l.Seq, other)
+		require.NoError(t, err)
+		require.False(t, same, name)
+	}
+	b.followUp()
+	return pipe, id
+}
+
+// kind returns a type as it is now.
+func (b *bundle) kind(name string) *store.Type {
+	b.t.Helper()
+	t, err := b.Catalog.Type(tenant, name)
+	require.NoError(b.t, err)
+	return t
+}
+
+// endAll leases n tasks of a type, all that are due, and ends them. A task whose context is bad
+// fails.
+func (b *bundle) endAll(t *store.Type, n int, bad string) {
+	b.t.Helper()
+	for _, l := range b.leaseAll(t, n) {
+		o := output(fmt.Sprintf(`{"of": %s}`, l.Context))
+		if string(l.Context) == bad {
+			o = badEnd
+		}
+		b.settle(t, l, o)
+	}
+	b.followUp()
+}
+
+// A task waits for the tasks that it started, each of which passes all stages of its own type, and
+// goes on with their results in the order of its list.
+func TestJoin(t *testing.T) { eachSet(t, testJoin) }
+
+func testJoin(t *testing.T, b *bundle) {
+	pipe, id := setupJoin(t, b, asyncflow.Join{})
+	task := b.task(id)
+	require.Equal(t, asyncflow.StatusWaiting, task.Status)
+	require.Equal(t, asyncflow.WaitChildren, task.WaitsFor)
+	require.Equal(t, &asyncflow.Children{Total: 3, Pending: 3}, task.Children)
+	require.Equal(t, []store.SpawnedCount{{Type: "base", Count: 2}, {Type: "pipe", Count: 1}},
+		task.Spawned)
+	require.Equal(t, []string{`1`, `3`}, b.startedBy("base", id))
+	require.Equal(t, []string{`2`}, b.startedBy("pipe", id))
+
+	b.endAll(b.kind("base"), 2, "")
+	b.endAll(pipe, 1, "")
+	task = b.task(id)
+	require.Equal(t, &asyncflow.Children{Total: 3, Pending: 1, Succeeded: 2}, task.Children,
+		"the other one has another stage")
+	b.endAll(pipe, 1, "")
+	l := b.leaseAll(pipe, 1)[0]
+	require.Equal(t, id, l.ID)
+	require.Equal(t, pipe.Stages[1].Name, l.Stage)
+	require.Equal(t, `{"count":3,"succeeded":3,"failed":0,"cancelled":0,"results":[{"of": 1},`+
+		`{"of": {"of": 2}},{"of": 3}]}`, string(l.Context))
+	results, count, err := b.ChildResults(t.Context(), tenant, id, 0, 1, 2)
+	require.NoError(t, err)
+	require.Equal(t, 3, count)
+	require.Equal(t, "pipe", results[0].ID.Type)
+	require.Equal(t, `{"of": {"of": 2}}`, string(results[0].Output))
+	require.Equal(t, `{"of": 3}`, string(results[1].Output))
+	b.settle(pipe, l, goodEnd)
+	require.Equal(t, tallied{Submitted: 2, Attempts: 4, Succeeded: 2},
+		first(b.tallies(tenant, "pipe")))
+	b.checkTokens("pipe")
+	b.checkTokens("base")
+	require.Zero(t, b.sweep())
+}
+
+// Once a task that is awaited fails, the others are cancelled and the parent fails. Its redrive
+// redrives what failed.
+func TestJoinFailsFast(t *testing.T) { eachSet(t, testJoinFailsFast) }
+
+func testJoinFailsFast(t *testing.T, b *bundle) {
+	pipe, id := setupJoin(t, b, asyncflow.Join{})
+	base := b.kind("base")
+	begun := b.leaseAll(pipe, 1)
+	b.endAll(base, 2, `3`)
+	b.followUp()
+	task := b.task(id)
+	require.Equal(t, asyncflow.StatusFailed, task.Status)
+	failed, err := b.Tasks(t.Context(), tenant,
+		store.Filter{Type: "base", Status: asyncflow.StatusFailed, Limit: 2})
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprintf("of 3 children, 1 failed and 1 were cancelled; the first to fail "+
+		"is %s (index 2): no", failed[0].ID), task.Error)
+	require.Equal(t, asyncflow.StatusCancelled, b.task(begun[0].ID).Status)
+	_, err = b.Redrive(t.Context(), tenant, begun[0].ID, store.Redrive{})
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "its parent is over")
+
+	_, err = b.Redrive(t.Context(), tenant, id, store.Redrive{})
+	require.NoError(t, err)
+	b.followUp()
+	require.Equal(t, &asyncflow.Children{Total: 3, Pending: 2, Succeeded: 1}, b.task(id).Children)
+	b.endAll(base, 1, "")
+	b.endAll(pipe, 1, "")
+	b.endAll(pipe, 1, "")
+	l := b.leaseAll(pipe, 1)[0]
+	require.Equal(t, id, l.ID)
+	require.Contains(t, string(l.Context), `"results":[{"of": 1},{"of": {"of": 2}},{"of": 3}]`)
+	b.checkTokens("pipe")
+	b.checkTokens("base")
+	require.Zero(t, b.sweep())
+}
+
+// No more than max_parallel of the tasks have begun and not ended. With all_settled and settled
+// results, the next stage gets how each ended.
+func TestJoinSettled(t *testing.T) { eachSet(t, testJoinSettled) }
+
+func testJoinSettled(t *testing.T, b *bundle) {
+	pipe, id := setupJoin(t, b, asyncflow.Join{OnChildFailure: allSettled, MaxParallel: 1,
+		Results: asyncflow.ResultsSettled})
+	base := b.kind("base")
+	require.Equal(t, &asyncflow.Children{Total: 3, Pending: 1, Waiting: 2}, b.task(id).Children)
+	b.endAll(base, 1, `1`)
+	b.endAll(base, 1, ``)
+	b.endAll(pipe, 1, ``)
+	b.endAll(pipe, 1, ``)
+	l := b.leaseAll(pipe, 1)[0]
+	require.Equal(t, id, l.ID)
+	require.Contains(t, string(l.Context), `[{"index":0,"status":"failed","id":"base.1.`)
+	require.Contains(t, string(l.Context), `{"index":1,"status":"succeeded","id":"pipe.1.`)
+	require.Contains(t, string(l.Context), `"output":{"of": 3}}]`)
+	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.spawns WHERE tasks IS NOT NULL`))
+}
+
+// The worker's choice of the next stage counts after the join. What isn't allowed is refused.
+func TestJoinChoosesAndIsRefused(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	kind := spawning()
+	kind.Stages[0].Next = []string{kind.Stages[1].Name, "finish"}
+	pipe := b.put(kind.WithDefaults())
+	id := b.submit(newTask(`0`))[0].ID
+	l := b.leaseAll(pipe, 1)[0]
+	o := joining(asyncflow.Join{}, spawned("pipe", `1`))
+	o.Finish = true
+	b.settle(pipe, l, o)
+	b.followUp()
+	child := b.leaseAll(pipe, 1)[0]
+	b.settle(pipe, child, asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Finish: true})
+	b.followUp()
+	task := b.task(id)
+	require.Equal(t, asyncflow.StatusSucceeded, task.Status)
+	require.Equal(t, `{"count":1,"succeeded":1,"failed":0,"cancelled":0,"results":[null]}`,
+		string(task.Result))
+	require.Equal(t, 1, task.Steps)
+
+	keyed := spawned("pipe", `1`)
+	keyed.Key = "k"
+	require.Equal(t, asyncflow.CodeSpawn,
+		asyncflow.CodeOf(pipe.CheckSpawn(l, joining(asyncflow.Join{}, keyed))))
+	with := output(`1`)
+	require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(with.Joins(&asyncflow.Join{})))
+	with = goodEnd
+	require.Equal(t, asyncflow.CodeInvalid,
+		asyncflow.CodeOf(with.Joins(&asyncflow.Join{MaxParallel: -1})))
+	require.NoError(t, with.Joins(&asyncflow.Join{}))
+	require.Equal(t, asyncflow.NoResults, with.Output, "without tasks")
+}
+
+// A tree of four levels: the gate at the lease knows all of its ancestors.
+func TestJoinNested(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	pipe := b.put(spawning())
+	ids := []asyncflow.TaskID{b.submit(newTask(`0`))[0].ID}
+	deeper := func() {
+		l := b.leaseAll(pipe, 1)[0]
+		require.Equal(t, ids[len(ids)-1], l.ID)
+		b.settle(pipe, l, joining(asyncflow.Join{}, spawned("pipe", `1`)))
+		b.followUp()
+		all, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: l.ID, Limit: 2})
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		ids = append(ids, all[0].ID)
+	}
+	deeper()
+	deeper()
+	deeper()
+	_, err := b.PauseTree(t.Context(), tenant, ids[0], "a while")
+	require.NoError(t, err)
+	b.followUp()
+	l := b.leaseAll(pipe, 1)
+	begun, err := b.ParkHalted(t.Context(), pipe, l)
+	require.NoError(t, err)
+	require.Empty(t, begun, "an ancestor is paused")
+	require.Equal(t, asyncflow.WaitParent, b.task(ids[3]).WaitsFor)
+	_, err = b.ResumeTree(t.Context(), tenant, ids[0])
+	require.NoError(t, err)
+	b.followUp()
+	l = b.leaseAll(pipe, 1)
+	require.Len(t, l, 1)
+	begun, err = b.ParkHalted(t.Context(), pipe, l)
+	require.NoError(t, err)
+	require.Len(t, begun, 1)
+	b.loseAll(pipe, 1)
+
+	_, err = b.Cancel(t.Context(), tenant, ids[0], "no more")
+	require.NoError(t, err)
+	l = b.leaseAll(pipe, 1)
+	begun, err = b.ParkHalted(t.Context(), pipe, l)
+	require.NoError(t, err)
+	require.Empty(t, begun, "an ancestor is cancelled")
+	b.followUp()
+	require.Equal(t, asyncflow.StatusCancelled, b.task(ids[0]).Status)
+	for _, id := range ids[1:] {
+		require.Contains(t, []asyncflow.Status{asyncflow.StatusCancelled, asyncflow.StatusFailed},
+			b.task(id).Status, "its child may have been cancelled before")
+	}
+	b.checkTokens("pipe")
+
+	_, err = b.Redrive(t.Context(), tenant, ids[0], store.Redrive{})
+	require.NoError(t, err)
+	b.followUp()
+	for i, id := range ids {
+		want := asyncflow.StatusWaiting
+		if i == 3 {
+			want = asyncflow.StatusPending
+		}
+		require.Equal(t, want, b.task(id).Status, "%d", i)
+	}
+	for range 5 {
+		b.endAll(pipe, 1, ``)
+	}
+	for _, id := range ids {
+		require.Equal(t, asyncflow.StatusSucceeded, b.task(id).Status)
+	}
+	require.Zero(t, b.sweep())
+}
+
+// If a node dies at any statement, or the answer to its COMMIT is lost, another one goes on: each
+// task is made once, and the parent joins once.
+func TestJoinSurvivesCrashes(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.SetChunks(2, 2, 2)
+	b.put(base())
+	pipe := b.put(spawning())
+	second, line := mortal(t, b)
+	second.SetChunks(2, 2, 2)
+	for _, lost := range []bool{false, true} {
+		for at := 1; ; at++ {
+			id := b.submit(newTask(`0`))[0].ID
+			b.settle(pipe, b.leaseAll(pipe, 1)[0], joining(asyncflow.Join{}, spawned("base", `0`),
+				spawned("base", `1`), spawned("base", `2`)))
+			died := false
+			follow := func() {
+				line.arm(at, lost, true)
+				for more := true; more; {
+					var err error
+					if more, err = second.FollowUp(t.Context(), tenant); err != nil {
+						break
+					}
+				}
+				died = line.mend() || died
+			}
+			settled := func(what string, done func() bool) {
+				eventually(t, what, func() bool {
+					b.exec(`UPDATE tenant_acme.outbox SET due = now()
+						WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
+					b.followUp()
+					return done()
+				})
+			}
+			follow()
+			settled("all are made", func() bool { return len(b.startedBy("base", id)) == 3 })
+			for _, l := range b.leaseAll(b.kind("base"), 3) {
+				b.settle(b.kind("base"), l, output(string(l.Context)))
+			}
+			follow()
+			settled("it has joined", func() bool {
+				return b.task(id).Stage == pipe.Stages[1].Name
+			})
+			l := b.leaseAll(pipe, 1)
+			require.Equal(t, `{"count":3,"succeeded":3,"failed":0,"cancelled":0,"results":[0,1,2]}`,
+				string(l[0].Context), "died at statement %d", at)
+			b.settle(pipe, l[0], goodEnd)
+			if !died {
+				require.Greater(t, at, 5)
+				break
+			}
+		}
+	}
+	b.checkTokens("base")
+	b.checkTokens("pipe")
+}
