@@ -158,8 +158,8 @@ func (t TaskType) CheckSpawn(l Lease, o Outcome) error {
 		}
 		if key := o.Spawn[i].FlowKey; o.Join != nil && key != "" && o.Spawn[i].Type == t.Name &&
 			key == l.Options.FlowKey {
-			return Errorf(CodeSpawn, "spawn[%d].flow_key is that of the task, which keeps it while "+
-				"it waits for its children", i)
+			return Errorf(CodeSpawn, "spawn[%d].flow_key is that of the task, which keeps it "+
+				"while it waits for its children", i)
 		}
 		if slices.Contains(allowed, o.Spawn[i].Type) {
 			continue

@@ -145,7 +145,7 @@ func (r *resultReader) take(raw []byte) {
 	err := readObject(raw, one.field)
 	if err != nil { // the task may be missing from what was read
 		err = errors.New("the result is not the JSON object " +
-			"{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?, spawn?}: " +
+			"{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?, spawn?, join?}: " +
 			plain(err))
 		var only struct {
 			TaskID string `json:"task_id"`

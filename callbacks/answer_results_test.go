@@ -85,7 +85,7 @@ func TestResults(t *testing.T) {
 			Output: json.RawMessage(text)}
 	}
 	notResult := "the result is not the JSON object {task_id, output?, outcome?, error?, " +
-		"retry_after?, next_stage?, finish?, spawn?}: "
+		"retry_after?, next_stage?, finish?, spawn?, join?}: "
 	for name, c := range map[string]struct {
 		results string
 		first   asyncflow.Outcome
@@ -184,7 +184,7 @@ func TestResultsOutput(t *testing.T) {
 func TestAnswersForAll(t *testing.T) {
 	t.Parallel()
 	const not = `the answer is not the JSON object ` +
-		`{"results": [{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?, spawn?}, …]}`
+		`{"results": [{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?, spawn?, join?}, …]}`
 	unclear := func(text, body string) asyncflow.Outcome {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200,
 			Error: text + "; its body begins: " + body}

@@ -30,12 +30,20 @@ func TestAnswerSpawn(t *testing.T) {
 		`{"spawn":[{"type":"report","context":1},{"type":"report"}]}`: {nil,
 			"the answer's spawn[1].context is required"},
 		`{"spawn":[{"type":"report","context":1,"delay":"x"}]}`: {nil, "the answer's spawn[0]"},
-		`{"spawn":[{"type":"report","context":1}],"join":true}`: {nil, `unknown field "join"`},
+		`{"spawn":[{"type":"report","context":1}],"join":7}`: {nil, "the answer's join must be true"},
+		`{"spawn":[{"type":"report","context":1}],"join":{"x":1}}`: {nil,
+			"the answer's join must be true, false or {on_child_failure?, max_parallel?, results?}"},
+		`{"spawn":[{"type":"report","context":1}],"join":{"max_parallel":-1}}`: {nil,
+			"the answer's join.max_parallel is -1"},
+		`{"output":1,"spawn":[{"type":"report","context":1}],"join":true}`: {nil,
+			"the answer's output and join exclude each other"},
+		`{"outcome":"fail","join":true}`: {nil,
+			`the answer has spawn or join, but the outcome "fail"`},
 		`{"spawn":[7]}`: {nil, "the answer's spawn[0] is not the JSON object"},
 		`{"outcome":"fail","spawn":[{"type":"report","context":1}]}`: {nil,
-			`the answer has spawn, but the outcome "fail"`},
+			`the answer has spawn or join, but the outcome "fail"`},
 		`{"outcome":"snooze","retry_after":"1m","spawn":[{"type":"report","context":1}]}`: {nil,
-			`the answer has spawn, but the outcome "snooze"`},
+			`the answer has spawn or join, but the outcome "snooze"`},
 		`{"spawn":[` + strings.Repeat(`{"type":"a","context":1},`, asyncflow.MaxSpawn) +
 			`{"type":"a","context":1}]}`: {nil, "the answer's spawn has 10001 entries"},
 	} {
@@ -82,4 +90,31 @@ func TestResultsStartABoundedNumberOfTasks(t *testing.T) {
 		failed = append(failed, i)
 	}
 	require.Equal(t, [][]int{{0, 1, 2, 3, 4, 7, 8}, {5, 6, 9}}, [][]int{started, failed})
+}
+
+// An answer may say that its task waits for the tasks that it starts. Without any, the results are
+// empty.
+func TestAnswerJoins(t *testing.T) {
+	for body, want := range map[string]*asyncflow.Join{
+		`true`:  {},
+		`{}`:    {},
+		`false`: nil,
+		`null`:  nil,
+		`{"on_child_failure":{"tolerate":{"count":2}},"max_parallel":3,"results":"settled"}`: {
+			OnChildFailure: asyncflow.ChildFailure{Policy: asyncflow.Tolerate, Count: 2},
+			MaxParallel:    3, Results: asyncflow.ResultsSettled},
+	} {
+		read := func(spawn string) asyncflow.Outcome {
+			return readAnswer(asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200},
+				"application/json", []byte(`{"spawn":`+spawn+`,"join":`+body+`}`), 1024)
+		}
+		o := read(`[{"type":"report","context":1}]`)
+		require.Equal(t, asyncflow.OutcomeDone, o.Kind, o.Error)
+		require.Equal(t, want, o.Join, body)
+		none := read(`[]`)
+		require.Nil(t, none.Join)
+		if want != nil {
+			require.Equal(t, asyncflow.NoResults, none.Output)
+		}
+	}
 }

@@ -56,7 +56,7 @@ func requireOutcome(t *testing.T, want, got asyncflow.Outcome) {
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	const notObject = "the answer is not the JSON object {output?, outcome?, error?, " +
-		"retry_after?, next_stage?, finish?, spawn?}: "
+		"retry_after?, next_stage?, finish?, spawn?, join?}: "
 	done := func(status int, output string) asyncflow.Outcome {
 		o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: status}
 		if output != "" {

@@ -382,11 +382,13 @@ func beyond(s *openapi3.Schema) (all []badValue) {
 	case len(s.AllOf) == 1:
 		return beyond(s.AllOf[0].Value)
 	case len(s.OneOf) > 0:
-		other := any(true)
-		if s.OneOf[0].Value.Type.Is("boolean") {
-			other = "true"
+		var value any = true
+		for _, one := range s.OneOf {
+			if one.Value.Type.Is("boolean") {
+				value = 5
+			}
 		}
-		add("of no type that it may be", other, "must be")
+		add("of no type that it may be", value, "must be")
 		add("an empty list", []int{}, "must be")
 		for _, one := range s.OneOf {
 			if one.Value.Type.Is("array") {

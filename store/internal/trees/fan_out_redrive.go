@@ -145,26 +145,23 @@ func lockRedriven(ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64) e
 	if err := config.LockRoll(ctx, tx, set, position, "KEY SHARE"); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, t.SQL(position, lockParentsSQL), ids, t.Number())
-	if err == nil {
-		_, err = tx.Exec(ctx, t.SQL(position, `SELECT FROM {fan_outs}
-			WHERE type = $2 AND id = ANY ($1) ORDER BY id, seq FOR UPDATE`), ids, t.Number())
-	}
-	if err != nil {
+	if _, err := tx.Exec(ctx, t.SQL(position, lockRedrivenSQL), ids, t.Number()); err != nil {
 		return err
 	}
 	return config.ReviveRoll(ctx, tx, set, position)
 }
 
-// lockParentsSQL locks the fan-outs in which some tasks are children, before the fan-outs of the
-// children, as FollowUp does.
-const lockParentsSQL = `
+// lockRedrivenSQL locks the fan-outs in which some tasks are children or parents. A FollowUp that
+// redrives children holds the fan-out of their parent already; if it then waits for one that comes
+// before that, it gives up after followPatience, and tries again.
+const lockRedrivenSQL = `
 SELECT FROM {fan_outs} o WHERE (o.type, o.id, o.seq) IN (
-  SELECT $2, (t.options->'child'->>'parent')::bigint, (t.options->'child'->>'seq')::smallint
+  SELECT t.type, (t.options->'child'->>'parent')::bigint, (t.options->'child'->>'seq')::smallint
   FROM {task} t WHERE t.type = $2 AND t.id = ANY ($1)
   UNION ALL SELECT (p->>'type')::int, (p->>'id')::bigint, (p->>'seq')::smallint
   FROM (SELECT t.options->'spawned'->'part' AS p FROM {task} t
-    WHERE t.type = $2 AND t.id = ANY ($1)) t)
+    WHERE t.type = $2 AND t.id = ANY ($1)) t
+  UNION ALL SELECT f.type, f.id, f.seq FROM {fan_outs} f WHERE f.type = $2 AND f.id = ANY ($1))
 ORDER BY o.type, o.id, o.seq FOR UPDATE`
 
 // reopenChild takes the end of a child back from its parent's count.
