@@ -9,8 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A heartbeat that waited doesn't move the end of the lease back that a later one has moved on, with
-// or without a checkpoint. One that knew the end may move it back: the type may allow less by now.
+// A heartbeat that waited doesn't move the end of the lease back that a later one has moved on,
+// with or without a checkpoint. One that knew the end may move it back: the type may allow less by
+// now.
 func TestALateHeartbeatMovesNoEndBack(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

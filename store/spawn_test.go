@@ -389,6 +389,64 @@ func TestSpawnCountsAsLive(t *testing.T) {
 	require.EqualValues(t, 4, live)
 }
 
+// Children that are still to be made count as live, too: as many as may run at once.
+func TestChildrenToBeMadeCountAsLive(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule asyncflow.FanOut
+		want int64
+	}{
+		"all":          {asyncflow.FanOut{Shards: 9}, 10},
+		"max_parallel": {asyncflow.FanOut{Shards: 9, MaxParallel: 5}, 6},
+		"votes": {asyncflow.FanOut{Shards: 9,
+			Quorum: &asyncflow.Quorum{Votes: 3, MaxVotes: 9}}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.byHand()
+			b.SetChunks(2, 2, 2)
+			kind := twoStages()
+			kind.Stages[0].FanOut = &c.rule
+			if c.rule.Quorum != nil {
+				kind.Stages[0].FanOut, kind.Stages[0].Quorum = nil, c.rule.Quorum
+				kind.Stages[0].Mode = asyncflow.ModeClaim
+			}
+			b.put(kind)
+			b.submit(newTask(`0`))
+			l := b.leaseAll(b.known(), 1)[0]
+			b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+				FannedOut: &asyncflow.FannedOut{FanOut: c.rule, Count: 9}})
+			for more := true; more; {
+				live, err := b.CountLive(t.Context(), tenant)
+				require.NoError(t, err)
+				require.Equal(t, c.want, live)
+				more, err = b.FollowUp(t.Context(), tenant)
+				require.NoError(t, err)
+			}
+			live, err := b.CountLive(t.Context(), tenant)
+			require.NoError(t, err)
+			require.Equal(t, c.want, live)
+		})
+	}
+}
+
+// A type that was deleted and made again under its name gets tasks that were started by its present
+// stages, also on a node that doesn't know it yet.
+func TestSpawnOfATypeThatWasMadeAgain(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(base())
+	pipe := b.put(spawning())
+	b.submit(newTask(`0`))
+	b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, spawned("base", `2`)))
+	b.exec(`UPDATE tenant_acme.task_types SET number = nextval('tenant_acme.type_numbers'),
+		spec = replace(spec::text, '"only"', '"other"')::json WHERE name = 'base'`)
+	b.exec(`UPDATE asyncflow.tenants SET version = version + 1 WHERE slug = 'acme'`)
+	b.followUp()
+	require.Equal(t, []int{0, 1}, []int{
+		b.count(`SELECT count(*) FROM tenant_acme.ready_1 WHERE stage = 'only'`),
+		b.count(`SELECT count(*) FROM tenant_acme.ready_1 WHERE stage = 'other'`)})
+}
+
 // After the database has gone back, a node that makes tasks opens the next roll itself.
 func TestSpawnInAnotherHistory(t *testing.T) {
 	b := setup(t)

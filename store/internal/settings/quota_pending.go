@@ -11,14 +11,21 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// CountLive counts a tenant's tasks that are not final, with the tasks that attempts started and
-// that aren't made yet.
+// CountLive counts a tenant's tasks that are not final, with those that are to be made now and
+// aren't yet: tasks that attempts started, and children of fan-outs.
 func (s *Settings) CountLive(ctx context.Context, tenant string) (n int64, err error) {
 	err = s.core.DB(tenant).QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT ((SELECT coalesce(sum(submitted - succeeded - failed - cancelled), 0) FROM {tallies})
 		  + (SELECT coalesce(sum(s.count - cardinality(s.ids)), 0) FROM {outbox} o
 		    JOIN {spawns} s ON s.type = o.type AND s.id = o.id AND s.seq = o.at
-		    WHERE o.kind = 'start'))::bigint`)).Scan(&n)
+		    WHERE o.kind = 'start')
+		  + (SELECT coalesce(sum(greatest(0, least(f.count - f.spawned,
+		      coalesce(nullif((f.rule ->> 'max_parallel')::int, 0),
+		        (f.rule -> 'quorum' ->> 'votes')::int, f.count)
+		      - (f.spawned - f.succeeded - f.failed - f.cancelled)))), 0)
+		    FROM (SELECT DISTINCT type, id, fan_out FROM {outbox} WHERE kind = 'spawn') o
+		    JOIN {fan_outs} f ON f.type = o.type AND f.id = o.id AND f.seq = o.fan_out
+		    WHERE NOT f.closed AND NOT f.stopped))::bigint`)).Scan(&n)
 	return n, postgres.Wrap(err, "CountLive(%q)", tenant)
 }
 

@@ -27,7 +27,10 @@ func (f *followUp) typeNow(t *config.Type, number int32) (*config.Type, error) {
 		return nil, err
 	}
 	now, err := config.RollsNow(f.ctx, f.tx, t)
-	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
+	switch {
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
+		return nil, nil
+	case err == nil && now.Number() != number: // it was deleted, and another one has its name
 		return nil, nil
 	}
 	return now, err

@@ -156,8 +156,12 @@ func (f *followUp) makeStarted(all []*started) error {
 // typeNamed returns a type as it is now; nil: there is none.
 func (f *followUp) typeNamed(name string) (*config.Type, error) {
 	for _, t := range f.types {
-		if t.Name == name {
-			return f.typeNow(t, t.Number())
+		if t.Name != name {
+			continue
+		}
+		now, err := f.typeNow(t, t.Number())
+		if now != nil || err != nil {
+			return now, err
 		}
 	}
 	var exists bool
