@@ -46,7 +46,7 @@ func (j *JoinOption) UnmarshalJSON(b []byte) error {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&join); err != nil {
 		return fmt.Errorf(
-			"must be true, false or {on_child_failure?, max_parallel?, results?}: %w", err)
+			"must be true, false or {on_child_failure?, max_parallel?, results?}: %v", err)
 	}
 	j.Join = &join
 	return nil
