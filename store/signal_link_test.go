@@ -266,7 +266,7 @@ func TestLinksOfAStageThatChanges(t *testing.T) {
 	}
 }
 
-// A link of what is gone, or has changed, decides nothing.
+// A link of what is gone, or another one now, decides nothing.
 func TestLinksOfWhatIsGone(t *testing.T) {
 	b := setup(t)
 	b.put(linkedApproval())

@@ -76,7 +76,7 @@ func (b *bundle) endAll(t *store.Type, n int, bad string) {
 	b.followUp()
 }
 
-// A task waits for the tasks that it started, each of which passes all stages of its own type, and
+// A task waits for the tasks that it started. Each passes all stages of its own type, and
 // goes on with their results in the order of its list.
 func TestJoin(t *testing.T) { eachSet(t, testJoin) }
 
