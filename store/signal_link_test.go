@@ -281,6 +281,7 @@ func TestLinksOfWhatIsGone(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, link.Open)
 }
+
 // A stage that has failed for good and is redriven asks anew: links of before count no more.
 func TestLinksAfterARedriveOfTheirStage(t *testing.T) {
 	b := setup(t)
