@@ -281,3 +281,25 @@ func TestLinksOfWhatIsGone(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, link.Open)
 }
+
+// A stage that has failed for good and is redriven asks anew: links of before count no more.
+func TestLinksAfterARedriveOfTheirStage(t *testing.T) {
+	b := setup(t)
+	b.put(linkedApproval())
+	id := b.submit(newTask(`1`))[0].ID
+	old := b.leaseAll(b.known(), 1)[0]
+	link := b.link(old)
+	require.True(t, b.decide(link, "approve"))
+	b.settle(b.known(), old, badEnd)
+	require.False(t, b.link(old).Open)
+	_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{})
+	require.NoError(t, err)
+	l := b.passFirst()
+	b.await()
+	b.followUp()
+	require.True(t, b.link(l).Open, "the old decision doesn't count")
+	require.False(t, b.link(old).Open)
+	require.True(t, b.decide(b.link(l), "reject"))
+	b.takeSignal(id)
+	require.Equal(t, "reject", b.link(l).Decided.Decision)
+}
