@@ -27,8 +27,8 @@ func (s *Trees) BoundSpawn(
 			return postgres.Wrap(err, "BoundSpawn(%s)", id)
 		}
 		if started+n > asyncflow.MaxStarted {
-			return asyncflow.Errorf(asyncflow.CodeSpawn, "the task has started %d tasks, and would "+
-				"start %d more; the limit of all its attempts is %d", started, n,
+			return asyncflow.Errorf(asyncflow.CodeSpawn, "the task has started %d tasks, and "+
+				"would start %d more; the limit of all its attempts is %d", started, n,
 				asyncflow.MaxStarted)
 		}
 	}
@@ -62,8 +62,8 @@ func (s *Trees) GrowTree(
 		  WHERE type = $1 AND id = $2 AND seq = $3)`), root.Type, root.ID, root.Seq, n,
 		asyncflow.MaxTree).Scan(&fits)
 	if err == nil && !fits {
-		return asyncflow.Errorf(asyncflow.CodeSpawn, "too_many_children: with %d more, the tree to "+
-			"which the task belongs would have more than %d tasks", n, asyncflow.MaxTree)
+		return asyncflow.Errorf(asyncflow.CodeSpawn, "too_many_children: with %d more, the tree "+
+			"to which the task belongs would have more than %d tasks", n, asyncflow.MaxTree)
 	}
 	return postgres.Wrap(err, "GrowTree(%d)", root.ID)
 }
