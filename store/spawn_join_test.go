@@ -342,7 +342,8 @@ func TestSpawnBounds(t *testing.T) {
 	pipe, id := setupJoin(t, b, asyncflow.Join{})
 	parent := b.leaseAll(pipe, 1)[0]
 	o := joining(asyncflow.Join{}, spawned("pipe", `1`), spawned("pipe", `2`))
-	for more, code := range []asyncflow.Code{"", asyncflow.CodeSpawn} { // with its three and the two
+	// with its three and the two
+	for more, code := range []asyncflow.Code{"", asyncflow.CodeSpawn} {
 		b.exec(`UPDATE tenant_acme.fan_outs SET tree = $1`, asyncflow.MaxTree-5+more)
 		err := b.BoundSpawn(t.Context(), pipe, parent.ID, parent.Seq, o)
 		require.Equal(t, code, asyncflow.CodeOf(err), "%d", more)

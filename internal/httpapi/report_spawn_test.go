@@ -107,10 +107,10 @@ func TestSpawnReportJoins(t *testing.T) {
 	id, path, token := b.spawning()
 	for body, want := range map[string]string{
 		`{"spawn":[{"type":"report","context":1}],"join":1}`:                          "join",
-		`{"spawn":[{"type":"report","context":1}],"join":{"max_parallel":-1}}`:        "max_parallel",
-		`{"spawn":[{"type":"report","context":1}],"join":{"parallel":1}}`:             "parallel",
+		`{"spawn":[{"type":"report","context":1}],"join":{"max_parallel":-1}}`:        "join.max_parallel is -1",
+		`{"spawn":[{"type":"report","context":1}],"join":{"parallel":1}}`:             "join",
 		`{"output":1,"spawn":[{"type":"report","context":1}],"join":true}`:            "output",
-		`{"spawn":[{"type":"report","context":1}],"join":{"on_child_failure":"any"}}`: "on_child_failure",
+		`{"spawn":[{"type":"report","context":1}],"join":{"on_child_failure":"any"}}`: "join.on_child_failure",
 	} {
 		a := b.callAs(token, "POST", path, body)
 		require.Equal(t, 400, a.status, string(a.body))
