@@ -366,3 +366,36 @@ func TestSpawnBounds(t *testing.T) {
 		require.Equal(t, code, asyncflow.CodeOf(err), "%d", count)
 	}
 }
+
+// While a task waits for tasks of a type, the type is deleted by cascade only. What isn't made by
+// then counts as cancelled.
+func TestJoinOfADeletedType(t *testing.T) {
+	b := setup(t)
+	pipe, id := setupJoin(t, b, asyncflow.Join{OnChildFailure: allSettled, MaxParallel: 1})
+	_, err := b.PauseTree(t.Context(), tenant, id, "")
+	require.NoError(t, err)
+	b.followUp()
+	_, err = b.ResumeTree(t.Context(), tenant, id)
+	require.NoError(t, err)
+	b.followUp()
+	l := b.leaseAll(b.kind("base"), 1)[0]
+	_, err = b.PauseTree(t.Context(), tenant, id, "")
+	require.NoError(t, err)
+	b.settle(b.kind("base"), l, output(`1`))
+	b.followUp()
+	err = b.DeleteTaskType(t.Context(), tenant, "base", false)
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	require.ErrorContains(t, err, "tasks wait for those of task type base (1 of pipe)")
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "base", true))
+	_, err = b.ResumeTree(t.Context(), tenant, id)
+	require.NoError(t, err)
+	b.followUp()
+	require.Equal(t, &asyncflow.Children{Total: 3, Pending: 1, Succeeded: 1, Cancelled: 1},
+		b.task(id).Children)
+	b.endAll(pipe, 1, ``)
+	b.endAll(pipe, 1, ``)
+	next := b.leaseAll(pipe, 1)[0]
+	require.Equal(t, id, next.ID)
+	require.Equal(t, `{"count":3,"succeeded":2,"failed":0,"cancelled":1,"results":[null,`+
+		`{"of": {"of": 2}},null]}`, string(next.Context))
+}
