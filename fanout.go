@@ -250,6 +250,13 @@ type Children struct {
 	Total, Waiting, Pending, Running, Succeeded, Failed, Cancelled int
 }
 
+// TreeCounts counts the tasks below a task whose children have children.
+type TreeCounts struct {
+	Levels                              int // below the task
+	Total, Succeeded, Failed, Cancelled int
+	AtLeast                             bool // there are more: not all were counted
+}
+
 // Spread is the work of a task that fans out.
 type Spread struct {
 	Count  int

@@ -257,6 +257,8 @@ type (
 
 	// Children counts the children of a task by their status. See [api.Children] for its fields.
 	Children = api.Children
+	// TreeCounts counts the tasks of all levels below a task. See [api.TreeCounts] for its fields.
+	TreeCounts = api.TreeCounts
 	// Visit is one pass of a task through a stage. See [api.Visit] for its fields.
 	Visit = api.Visit
 

@@ -213,7 +213,9 @@ func TestJoinNested(t *testing.T) {
 	b := setup(t)
 	b.byHand()
 	pipe := b.put(spawning())
-	ids := []asyncflow.TaskID{b.submit(newTask(`0`))[0].ID}
+	top := newTask(`0`)
+	top.Options.Priority = asyncflow.Priority{7}
+	ids := []asyncflow.TaskID{b.submit(top)[0].ID}
 	deeper := func() {
 		l := b.leaseAll(pipe, 1)[0]
 		require.Equal(t, ids[len(ids)-1], l.ID)
@@ -227,6 +229,10 @@ func TestJoinNested(t *testing.T) {
 	deeper()
 	deeper()
 	deeper()
+	require.Equal(t, &asyncflow.TreeCounts{Levels: 3, Total: 3}, b.task(ids[0]).Tree)
+	require.Equal(t, []string{"pipe"}, b.task(ids[0]).ChildTypes)
+	require.Nil(t, b.task(ids[2]).Tree, "its child has none")
+	require.Equal(t, asyncflow.Priority{7}, b.task(ids[3]).Options.Priority)
 	_, err := b.PauseTree(t.Context(), tenant, ids[0], "a while")
 	require.NoError(t, err)
 	b.followUp()

@@ -1138,7 +1138,7 @@ type Delivery struct {
 	// lead to no task.
 	//
 	//
-	// Example: {"review":{"approve":"https://tasks.example.com/l/afl1.9Rk….1796000000","reject":"https://tasks.example.com/l/afl1.Uu3….1796000000"}}
+	// Example: {"review":{"approve":"https://tasks.example.com/l/afl1.9RkZ2w.eyJzIjo0fQ","reject":"https://tasks.example.com/l/afl1.Uu3dQA.eyJzIjo0fQ"}}
 	Links map[string]map[string]string `json:"links,omitempty,omitzero"`
 
 	// MaxAttempts The attempts that the stage has for this task.
@@ -2573,9 +2573,16 @@ type SubmittedTask struct {
 // context or result of more than 8 KiB, and long lists of dependencies.
 type Task struct {
 	// Attempt The attempt of that stage that is under way, next, or last.
-	Attempt  int       `json:"attempt,omitempty,omitzero"`
-	ChildOf  *ChildOf  `json:"child_of,omitempty"`
-	Children *Children `json:"children,omitempty"`
+	Attempt int      `json:"attempt,omitempty,omitzero"`
+	ChildOf *ChildOf `json:"child_of,omitempty"`
+
+	// ChildTypes The types of its children, if they are tasks that it started. Otherwise they have its
+	// own. Lists leave it out.
+	//
+	//
+	// Example: ["mail","thumbnails"]
+	ChildTypes []string  `json:"child_types,omitempty,omitzero"`
+	Children   *Children `json:"children,omitempty"`
 
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context   JSON      `json:"context,omitempty,omitzero"`
@@ -2646,7 +2653,8 @@ type Task struct {
 	Status Status `json:"status"`
 
 	// Steps The number of all visits of stages. Present with path.
-	Steps int `json:"steps,omitempty,omitzero"`
+	Steps int         `json:"steps,omitempty,omitzero"`
+	Tree  *TreeCounts `json:"tree,omitempty"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -2930,6 +2938,22 @@ type TenantPatch struct {
 
 	// Suspended true suspends, false resumes.
 	Suspended *bool `json:"suspended,omitempty"`
+}
+
+// TreeCounts The tasks below a task in all levels: its children, their children, and so on, each by its
+// latest fan-out. Present if children have children.
+type TreeCounts struct {
+	// AtLeast There are more, as a part of a large tree was counted.
+	AtLeast   bool `json:"at_least,omitempty,omitzero"`
+	Cancelled int  `json:"cancelled"`
+	Failed    int  `json:"failed"`
+
+	// Levels How many levels there are below the task.
+	Levels    int `json:"levels"`
+	Succeeded int `json:"succeeded"`
+
+	// Total Also those that are still to be made, and live ones.
+	Total int `json:"total"`
 }
 
 // Visit One pass of a task through a stage.

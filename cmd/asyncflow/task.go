@@ -97,8 +97,8 @@ func (g *globals) printTask(t client.Task, err error) error {
 		dependenciesText(t.Dependencies), "redriven",
 		strings.Join(t.Redriven, " "), "priority", priority, "order time", timeText(t.OrderTime),
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
-		childrenText(t.Children), "paused", pausedText(t), "parent", t.Parent, "started",
-		spawnedText(t), "path", pathText(t),
+		childrenText(t.Children), "tree", treeText(t.Tree), "paused", pausedText(t), "parent",
+		t.Parent, "started", spawnedText(t), "path", pathText(t),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"context", string(t.Context), "result", string(t.Result))
 }

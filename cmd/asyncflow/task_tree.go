@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,6 +85,9 @@ func (c *tasksTreeCmd) show(ctx context.Context, g *globals, t client.Task) erro
 	if t.Children != nil {
 		line += "\n  " + progressBar(*t.Children) + "  " + childrenText(t.Children)
 	}
+	if tree := treeText(t.Tree); tree != "" {
+		line += "\n  tree " + tree
+	}
 	if paused := pausedText(t); paused != "" {
 		line += "\n  paused " + paused
 	}
@@ -96,24 +100,41 @@ func (c *tasksTreeCmd) show(ctx context.Context, g *globals, t client.Task) erro
 		n      int // in the latest fan-out; its children are listed first
 	}{{client.StatusRunning, t.Children.Running}, {client.StatusFailed, t.Children.Failed},
 		{client.StatusPending, t.Children.Pending}, {client.StatusWaiting, t.Children.Waiting}} {
-		limit := min(left, of.n)
-		if limit <= 0 {
-			continue
-		}
-		page, err := g.client().List(ctx, client.ListParams{Type: t.Type, Parent: t.ID,
-			Status: of.status, Limit: limit})
+		shown, err := c.list(ctx, g, t, of.status, min(left, of.n))
 		if err != nil {
 			return err
+		}
+		left -= shown
+	}
+	return nil
+}
+
+// list prints up to limit children with a status, and returns how many.
+func (c *tasksTreeCmd) list(
+	ctx context.Context, g *globals, t client.Task, status client.Status, limit int,
+) (shown int, err error) {
+	types := t.ChildTypes
+	if len(types) == 0 {
+		types = []string{t.Type}
+	}
+	for _, name := range types {
+		if shown >= limit {
+			break
+		}
+		page, err := g.client().List(ctx, client.ListParams{Type: name, Parent: t.ID,
+			Status: status, Limit: limit - shown})
+		if err != nil {
+			return shown, err
 		}
 		for _, child := range page.Data {
 			_, err := fmt.Fprintf(g.stdout, "  ├─ %s  %s\n", child.ID, printable(taskText(child)))
 			if err != nil {
-				return err
+				return shown, err
 			}
 		}
-		left -= len(page.Data)
+		shown += len(page.Data)
 	}
-	return nil
+	return shown, nil
 }
 
 // childrenText returns how many children have which status, such as "797 of 1000 succeeded, 80
@@ -131,6 +152,26 @@ func childrenText(c *client.Children) string {
 		if part.n > 0 {
 			text += fmt.Sprintf(", %d %s", part.n, part.name)
 		}
+	}
+	return text
+}
+
+// treeText returns how many tasks there are below a task, such as "2 levels, 180 of 240 succeeded,
+// 2 failed"; "" if there is one level at most.
+func treeText(c *client.TreeCounts) string {
+	if c == nil {
+		return ""
+	}
+	total := strconv.Itoa(c.Total)
+	if c.AtLeast {
+		total = "at least " + total
+	}
+	text := fmt.Sprintf("%d levels, %d of %s succeeded", c.Levels, c.Succeeded, total)
+	if c.Failed > 0 {
+		text += fmt.Sprintf(", %d failed", c.Failed)
+	}
+	if c.Cancelled > 0 {
+		text += fmt.Sprintf(", %d cancelled", c.Cancelled)
 	}
 	return text
 }

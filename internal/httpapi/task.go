@@ -155,6 +155,11 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 		out.Children = &api.Children{Total: c.Total, Waiting: c.Waiting, Pending: c.Pending,
 			Running: c.Running, Succeeded: c.Succeeded, Failed: c.Failed, Cancelled: c.Cancelled}
 	}
+	out.ChildTypes = t.ChildTypes
+	if c := t.Tree; c != nil {
+		out.Tree = &api.TreeCounts{Levels: c.Levels, Total: c.Total, Succeeded: c.Succeeded,
+			Failed: c.Failed, Cancelled: c.Cancelled, AtLeast: c.AtLeast}
+	}
 	if p := t.Pause; !p.Since.IsZero() {
 		out.Paused = &api.PausedTask{Since: p.Since, Reason: p.Reason}
 	}

@@ -2113,6 +2113,28 @@ export interface components {
             cancelled: number;
         };
         /**
+         * @description The tasks below a task in all levels: its children, their children, and so on, each by its
+         *     latest fan-out. Present if children have children.
+         * @example {
+         *       "levels": 2,
+         *       "total": 240,
+         *       "succeeded": 180,
+         *       "failed": 2,
+         *       "cancelled": 0
+         *     }
+         */
+        TreeCounts: {
+            /** @description How many levels there are below the task. */
+            levels: number;
+            /** @description Also those that are still to be made, and live ones. */
+            total: number;
+            succeeded: number;
+            failed: number;
+            cancelled: number;
+            /** @description There are more, as a part of a large tree was counted. */
+            at_least?: boolean;
+        };
+        /**
          * @description Present while the children of the task are paused.
          * @example {
          *       "since": "2026-11-21T10:43:31.91376Z",
@@ -3107,6 +3129,16 @@ export interface components {
             deadline?: string;
             progress?: components["schemas"]["Progress"];
             children?: components["schemas"]["Children"];
+            /**
+             * @description The types of its children, if they are tasks that it started. Otherwise they have its
+             *     own. Lists leave it out.
+             * @example [
+             *       "mail",
+             *       "thumbnails"
+             *     ]
+             */
+            child_types?: string[];
+            tree?: components["schemas"]["TreeCounts"];
             paused?: components["schemas"]["PausedTask"];
             child_of?: components["schemas"]["ChildOf"];
             /**
@@ -4345,8 +4377,8 @@ export interface components {
              *     lead to no task.
              * @example {
              *       "review": {
-             *         "approve": "https://tasks.example.com/l/afl1.9Rk….1796000000",
-             *         "reject": "https://tasks.example.com/l/afl1.Uu3….1796000000"
+             *         "approve": "https://tasks.example.com/l/afl1.9RkZ2w.eyJzIjo0fQ",
+             *         "reject": "https://tasks.example.com/l/afl1.Uu3dQA.eyJzIjo0fQ"
              *       }
              *     }
              */

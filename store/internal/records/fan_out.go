@@ -39,10 +39,14 @@ type FanOut struct {
 }
 
 // FanOutColumns begins a query of fan-outs.
-const FanOutColumns = `SELECT type, id, seq, waits, stage, rule, count, spawned, firsts, starts,
+const FanOutColumns = fanOutColumns + `FROM {fan_outs} `
+
+// FanOutColumnsOf is a query of the fan-outs that another query returns.
+func FanOutColumnsOf(query string) string { return fanOutColumns + `FROM (` + query + `) f` }
+
+const fanOutColumns = `SELECT type, id, seq, waits, stage, rule, count, spawned, firsts, starts,
 	succeeded, failed, cancelled, again, coalesce(to_redrive, failed + cancelled), stopped, closed,
-	paused_at, coalesce(pause_reason, ''), types
-	FROM {fan_outs} `
+	paused_at, coalesce(pause_reason, ''), types `
 
 // Columns returns what FanOutColumns are scanned into.
 func (o *FanOut) Columns() []any {

@@ -35,7 +35,11 @@ type Task struct {
 
 	// Children counts the children of the latest fan-out; nil: there was none.
 	Children *asyncflow.Children
-	Pause    TreePause // of the children; zero: they aren't paused
+	// ChildTypes are the types of children that an attempt started; nil: they have its own.
+	ChildTypes []string
+	// Tree counts the tasks of all levels below it; nil: there is at most one level.
+	Tree  *asyncflow.TreeCounts
+	Pause TreePause // of the children; zero: they aren't paused
 	// Signal is what it waits for with WaitSignal.
 	Signal SignalWait
 	// Spawned counts the tasks that it started, by their types.

@@ -95,7 +95,13 @@ func (s *Tasks) tellChildren(ctx context.Context, t *config.Type, task *Task) er
 	if o.Paused() && !o.Stopped && !task.Status.Final() {
 		task.Pause = TreePause{Since: *o.PausedAt, Reason: o.PauseReason}
 	}
-	task.Children, err = trees.ChildrenOf(ctx, s.trees, t, o)
+	if task.Children, err = trees.ChildrenOf(ctx, s.trees, t, o); err != nil || !t.Spawns() {
+		return err
+	}
+	if task.ChildTypes, err = trees.ChildTypes(ctx, s.trees, t, o); err != nil {
+		return err
+	}
+	task.Tree, err = trees.TreeOf(ctx, s.trees, t, o)
 	return err
 }
 

@@ -93,10 +93,21 @@ func (f Family) Before(number int64) (before, least int64) {
 	return min(number, f[n-1].Last()+1), f[n-1].First
 }
 
-// ChildrenOf counts the children of a fan-out by how they stand.
-func ChildrenOf(
+// ChildTypes returns the types of children that an attempt started; nil: they have that of their
+// parent.
+func ChildTypes(
 	ctx context.Context, s *Trees, t *config.Type, o *records.FanOut,
-) (*asyncflow.Children, error) {
+) ([]string, error) {
+	if o.Types == nil {
+		return nil, nil
+	}
+	rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(0, `SELECT name FROM {types}
+		WHERE number = ANY ($1) ORDER BY name`), o.Types)
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// childCounts counts the children of a fan-out that ended, or that are still to be made.
+func childCounts(o *records.FanOut) *asyncflow.Children {
 	c := &asyncflow.Children{Total: o.Count, Waiting: o.Count - o.Spawned,
 		Succeeded: o.Ended.Succeeded, Failed: o.Ended.Failed, Cancelled: o.Ended.Cancelled}
 	switch {
@@ -107,6 +118,14 @@ func ChildrenOf(
 		c.Cancelled += c.Waiting
 		c.Waiting = 0
 	}
+	return c
+}
+
+// ChildrenOf counts the children of a fan-out by how they stand.
+func ChildrenOf(
+	ctx context.Context, s *Trees, t *config.Type, o *records.FanOut,
+) (*asyncflow.Children, error) {
+	c := childCounts(o)
 	if o.Closed {
 		return c, nil
 	}

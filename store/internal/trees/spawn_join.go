@@ -3,6 +3,7 @@ package trees
 import (
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -66,6 +67,9 @@ func (f *followUp) joinedList(
 	}
 	id := asyncflow.TaskID{Type: t.Name, Number: o.ID}
 	list := newStartList(text, o.Spawned)
+	if ahead, ok := options[o.ID].Priority.ForStage(t.StageIndex(o.Stage)); ok {
+		list.priority = asyncflow.Priority{int(ahead / time.Second)}
+	}
 	return list, &asyncflow.Spawned{Parent: id.String(), Depth: depth,
 		Above: options[o.ID].Awaits(t.Number())}, nil
 }
@@ -74,6 +78,8 @@ func (f *followUp) joinedList(
 type startList struct {
 	walk asyncflow.JSONWalk
 	left json.RawMessage // a task that was read, and not taken
+	// priority is that of the parent in its stage, for tasks that name none.
+	priority asyncflow.Priority
 }
 
 func newStartList(text string, skip int) *startList {
@@ -151,6 +157,9 @@ func (f *followUp) makeJoinedOf(
 	for *made < n && !f.spawnLimitReached() {
 		first := o.Firsts[run] + int64(o.Spawned-int(o.Starts[run]))
 		task := s.NewTask(f.partOf(o, by))
+		if len(task.Options.Priority) == 0 {
+			task.Options.Priority = list.priority
+		}
 		item := hot.NewInsertion(t, asyncflow.TaskID{Number: first}.Sequence(), &task, f.now)
 		items = append(items, &item)
 		f.spawned++

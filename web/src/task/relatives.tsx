@@ -16,7 +16,7 @@ const pause = 5000; // between two looks at what an open branch shows, in ms
 
 /** The way from a task up to its parent, or to the task that started it. */
 export function Parents({ task: t }: { task: Task }) {
-  if (t.parent)
+  if (t.parent && !t.child_of)
     return <nav aria-label="Parents"><TaskLink id={t.parent} /> › <span>started by it</span></nav>;
   if (!t.child_of) return null;
   const { parent, index, count: all } = t.child_of;
@@ -38,6 +38,7 @@ export function Relatives({ task }: { task: Task }) {
         <section id="children">
           <h2>Children</h2>
           <ChildCounts task={task} children={task.children} />
+          {task.tree && <TreeCounts tree={task.tree} />}
           <ul class="tree"><ChildBranch task={task} children={task.children} /></ul>
         </section>
       )}
@@ -75,20 +76,35 @@ interface ChildrenProps {
   children: Schemas["Children"];
 }
 
-const childrenOf = (t: Task) => `/console/tasks?type=${t.type}&parent=${t.id}`;
+/** The types of the children: tasks that an attempt started have their own. */
+const typesOf = (t: Task) => t.child_types ?? [t.type];
 
+const childrenOf = (t: Task, type: string) => `/console/tasks?type=${type}&parent=${t.id}`;
+
+/** How many children there are, with links to them if they have one type. */
 function ChildCounts({ task, children }: ChildrenProps) {
+  const [type, ...others] = typesOf(task);
   return (
     <p>
       {count(children.total)} in all:{" "}
-      {states.filter((s) => children[s]).map((s) => (
-        <a key={s} href={`${childrenOf(task)}&status=${s}`}>
-          {count(children[s])} <Status status={s} />{" "}
-        </a>
-      ))}
+      {states.filter((s) => children[s]).map((s) => {
+        const part = <>{count(children[s])} <Status status={s} />{" "}</>;
+        return type === undefined || others.length > 0
+          ? <span key={s}>{part}</span>
+          : <a key={s} href={`${childrenOf(task, type)}&status=${s}`}>{part}</a>;
+      })}
     </p>
   );
 }
+
+/** The tasks of all levels below a task whose children have children. */
+const TreeCounts = ({ tree: t }: { tree: Schemas["TreeCounts"] }) => (
+  <p>
+    With what is below them: {t.at_least && "at least "}{count(t.total)} tasks in{" "}
+    {count(t.levels)} levels, {count(t.succeeded)} <Status status="succeeded" />,{" "}
+    {count(t.failed)} <Status status="failed" />, {count(t.cancelled)} <Status status="cancelled" />
+  </p>
+);
 
 function ChildBranch({ task, children }: ChildrenProps) {
   const first = Math.min(children.total, most);
@@ -98,17 +114,26 @@ function ChildBranch({ task, children }: ChildrenProps) {
   return (
     <li>
       <Fold name={`Children of ${task.id}`} label={label}>
-        {() => <Children task={task} first={first} live={areLive(children)} />}
+        {() => <>{typesOf(task).map((type) => (
+          <Children key={type} task={task} type={type} first={first} live={areLive(children)} />
+        ))}</>}
       </Fold>
     </li>
   );
 }
 
-/** The first children, those of the latest fan-out. They have none of their own. */
-function Children({ task, first, live }: { task: Task; first: number; live: boolean }) {
+interface SomeChildren {
+  task: Task;
+  type: string;
+  first: number;
+  live: boolean;
+}
+
+/** The first children of a type, those of the latest fan-out. */
+function Children({ task, type, first, live }: SomeChildren) {
   const some = useLoad((signal) => answer(api.GET("/v1/tasks", { signal,
-    params: { query: { type: task.type, parent: task.id, limit: first || 1 } } })),
-    [task.id, first, live], live ? pause : 0);
+    params: { query: { type, parent: task.id, limit: first || 1 } } })),
+    [task.id, type, first, live], live ? pause : 0);
   return (
     <ul class="tree">
       <Problem error={some.error} retry={some.reload} />
@@ -119,7 +144,9 @@ function Children({ task, first, live }: { task: Task; first: number; live: bool
           <span class="quiet"> {t.stage} {why(t) || t.error}</span>
         </li>
       ))}
-      {some.data?.next_cursor && <li><a href={childrenOf(task)}>All children</a></li>}
+      {some.data?.next_cursor && <li>
+        <a href={childrenOf(task, type)}>All children</a>
+      </li>}
     </ul>
   );
 }
