@@ -65,6 +65,7 @@ func (f *followUp) followTreesOf(t *config.Type, rows []records.OutboxRow) error
 			spawning = append(spawning, o)
 		case o.SettledAll() && !o.Closed:
 			joining = append(joining, o)
+			err = f.knowChildren(o)
 		}
 		if err != nil {
 			return fmt.Errorf("the tasks started by %d: %w", o.ID, err)
@@ -271,6 +272,25 @@ func (f *followUp) eachRun(
 		}
 		if err := do(of, r); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// knowChildren has the transaction know all rolls with children of other types: without one, their
+// results would be missing. The children ended, and their rolls are older than that.
+func (f *followUp) knowChildren(o *records.FanOut) error {
+	for _, number := range o.Types {
+		if number == 0 || f.known[number] {
+			continue
+		}
+		t, err := f.typeNow(f.types[number], number)
+		if err != nil {
+			return err
+		}
+		f.known[number] = true
+		if f.types[number] = t; t == nil {
+			delete(f.types, number) // it was deleted
 		}
 	}
 	return nil

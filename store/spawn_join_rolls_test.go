@@ -1,0 +1,69 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// setupFarJoin is setupJoin with two children, of a type with tables of its own.
+func setupFarJoin(
+	t *testing.T, b *bundle, join asyncflow.Join,
+) (pipe *store.Type, id asyncflow.TaskID) {
+	t.Helper()
+	pipe = b.put(spawning())
+	id = b.submit(newTask(`0`))[0].ID
+	b.settle(pipe, b.leaseAll(pipe, 1)[0],
+		joining(join, spawned("base", `1`), spawned("base", `2`)))
+	b.followUp()
+	return pipe, id
+}
+
+// A node that doesn't know the newest roll of the children's type, or not even the type, joins all
+// the same with all results.
+func TestJoinOnANodeThatIsBehind(t *testing.T) {
+	for name, roll := range map[string]bool{"a new type": false, "a new roll": true} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.byHand()
+			b.put(spawning())
+			var far *bundle
+			if roll {
+				b.put(withOwnSet(base()))
+				far = behind(t, b)
+				_, err := b.OpenRoll(t.Context(), b.kind("base").Set())
+				require.NoError(t, err)
+			} else {
+				far = behind(t, b)
+				b.put(withOwnSet(base()))
+			}
+			pipe, id := setupFarJoin(t, b, asyncflow.Join{})
+			for _, l := range b.leaseAll(b.kind("base"), 2) {
+				b.settle(b.kind("base"), l, output(string(l.Context)))
+			}
+			far.followUp()
+			l := b.leaseAll(pipe, 1)[0]
+			require.Equal(t, id, l.ID)
+			require.Equal(t, `{"count":2,"succeeded":2,"failed":0,"cancelled":0,"results":[1,2]}`,
+				string(l.Context))
+		})
+	}
+}
+
+// A node that doesn't know the type of the children yet gives their results all the same.
+func TestResultsOfATypeThatIsNew(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(spawning())
+	far := behind(t, b)
+	b.put(withOwnSet(base()))
+	_, id := setupFarJoin(t, b, asyncflow.Join{})
+	b.endAll(b.kind("base"), 2, ``)
+	results, _, err := far.ChildResults(t.Context(), tenant, id, 0, 0, 2)
+	require.NoError(t, err)
+	require.Equal(t, []string{`{"of": 1}`, `{"of": 2}`},
+		[]string{string(results[0].Output), string(results[1].Output)})
+}
