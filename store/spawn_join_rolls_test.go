@@ -22,6 +22,31 @@ func setupFarJoin(
 	return pipe, id
 }
 
+// dropFirst drops the first roll of a type.
+func (b *bundle) dropFirst(name string) (dropped bool) {
+	b.t.Helper()
+	opened, err := b.OpenRoll(b.t.Context(), b.kind(name).Set())
+	require.NoError(b.t, err)
+	require.True(b.t, opened)
+	_, err = b.SealRoll(b.t.Context(), b.kind(name).Set(), 1)
+	require.NoError(b.t, err)
+	_, err = b.DrainRoll(b.t.Context(), b.kind(name).Set())
+	require.NoError(b.t, err)
+	_, err = b.ClearRoll(b.t.Context(), b.kind(name).Set(), 1)
+	require.NoError(b.t, err)
+	_, err = b.IdleRoll(b.t.Context(), b.kind(name).Set(), 1)
+	require.NoError(b.t, err)
+	return b.dropNow(name)
+}
+
+// dropNow tries to drop the oldest roll of a type, which is idle.
+func (b *bundle) dropNow(name string) bool {
+	b.t.Helper()
+	dropped, err := b.DropRoll(b.t.Context(), b.kind(name).Set(), b.Clock.Now())
+	require.NoError(b.t, err)
+	return dropped
+}
+
 // A node that doesn't know the newest roll of the children's type, or not even the type, joins all
 // the same with all results.
 func TestJoinOnANodeThatIsBehind(t *testing.T) {
@@ -53,6 +78,27 @@ func TestJoinOnANodeThatIsBehind(t *testing.T) {
 	}
 }
 
+// A redrive of a task whose children are no longer kept fails again: it doesn't wait for ever.
+func TestRedriveOfAJoinWithoutItsChildren(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(withOwnSet(base()))
+	pipe, id := setupFarJoin(t, b, asyncflow.Join{OnChildFailure: asyncflow.ChildFailure{
+		Policy: asyncflow.Tolerate}})
+	b.endAll(b.kind("base"), 2, `2`)
+	require.Equal(t, asyncflow.StatusFailed, b.task(id).Status)
+	require.True(t, b.dropFirst("base"))
+	_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{})
+	require.NoError(t, err)
+	b.followUp()
+	require.Equal(t, asyncflow.StatusFailed, b.task(id).Status)
+	require.Contains(t, b.task(id).Error, "of 2 children, 1 failed")
+
+	_, err = b.Redrive(t.Context(), tenant, id, store.Redrive{AllChildren: true})
+	require.NoError(t, err)
+	require.Equal(t, id, b.leaseAll(pipe, 1)[0].ID)
+}
+
 // A node that doesn't know the type of the children yet gives their results all the same.
 func TestResultsOfATypeThatIsNew(t *testing.T) {
 	b := setup(t)
@@ -66,4 +112,31 @@ func TestResultsOfATypeThatIsNew(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{`{"of": 1}`, `{"of": 2}`},
 		[]string{string(results[0].Output), string(results[1].Output)})
+}
+
+// A redrive of a task whose failed children can't be redriven fails again: it doesn't go on as if
+// they had succeeded.
+func TestRedriveOfAJoinWhoseTypeIsGone(t *testing.T) {
+	for name, made := range map[string]bool{"after they were made": true, "before": false} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.byHand()
+			b.put(base())
+			pipe := b.put(spawning())
+			id := b.submit(newTask(`0`))[0].ID
+			b.settle(pipe, b.leaseAll(pipe, 1)[0], joining(asyncflow.Join{}, spawned("base", `1`)))
+			if made {
+				b.followUp()
+				b.endAll(b.kind("base"), 1, `1`)
+			}
+			require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "base", true))
+			b.followUp()
+			require.Equal(t, asyncflow.StatusFailed, b.task(id).Status)
+			_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{})
+			require.NoError(t, err)
+			b.followUp()
+			require.Equal(t, asyncflow.StatusFailed, b.task(id).Status)
+			b.checkTokens("pipe")
+		})
+	}
 }

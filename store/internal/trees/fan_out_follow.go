@@ -63,6 +63,7 @@ func (f *followUp) followTreesOf(t *config.Type, rows []records.OutboxRow) error
 			err = f.makeJoined(t, o)
 		case more:
 			spawning = append(spawning, o)
+		case !o.Stopped && o.Failed(): // by a redrive that could redrive too few: it stops later
 		case o.SettledAll() && !o.Closed:
 			joining = append(joining, o)
 			err = f.knowChildren(o)
@@ -254,7 +255,7 @@ func (f *followUp) stopRunning(t *config.Type, o *records.FanOut) error {
 }
 
 // eachRun calls do with the runs of the children that are made, with indexes from from to before
-// to, and their types. Children of types that are gone are gone, too.
+// to, and their types. Children of types and rolls that are gone are gone, too.
 func (f *followUp) eachRun(
 	t *config.Type, o *records.FanOut, from, to int,
 	do func(t *config.Type, r records.ChildRun) error,
@@ -266,7 +267,7 @@ func (f *followUp) eachRun(
 			if err != nil {
 				return err
 			}
-			if of = now; of == nil {
+			if of = now; of == nil || !of.Has(r.Position()) {
 				continue
 			}
 		}
