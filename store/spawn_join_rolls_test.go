@@ -99,6 +99,36 @@ func TestRedriveOfAJoinWithoutItsChildren(t *testing.T) {
 	require.Equal(t, id, b.leaseAll(pipe, 1)[0].ID)
 }
 
+// A resume goes down to all levels, also if their types have meanwhile lost the right to start
+// tasks.
+func TestResumeBelowAChangedType(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	kind := base()
+	kind.Stages[0].Spawn = []string{"leaf"}
+	b.put(kind.WithDefaults())
+	leaf := base()
+	leaf.Name = "leaf"
+	b.put(leaf)
+	_, id := setupFarJoin(t, b, asyncflow.Join{})
+	for _, l := range b.leaseAll(b.kind("base"), 2) {
+		b.settle(b.kind("base"), l, joining(asyncflow.Join{}, spawned("leaf", `1`)))
+	}
+	b.followUp()
+	_, err := b.PauseTree(t.Context(), tenant, id, "a while")
+	require.NoError(t, err)
+	b.followUp()
+	begun, err := b.ParkHalted(t.Context(), b.kind("leaf"), b.leaseAll(b.kind("leaf"), 2))
+	require.NoError(t, err)
+	require.Empty(t, begun)
+	b.put(base())
+	_, err = b.ResumeTree(t.Context(), tenant, id)
+	require.NoError(t, err)
+	b.followUp()
+	b.endAll(b.kind("leaf"), 2, "")
+	require.Equal(t, asyncflow.StatusPending, b.task(id).Status)
+}
+
 // A node that doesn't know the type of the children yet gives their results all the same.
 func TestResultsOfATypeThatIsNew(t *testing.T) {
 	b := setup(t)
