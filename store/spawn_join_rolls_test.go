@@ -183,3 +183,21 @@ func TestRedriveOfAJoinWhoseTypeIsGone(t *testing.T) {
 		})
 	}
 }
+
+// The type of a cancelled task stays until all of its children are cancelled: without the mark of
+// their parent, they would begin.
+func TestDeleteATypeWhoseChildrenAreCancelled(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(base())
+	_, id := setupFarJoin(t, b, asyncflow.Join{})
+	_, err := b.Cancel(t.Context(), tenant, id, "")
+	require.NoError(t, err)
+	err = b.DeleteTaskType(t.Context(), tenant, "pipe", true)
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	require.ErrorContains(t, err, "still being cancelled")
+	b.followUp()
+	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", true))
+	require.Empty(t, b.lease(b.kind("base"), 2))
+	b.checkTokens("base")
+}
