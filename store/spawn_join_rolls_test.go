@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -200,4 +202,27 @@ func TestDeleteATypeWhoseChildrenAreCancelled(t *testing.T) {
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", true))
 	require.Empty(t, b.lease(b.kind("base"), 2))
 	b.checkTokens("base")
+}
+
+// A transaction reads few long lists, however many tasks wait for their next child.
+func TestJoinReadsFewLists(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(base())
+	pipe := b.put(spawning())
+	long := spawned("base", `1`)
+	long.FlowKey = strings.Repeat("k", asyncflow.MaxFlowKey)
+	tasks := slices.Repeat([]asyncflow.SpawnedTask{long}, 5000)
+	for range 8 {
+		b.submit(newTask(`0`))
+	}
+	for _, l := range b.leaseAll(pipe, 8) {
+		b.settle(pipe, l, joining(asyncflow.Join{MaxParallel: 1}, tasks...))
+	}
+	begun := `SELECT count(*) FROM tenant_acme.fan_outs WHERE spawned = 1`
+	_, err := b.FollowUp(t.Context(), tenant)
+	require.NoError(t, err)
+	require.Less(t, b.count(begun), 5)
+	b.followUp()
+	require.Equal(t, 8, b.count(begun))
 }

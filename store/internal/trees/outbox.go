@@ -90,6 +90,8 @@ type followUp struct {
 
 	spawned, spawnedBytes int // children, and tasks that attempts started, made in it
 
+	listed int // bytes of the lists of tasks to start that it read, for which their parents wait
+
 	makesChildren bool // whether any are to be made in it
 	stopped       int  // children cancelled, redriven or paused in it
 	interrupted   int  // running children cancelled in it before their turn
