@@ -46,7 +46,7 @@ func (j *JoinOption) UnmarshalJSON(b []byte) error {
 	d.DisallowUnknownFields()
 	if err := d.Decode(&join); err != nil {
 		return fmt.Errorf(
-			"must be true, false or {on_child_failure?, max_parallel?, results?}: %w", err)
+			"must be true, false or {on_child_failure?, max_parallel?, results?}: %v", err)
 	}
 	j.Join = &join
 	return nil
@@ -59,15 +59,23 @@ func (j JoinOption) IsZero() bool { return j.Join == nil }
 var NoResults = json.RawMessage(
 	`{"count":0,"succeeded":0,"failed":0,"cancelled":0,"results":[]}`)
 
+// Check checks the settings.
+func (j *Join) Check() error {
+	if j == nil {
+		return nil
+	}
+	var out problems
+	j.rule().check("join", &out)
+	return out.err()
+}
+
 // Joins sets the join of an outcome, once its other fields are set. Without tasks to start, the
 // stage is done with empty results.
 func (o *Outcome) Joins(join *Join) error {
 	if join == nil {
 		return nil
 	}
-	var out problems
-	join.rule().check("join", &out)
-	if err := out.err(); err != nil {
+	if err := join.Check(); err != nil {
 		return err
 	}
 	if len(o.Output) > 0 {

@@ -14,6 +14,10 @@ const (
 	MaxSpawn      = 10_000 // tasks that one attempt starts
 	MaxBatchSpawn = 50_000 // tasks that the attempts of one batch start in one answer
 	MaxSpawnTypes = 50     // types of the tasks that a stage may start
+	// MaxStarted bounds the tasks that one task starts in all its attempts, visits and redrives.
+	MaxStarted = 100_000
+	// MaxTree bounds the children of a task in one stage with their children, and so on.
+	MaxTree = 100_000
 	// MaxDepth bounds how many tasks in a row have started one another: a type may start its own.
 	MaxDepth = 8
 )

@@ -29,7 +29,7 @@ type Links struct {
 	Summary string `json:"summary,omitempty"`
 }
 
-// linkFields are those of Links, without its methods.
+// linkFields are the fields of Links, without its methods.
 type linkFields Links
 
 // MarshalJSON writes true for the zero value, else the fields that are set.

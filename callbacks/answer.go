@@ -189,24 +189,24 @@ func (a *answer) complete(o *asyncflow.Outcome, most limits, known string) error
 	if isNull(a.output) { // as many libraries write an output that is absent
 		a.output = nil
 	}
-	done := a.outcome == "" || a.outcome == "done"
+	isDone := a.outcome == "" || a.outcome == "done"
 	snoozes := a.outcome == "snooze"
 	again := snoozes || a.outcome == "retry"
 	switch {
-	case !done && !again && a.outcome != "fail" && a.outcome != "cancel":
+	case !isDone && !again && a.outcome != "fail" && a.outcome != "cancel":
 		return fmt.Errorf("the answer's outcome is %q; it must be %s", cut(a.outcome, 100), known)
-	case done && a.error != "":
+	case isDone && a.error != "":
 		return errors.New(
 			`the answer has an error, but no outcome "retry", "snooze", "fail" or "cancel"`)
-	case !done && len(a.output) > 0:
+	case !isDone && len(a.output) > 0:
 		return fmt.Errorf("the answer has an output, but the outcome %q", a.outcome)
 	case !again && !a.retryAfter.IsZero():
 		return errors.New(`the answer has retry_after, but no outcome "retry" or "snooze"`)
-	case !done && (a.nextStage != "" || a.finish):
+	case !isDone && (a.nextStage != "" || a.finish):
 		return fmt.Errorf("the answer has next_stage or finish, but the outcome %q", a.outcome)
 	case a.nextStage != "" && a.finish:
 		return errors.New("the answer has both next_stage and finish")
-	case !done && (!isNull(a.spawn) || !isNull(a.join)):
+	case !isDone && (!isNull(a.spawn) || !isNull(a.join)):
 		return fmt.Errorf("the answer has spawn or join, but the outcome %q", a.outcome)
 	case snoozes:
 		if err := asyncflow.CheckSnooze(a.retryAfter); err != nil {
@@ -223,9 +223,13 @@ func (a *answer) complete(o *asyncflow.Outcome, most limits, known string) error
 	o.Error, o.RetryAfter = Clean(a.error, MaxErrorBytes), a.retryAfter.Std()
 	switch a.outcome {
 	case "", "done":
-		o.Kind, o.Output, o.Error = asyncflow.OutcomeDone, a.output, ""
-		o.Next, o.Finish, o.Spawn = a.nextStage, a.finish, spawn
-		return readJoin(a.join, o)
+		done := *o
+		done.Kind, done.Output, done.Error = asyncflow.OutcomeDone, a.output, ""
+		done.Next, done.Finish, done.Spawn = a.nextStage, a.finish, spawn
+		if err := readJoin(a.join, &done); err != nil {
+			return err
+		}
+		*o = done
 	case "snooze":
 		o.Kind = asyncflow.OutcomeSnoozed
 	case "fail":

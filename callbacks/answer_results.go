@@ -135,7 +135,7 @@ func expect(d *json.Decoder, want json.Token) error {
 
 var errNotResults = errors.New(`the answer is not the JSON object ` +
 	`{"results": [{task_id, output?, outcome?, error?, retry_after?, next_stage?, finish?, ` +
-	`spawn?}, …]}`)
+	`spawn?, join?}, …]}`)
 
 func noResults(err error) error { return errors.New(errNotResults.Error() + ": " + plain(err)) }
 

@@ -30,7 +30,7 @@ func TestAnswerSpawn(t *testing.T) {
 		`{"spawn":[{"type":"report","context":1},{"type":"report"}]}`: {nil,
 			"the answer's spawn[1].context is required"},
 		`{"spawn":[{"type":"report","context":1,"delay":"x"}]}`: {nil, "the answer's spawn[0]"},
-		`{"spawn":[{"type":"report","context":1}],"join":7}`: {nil, "the answer's join must be true"},
+		`{"spawn":[{"type":"report","context":1}],"join":7}`:    {nil, "the answer's join must be true"},
 		`{"spawn":[{"type":"report","context":1}],"join":{"x":1}}`: {nil,
 			"the answer's join must be true, false or {on_child_failure?, max_parallel?, results?}"},
 		`{"spawn":[{"type":"report","context":1}],"join":{"max_parallel":-1}}`: {nil,

@@ -41,9 +41,10 @@ func setupWriter(t *testing.T) *writer {
 
 func openWriter(t *testing.T, url, node string) *writer {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true,
-		Pool: 4, HotPool: 4})
-	require.NoError(t, err)
+	s := pgtest.Insist(t, func() (*store.Store, error) {
+		return store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true,
+			Pool: 4, HotPool: 4})
+	})
 	c := dispatcher.NewCommitter(s, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -129,8 +129,9 @@ func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.S
 func (b *bundle) open(cfg store.Config) *node {
 	b.t.Helper()
 	cfg.URL = b.url
-	s, err := store.Open(b.t.Context(), cfg)
-	require.NoError(b.t, err)
+	s := pgtest.Insist(b.t, func() (*store.Store, error) {
+		return store.Open(b.t.Context(), cfg)
+	})
 	c := dispatcher.NewCommitter(s, nil)
 	n := &node{Store: s, Committer: c, stop: sync.OnceFunc(func() {
 		c.Close()

@@ -57,6 +57,10 @@ func (d *Dispatcher) spread(
 	if err != nil {
 		return work, err
 	}
+	err = d.checkTree(t, l, work.Count)
+	if err != nil {
+		return work, err
+	}
 	return work, d.overQuota(t, rule, work.Count)
 }
 
@@ -77,6 +81,17 @@ func (d *Dispatcher) checkVisits(t *store.Type, l asyncflow.Lease, count int) er
 			"would make %d; the most of all visits is %d", earlier, count, asyncflow.MaxChildren)
 	}
 	return nil
+}
+
+// checkTree returns an error if the tree to which a task belongs would have too many tasks.
+func (d *Dispatcher) checkTree(t *store.Type, l asyncflow.Lease, count int) error {
+	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
+	defer cancel()
+	err := d.store.GrowTree(ctx, t, l.Options, count)
+	if err != nil && asyncflow.CodeOf(err) != asyncflow.CodeSpawn {
+		err = fmt.Errorf("%w: %w", errNotRead, err)
+	}
+	return err
 }
 
 // errNotRead is that the earlier fan-out of a task can't be read now.

@@ -21,7 +21,7 @@ func (d *Dispatcher) judgeSpawn(
 	if err == nil {
 		ctx, cancel := context.WithDeadline(context.Background(), until)
 		defer cancel()
-		err = d.committer.AdmitSpawn(ctx, t.Tenant, o)
+		err = d.committer.AdmitSpawn(ctx, t, l.ID, l.Seq, o)
 	}
 	if err != nil {
 		return o.Refused(err)
@@ -33,10 +33,13 @@ func (d *Dispatcher) judgeSpawn(
 // types and against the tenant's quotas, as submits are checked. It admits all of them or none. If
 // the database doesn't count the pending tasks until ctx ends, the last count decides: the work of
 // the attempt is done.
-func (c *Committer) AdmitSpawn(ctx context.Context, tenant string, o asyncflow.Outcome) error {
+func (c *Committer) AdmitSpawn(
+	ctx context.Context, by *store.Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
+) error {
 	if len(o.Spawn) == 0 || o.Kind != asyncflow.OutcomeDone {
 		return nil
 	}
+	tenant := by.Tenant
 	quotas := asyncflow.Quotas{}
 	if t, ok := c.store.Catalog.Tenant(tenant); ok {
 		quotas = t.Quotas
@@ -61,11 +64,16 @@ func (c *Committer) AdmitSpawn(ctx context.Context, tenant string, o asyncflow.O
 	limit, used, err := c.pending.enterAll(ctx, tenant, n)
 	switch {
 	case err != nil && c.pending.fitsLastCount(tenant, quotas.PendingTasks, n):
-		return nil
 	case err == nil && limit > 0:
 		return asyncflow.QuotaExceeded(asyncflow.QuotaPendingTasks, float64(limit), float64(used))
+	case err != nil:
+		return err
 	}
-	return err
+	err = c.store.BoundSpawn(ctx, by, id, seq, o)
+	if asyncflow.CodeOf(err) == asyncflow.CodeSpawn {
+		return err
+	}
+	return nil // as with the last count, if the database is silent
 }
 
 // checkStarted checks one task that an attempt starts. types are those that are known so far.

@@ -208,7 +208,7 @@ func TestBatchesOfTheSameKeys(t *testing.T) {
 				nodes[0].SetHeldPatience(0)
 				nodes[1].SetHeldPatience(0)
 			}
-			batches, keys := longform.Size(12, 30), 200
+			batches, keys := longform.Size(16, 30), 200
 			tasks := tasksWithKeys(keys)
 			for i := range c.held {
 				tasks = append(tasks, withKey(fmt.Sprintf("held-%d", i), `1`))

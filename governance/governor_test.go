@@ -47,8 +47,7 @@ func setup(t *testing.T, url, node string, cfg governance.Config) *bundle {
 
 func setupOn(t *testing.T, of store.Config, cfg governance.Config) *bundle {
 	t.Helper()
-	s, err := store.Open(t.Context(), of)
-	require.NoError(t, err)
+	s := pgtest.Insist(t, func() (*store.Store, error) { return store.Open(t.Context(), of) })
 	t.Cleanup(s.Close)
 	c := dispatcher.NewCommitter(s, nil)
 	t.Cleanup(c.Close)

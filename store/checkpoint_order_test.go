@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A heartbeat that waited doesn't move the end of the lease back that a later one has moved on,
+// A heartbeat that waited doesn't move the end of the lease back that a later one moved on,
 // with or without a checkpoint. One that knew the end may move it back: the type may allow less by
 // now.
 func TestALateHeartbeatMovesNoEndBack(t *testing.T) {

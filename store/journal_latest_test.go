@@ -1,12 +1,14 @@
 package store_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // longRows is the length from which on a node remembers what it has read of a journal.
@@ -97,4 +99,31 @@ func TestALongJournalThatHasGoneBack(t *testing.T) {
 		outcome = 'done', output = '"of third"' WHERE seq > 590`))
 	require.Equal(t, `"of third"`, b.given(l)["third"])
 	require.Equal(t, `"of third"`, string(b.giveBack(l).Context))
+}
+
+// The children of a task with a long journal are made of what a node has read before.
+func TestChildrenOfATaskWithALongJournal(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.SetChunks(2, 2, 2)
+	spec := twoStages()
+	spec.Stages[1].FanOut = &asyncflow.FanOut{Items: "/items"}
+	b.put(spec.WithDefaults())
+	id := b.submit(newTask(`0`))[0].ID
+	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], output(`{"items":[1,2,3]}`))
+	b.exec(b.at(1, `INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome)
+		SELECT type, id, s, at, 'second', 1, 'released' FROM {journal}, generate_series(2, 599) s
+		WHERE seq = 1`))
+	b.exec(b.at(1, `UPDATE {ready} SET seq = 600`))
+	l := b.leaseAll(b.known(), 1)[0]
+	b.exec(b.at(1, `UPDATE {journal} SET output = '"read again"' WHERE seq BETWEEN 2 AND 598`))
+	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+		FannedOut: &asyncflow.FannedOut{FanOut: *spec.Stages[1].FanOut, Count: 3}})
+	b.followUp()
+	children, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id, Limit: 9})
+	require.NoError(t, err)
+	require.Len(t, children, 3)
+	for i, child := range children {
+		require.Equal(t, fmt.Sprint(3-i), string(b.task(child.ID).Context))
+	}
 }

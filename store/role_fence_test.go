@@ -65,6 +65,8 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	"FirstSent", "ReadPast",
 	// it counts as Submit does
 	"AdmitSpawn",
+	// the first attempts of a task need none; of later ones, GrowTree is the same
+	"BoundSpawn",
 	// Postgres skips the tables of another role with a warning
 	"VacuumSet",
 	// it runs under the base role
@@ -83,7 +85,9 @@ var special = map[string][]any{
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 	"LeaseForClaims": {"second"},
-	"ParkHalted":     {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
+	"GrowTree": {asyncflow.Options{Spawned: &asyncflow.Spawned{
+		Part: &asyncflow.Part{Awaited: asyncflow.Awaited{Type: 1, ID: 1, Seq: 1}}}}},
+	"ParkHalted": {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
 }
 
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {

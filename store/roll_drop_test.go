@@ -8,6 +8,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
+	"github.com/asyncflow/asyncflow/store/internal/settings"
 )
 
 // A task can't be redriven once the drop of its roll has begun: it may have lost its dependencies.
@@ -98,4 +99,42 @@ func TestADroppedTaskBlocksNoFlowKey(t *testing.T) {
 	require.Zero(t, b.count(b.at(2, `SELECT count(*) FROM {blocks}`)))
 	next := b.submit(keyed("a", `"next"`))[0].ID
 	require.Equal(t, next, b.soon()[0].ID)
+}
+
+// The deletion of what tasks have in tables of all rolls reads each row once, and once more at the
+// end, also while a snapshot keeps deleted ones. Rows that come behind it meanwhile go, too.
+func TestTreeRowsAreReadOnce(t *testing.T) {
+	const count = 20_000
+	b := setup(t)
+	for _, name := range []string{"pipe", "other"} {
+		kind := twoStages()
+		kind.Name = name
+		b.put(kind)
+	}
+	insert := `INSERT INTO tenant_acme.fan_outs (type, id, seq, waits, stage, rule, count)
+		SELECT number, n, 2, 2, 'first', '{}', 2 FROM tenant_acme.task_types, generate_series($1::int, $2) n`
+	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error { // it sees what it deletes
+		_, err := tx.Exec(t.Context(), insert, 1, count/2)
+		require.NoError(t, err)
+		var rows settings.TreeRows
+		sum := 0
+		for more, late := true, true; more; sum += rows.Rows {
+			more, err = rows.Delete(t.Context(), tx, b.known().Set().Tables,
+				`SELECT number FROM tenant_acme.task_types`, `r.id < $1`, count)
+			require.NoError(t, err)
+			if late && sum > count/2 {
+				late = false
+				_, err = tx.Exec(t.Context(), insert, 0, 0)
+				require.NoError(t, err)
+			}
+		}
+		require.Equal(t, count+2, sum)
+		var read int
+		require.NoError(t, tx.QueryRow(t.Context(), `
+			SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) FROM pg_index
+			WHERE indrelid = 'tenant_acme.fan_outs'::regclass`).Scan(&read))
+		require.Less(t, read, 5*count)
+		return nil
+	})
+	require.NoError(t, err)
 }

@@ -90,9 +90,10 @@ func open(t *testing.T, url, node string) *bundle {
 // openWith does something with the store before it runs.
 func openWith(t *testing.T, url, node string, before func(*store.Store)) *bundle {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true, Pool: 4,
-		HotPool: 4, Log: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
+	s := pgtest.Insist(t, func() (*store.Store, error) {
+		return store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true, Pool: 4,
+			HotPool: 4, Log: slog.New(slog.DiscardHandler)})
+	})
 	before(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -266,7 +266,7 @@ func TestLinksOfAStageThatChanges(t *testing.T) {
 	}
 }
 
-// A link of what is gone, or has changed, decides nothing.
+// A link of what is gone, or another one now, decides nothing.
 func TestLinksOfWhatIsGone(t *testing.T) {
 	b := setup(t)
 	b.put(linkedApproval())
@@ -313,4 +313,26 @@ func TestALinkOfATaskThatJoins(t *testing.T) {
 			require.Equal(t, "second", b.leaseAll(b.known(), 1)[0].Stage)
 		})
 	}
+}
+
+// A stage that has failed for good and is redriven asks anew: links of before count no more.
+func TestLinksAfterARedriveOfTheirStage(t *testing.T) {
+	b := setup(t)
+	b.put(linkedApproval())
+	id := b.submit(newTask(`1`))[0].ID
+	old := b.leaseAll(b.known(), 1)[0]
+	link := b.link(old)
+	require.True(t, b.decide(link, "approve"))
+	b.settle(b.known(), old, badEnd)
+	require.False(t, b.link(old).Open)
+	_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{})
+	require.NoError(t, err)
+	l := b.passFirst()
+	b.await()
+	b.followUp()
+	require.True(t, b.link(l).Open, "the old decision doesn't count")
+	require.False(t, b.link(old).Open)
+	require.True(t, b.decide(b.link(l), "reject"))
+	b.takeSignal(id)
+	require.Equal(t, "reject", b.link(l).Decided.Decision)
 }

@@ -102,7 +102,7 @@ func (m *signalMachine) someKey(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "key")
 }
 
-// pick returns a task of which something is true.
+// pick returns a task for which something is true.
 func (m *signalMachine) pick(t *rapid.T, is func(*signalTask) bool) *signalTask {
 	all := slices.DeleteFunc(slices.Clone(m.order), func(w *signalTask) bool { return !is(w) })
 	if len(all) == 0 {
@@ -327,7 +327,7 @@ func (m *signalMachine) quiet() {
 	}
 }
 
-// start makes the models of the tasks that attempts started. Of those with one key, whichever was
+// start makes the models of the tasks that attempts started. Of tasks with one key, whichever was
 // made first stands for all.
 func (m *signalMachine) start() {
 	for _, list := range m.spawned {

@@ -412,7 +412,7 @@ func TestSignalsAreBounded(t *testing.T) {
 	require.ErrorContains(t, err, "the tenant has 100000 signals")
 }
 
-// Taken signals stay for their idempotency keys; those are bounded, too. A repeat, and a signal
+// Taken signals stay for their idempotency keys; the keys are bounded, too. A repeat, and a signal
 // without a key, need no room for one.
 func TestSignalsWithKeysAreBounded(t *testing.T) {
 	longform.Only(t) // a million rows

@@ -76,7 +76,7 @@ func (b *bundle) endAll(t *store.Type, n int, bad string) {
 	b.followUp()
 }
 
-// A task waits for the tasks that it started, each of which passes all stages of its own type, and
+// A task waits for the tasks that it started. Each passes all stages of its own type, and
 // goes on with their results in the order of its list.
 func TestJoin(t *testing.T) { eachSet(t, testJoin) }
 
@@ -333,4 +333,36 @@ func TestJoinSurvivesCrashes(t *testing.T) {
 	}
 	b.checkTokens("base")
 	b.checkTokens("pipe")
+}
+
+// A task that starts too many tasks in all its attempts is refused, and so is one with which its
+// tree would have too many.
+func TestSpawnBounds(t *testing.T) {
+	b := setup(t)
+	pipe, id := setupJoin(t, b, asyncflow.Join{})
+	parent := b.leaseAll(pipe, 1)[0]
+	o := joining(asyncflow.Join{}, spawned("pipe", `1`), spawned("pipe", `2`))
+	// with its three and the two
+	for more, code := range []asyncflow.Code{"", asyncflow.CodeSpawn} {
+		b.exec(`UPDATE tenant_acme.fan_outs SET tree = $1`, asyncflow.MaxTree-5+more)
+		err := b.BoundSpawn(t.Context(), pipe, parent.ID, parent.Seq, o)
+		require.Equal(t, code, asyncflow.CodeOf(err), "%d", more)
+	}
+	require.Equal(t, asyncflow.MaxTree-4, b.count(`SELECT tree FROM tenant_acme.fan_outs`),
+		"what is refused doesn't count")
+	err := b.GrowTree(t.Context(), pipe, parent.Options, 2)
+	require.ErrorContains(t, err, "would have more than 100000 tasks")
+	require.NoError(t, b.GrowTree(t.Context(), pipe, asyncflow.Options{}, 10_000),
+		"a task that is nobody's child")
+
+	for count, code := range map[int]asyncflow.Code{
+		asyncflow.MaxStarted - 4: asyncflow.CodeSpawn, // and three before
+		asyncflow.MaxStarted - 5: "",
+	} {
+		b.exec(`DELETE FROM tenant_acme.spawns WHERE seq = 2`)
+		b.exec(`INSERT INTO tenant_acme.spawns (type, id, seq, depth, count, hash)
+			VALUES ($1, $2, 2, 1, $3, '')`, pipe.Number(), id.Number, count)
+		err := b.BoundSpawn(t.Context(), pipe, id, 11, starting("", o.Spawn...))
+		require.Equal(t, code, asyncflow.CodeOf(err), "%d", count)
+	}
 }

@@ -2447,7 +2447,11 @@ type SentSignal struct {
 
 // SignalWait The signal that a task waits for. Present while it waits for one; lists leave it out.
 type SignalWait struct {
-	Name string `json:"name"`
+	// Decisions What people may decide by links, if the wait has them.
+	//
+	// Example: ["approve","reject"]
+	Decisions []Name `json:"decisions,omitempty,omitzero"`
+	Name      string `json:"name"`
 
 	// Until When the wait times out.
 	Until time.Time `json:"until"`

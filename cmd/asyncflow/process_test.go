@@ -244,6 +244,7 @@ type delivery struct {
 	Seq      int             `json:"seq"`
 	Context  json.RawMessage `json:"context"`
 	Callback struct{ URL, Token string }
+	Links    map[string]map[string]string
 }
 
 // worker is a worker's HTTP server that records its deliveries.

@@ -106,3 +106,45 @@ func TestSDKSpawnLoopEnds(t *testing.T) {
 	require.Len(t, list.Data, 1+asyncflow.MaxDepth)
 	require.False(t, strings.Contains(failed[0], "internal"))
 }
+
+// A task waits for the tasks that its handler starts, and the next stage reads their results.
+func TestSDKJoin(t *testing.T) {
+	t.Parallel()
+	p := startNode(t, database(t))
+	c := p.client()
+	w := startSDKWorker(t, sdk.Config{})
+	_, err := c.PutTaskType(t.Context(), "part", client.TaskTypeSpec{
+		Stages: []client.Stage{stage("only")}})
+	require.NoError(t, err)
+	sdk.Handle(w.Worker, "part", "only", func(
+		_ context.Context, task sdk.Task[counted],
+	) (counted, error) {
+		return counted{task.Context.N * 10}, nil
+	})
+	sdk.Handle(w.Worker, "pipe", "split", func(
+		_ context.Context, _ sdk.Task[counted],
+	) (counted, error) {
+		var tasks []client.SpawnedTask
+		for _, doc := range []string{`{"n": 1}`, `{"n": 2}`, `{"n": 3}`} {
+			tasks = append(tasks, client.SpawnedTask{Type: "part", Context: client.JSON(doc)})
+		}
+		return counted{7}, sdk.Spawn(tasks...).Join(sdk.JoinOptions{MaxParallel: 2})
+	})
+	sdk.Handle(w.Worker, "pipe", "merge", func(
+		ctx context.Context, task sdk.Task[sdk.Joined],
+	) (sum counted, err error) {
+		for part, err := range sdk.Outputs[counted](ctx, task) {
+			if err != nil {
+				return sum, err
+			}
+			sum.N += part.N
+		}
+		return sum, nil
+	})
+	split := stage("split")
+	split.Spawn = []string{"part"}
+	w.pipe(t, c, split, stage("merge"))
+	task, outcomes := ended(t, c, submit(t, c, `{"n": 0}`))
+	require.Equal(t, "split done, split joined, merge done", outcomes)
+	require.JSONEq(t, `{"n": 60}`, string(task.Result))
+}

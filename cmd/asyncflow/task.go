@@ -108,7 +108,11 @@ func signalText(s api.SignalWait) string {
 	if s.Name == "" {
 		return ""
 	}
-	return s.Name + ", until " + timeText(s.Until)
+	text := s.Name + ", until " + timeText(s.Until)
+	if len(s.Decisions) > 0 {
+		text += ", by links: " + strings.Join(s.Decisions, ", ")
+	}
+	return text
 }
 
 // pathText shows the visits of a task, such as "fetch → store (2 attempts) → fetch #2".

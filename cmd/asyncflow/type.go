@@ -110,6 +110,12 @@ func (g *globals) printStages(t client.TaskType) error {
 	if waits(t) {
 		columns += " SIGNAL WAITS_FOR ON_TIMEOUT"
 	}
+	linked := slices.ContainsFunc(t.Stages, func(s asyncflow.Stage) bool {
+		return s.Wait != nil && s.Wait.Links != nil
+	})
+	if linked {
+		columns += " LINKS"
+	}
 	if spawns {
 		columns += " SPAWN"
 	}
@@ -126,6 +132,9 @@ func (g *globals) printStages(t client.TaskType) error {
 		}
 		if waits(t) {
 			rows[i] = append(rows[i], waitColumns(s.Wait)...)
+		}
+		if linked {
+			rows[i] = append(rows[i], linksText(s.Wait))
 		}
 		if spawns {
 			rows[i] = append(rows[i], strings.Join(s.Spawn, ","))
@@ -151,6 +160,14 @@ func waitColumns(w *asyncflow.Wait) []string {
 		return []string{w.Signal, w.Timeout.Text(), "fail"}
 	}
 	return []string{w.Signal, w.Timeout.Text(), w.OnTimeout.Next}
+}
+
+// linksText shows what people may decide by the links of a wait.
+func linksText(w *asyncflow.Wait) string {
+	if w == nil || w.Links == nil {
+		return ""
+	}
+	return strings.Join(w.Links.Names(), ",")
 }
 
 type typesPauseCmd struct {

@@ -21,6 +21,7 @@ type verifyCmd struct {
 	Context      string        `placeholder:"JSON"`
 	Input        string        `placeholder:"JSON" help:"Input that all deliveries carry."`
 	Outputs      string        `placeholder:"JSON" help:"Outputs that all carry, by stage."`
+	Links        string        `placeholder:"JSON" help:"Decisions to which all have links, by stage."`
 	Checkpoint   string        `placeholder:"JSON" help:"A checkpoint that the worker may leave."`
 	Secret       string        `env:"ASYNCFLOW_ENDPOINT_SECRET"`
 	SecretFile   string        `type:"path" placeholder:"FILE" help:"File with the secret, instead."`
@@ -37,7 +38,8 @@ func (c *verifyCmd) Help() string {
 	return `Plays a difficult dispatcher. The checks include challenges, bad and old signatures,
 missing headers, the same delivery twice, an attempt that comes after its successor, a large
 context and a slow connection. For a worker that answers with 202, a server takes its reports,
-and refuses some. If the stage asks for more than the context, give --input and --outputs.
+and refuses some. If the stage asks for more than the context, give --input and --outputs; if a
+wait with links follows it, give --links.
 
 The output shows the result of each check, and how to fix what failed; the exit code is then 1. A
 check that doesn't concern the worker, such as heartbeats if it answers at once, is not
@@ -133,13 +135,21 @@ func (c *verifyCmd) readFields(cfg *workercheck.Config) (err error) {
 	if cfg.Checkpoint, err = readArgument(c.Checkpoint); err != nil {
 		return err
 	}
-	outputs, err := readArgument(c.Outputs)
-	if err != nil || outputs == nil {
+	err = readObject("--outputs", c.Outputs, `{"inspect": {"width": 640}}`, &cfg.Outputs)
+	if err != nil {
 		return err
 	}
-	if json.Unmarshal(outputs, &cfg.Outputs) != nil {
-		return asyncflow.InvalidField("--outputs",
-			`must be an object with stages, such as {"inspect": {"width": 640}}`)
+	return readObject("--links", c.Links, `{"review": ["approve", "reject"]}`, &cfg.Links)
+}
+
+// readObject reads an argument that is an object with stages, if it is given.
+func readObject(name, argument, example string, into any) error {
+	doc, err := readArgument(argument)
+	if err != nil || doc == nil {
+		return err
+	}
+	if json.Unmarshal(doc, into) != nil {
+		return asyncflow.InvalidField(name, "must be an object with stages, such as %s", example)
 	}
 	return nil
 }

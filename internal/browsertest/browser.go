@@ -54,7 +54,7 @@ var shared = sync.OnceValues(func() (ctx context.Context, err error) {
 // starts is how often a browser is started at most.
 const starts = 3
 
-// unusedFeatures are those that chromedp turns off, and the two popups of the address bar: each
+// unusedFeatures are the ones that chromedp turns off, and the two popups of the address bar: each
 // window loads them as pages of its own, a second of processor time before a test has begun.
 const unusedFeatures = "Translate,BlinkGenPropertyTrees,WebUIOmniboxPopup," +
 	"WebUIOmniboxPopup,WebUIOmniboxAimPopup"

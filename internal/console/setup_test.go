@@ -61,11 +61,13 @@ func setup(t *testing.T, configure ...func(*console.Config)) *bundle {
 	t.Helper()
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
-	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, prepare), Node: "node-1",
-		Log: log})
-	require.NoError(t, err)
+	url := pgtest.Database(t, prepare)
+	s := pgtest.Insist(t, func() (*store.Store, error) {
+		return store.Open(t.Context(), store.Config{URL: url, Node: "node-1", Log: log})
+	})
 	t.Cleanup(s.Close)
 	b := &bundle{t: t, store: s, log: log}
+	var err error
 	b.issuer, err = auth.NewIssuer(authConfig())
 	require.NoError(t, err)
 	b.token = b.newToken(time.Hour)

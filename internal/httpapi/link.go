@@ -78,7 +78,7 @@ func (s *Server) decide(
 	case err != nil && code != asyncflow.CodeKeyReused && code != asyncflow.CodeConflict:
 		return a, err
 	}
-	if of, err = s.linkOf(ctx, l); err != nil { // somebody has decided just now
+	if of, err = s.linkOf(ctx, l); err != nil { // somebody decided just now
 		return a, err
 	}
 	if of.Decided == nil {

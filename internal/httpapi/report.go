@@ -47,6 +47,9 @@ func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	case len(body.Output) > 0:
 		err = asyncflow.CheckDocument("output", body.Output, s.cfg.MaxContext)
 	}
+	if err == nil {
+		err = body.Join.Check()
+	}
 	switch {
 	case err != nil:
 	case body.NextStage != "" && body.Finish:

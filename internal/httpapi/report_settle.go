@@ -175,7 +175,7 @@ func mayCountLate(written, reported asyncflow.OutcomeKind) bool {
 
 // reportLate settles a lost attempt by its late outcome, unless the task was started again.
 func (s *Server) reportLate(ctx context.Context, a attempt, o asyncflow.Outcome) (bool, error) {
-	if err := s.cfg.Committer.AdmitSpawn(ctx, a.Tenant, o); err != nil {
+	if err := s.cfg.Committer.AdmitSpawn(ctx, a.taskType, a.Task, a.Seq+1, o); err != nil {
 		// The same report may have been accepted before, in the place after the lost attempt.
 		_, same, unread := s.cfg.Store.WrittenAs(ctx, a.taskType, a.Task, a.Seq+1, o)
 		if unread == nil && same {

@@ -13,7 +13,7 @@ func (s *Server) checkSpawn(
 ) (asyncflow.Outcome, error) {
 	err := a.taskType.CheckSpawn(l, o)
 	if err == nil {
-		err = s.cfg.Committer.AdmitSpawn(ctx, a.Tenant, o)
+		err = s.cfg.Committer.AdmitSpawn(ctx, a.taskType, l.ID, l.Seq, o)
 	}
 	if err != nil && o.Status != 0 && asyncflow.CodeOf(err) != asyncflow.CodeUnavailable {
 		return o.Refused(err), nil

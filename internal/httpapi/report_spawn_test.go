@@ -100,3 +100,50 @@ func TestSpawnReportOverQuota(t *testing.T) {
 	require.Empty(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=report", "")).Data)
 	read[api.CallbackResult](b, 200, b.callAs(token, "POST", path, two))
 }
+
+// A report makes the task wait for the tasks that it starts. The next delivery has their results.
+func TestSpawnReportJoins(t *testing.T) {
+	b := setup(t)
+	id, path, token := b.spawning()
+	for body, want := range map[string]string{
+		`{"spawn":[{"type":"report","context":1}],"join":1}`:                          "join",
+		`{"spawn":[{"type":"report","context":1}],"join":{"max_parallel":-1}}`:        "join.max_parallel is -1",
+		`{"spawn":[{"type":"report","context":1}],"join":{"parallel":1}}`:             "join",
+		`{"output":1,"spawn":[{"type":"report","context":1}],"join":true}`:            "output",
+		`{"spawn":[{"type":"report","context":1}],"join":{"on_child_failure":"any"}}`: "join.on_child_failure",
+	} {
+		a := b.callAs(token, "POST", path, body)
+		require.Equal(t, 400, a.status, string(a.body))
+		require.Contains(t, string(a.body), want)
+	}
+	a := b.callAs(token, "POST", path,
+		`{"spawn":[{"type":"report","context":1,"key":"k"}],"join":true}`)
+	require.Equal(t, 422, a.status, string(a.body))
+	require.Contains(t, string(a.body), "spawn[0].key can't be given with join")
+
+	const good = `{"spawn":[{"type":"report","context":1}],"join":{"results":"settled"}}`
+	for range 2 {
+		require.Equal(t, asyncflow.StatusWaiting, read[api.CallbackResult](b, 200,
+			b.callAs(token, "POST", path, good)).Status)
+	}
+	other := b.callAs(token, "POST", path, `{"spawn":[{"type":"report","context":1}],"join":true}`)
+	require.Equal(t, 409, other.status, string(other.body))
+	for range 2 {
+		l, child := b.leaseOf("report")
+		read[api.CallbackResult](b, 200, b.callAs(child, "POST",
+			"/v1/callbacks/"+l.ID.String()+"/complete", `{"output":5}`))
+		task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+l.ID.String(), ""))
+		require.Equal(t, id, task.ChildOf.Parent)
+		require.Equal(t, id, task.Parent)
+	}
+	require.Eventually(t, func() bool {
+		return read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status.Final()
+	}, patience, 20*time.Millisecond)
+	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+	require.Equal(t, asyncflow.StatusSucceeded, task.Status)
+	require.Contains(t, string(task.Result), `"status":"succeeded"`)
+	require.Contains(t, string(task.Result), `"output":5`)
+	require.Equal(t, 1, task.Children.Succeeded)
+	require.Len(t, read[api.ChildResults](b, 200,
+		b.call("GET", "/v1/tasks/"+id+"/results", "")).Results, 1)
+}

@@ -86,8 +86,9 @@ func setupOn(
 	url := pgtest.Database(t, prepare)
 	storeConfig := store.Config{URL: url, Node: "node-1", Log: slog.New(slog.DiscardHandler)}
 	configureStore(&storeConfig)
-	s, err := store.Open(t.Context(), storeConfig)
-	require.NoError(t, err)
+	s := pgtest.Insist(t, func() (*store.Store, error) {
+		return store.Open(t.Context(), storeConfig)
+	})
 	committer := dispatcher.NewCommitter(s, nil)
 	db, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)

@@ -40,7 +40,7 @@ POST /v1/callbacks/{held}/complete {"output":1}
 POST /v1/callbacks/{held}/fail {"error":"no"}
 POST /v1/claims/{held}/release`
 
-// A call whose commit waits for a standby, and whose wait is cancelled, is answered that it may
+// A call that waits for a standby, and is cancelled there, is answered that it may
 // have made its change.
 func TestCallsUnderACutWaitForTheStandby(t *testing.T) {
 	t.Parallel()

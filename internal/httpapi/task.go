@@ -146,7 +146,7 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 		out.WaitsBecause = s.stoppedText(tenant, t.ID.Type, t.Stage)
 	}
 	if w := t.Signal; w.Name != "" && !w.Until.IsZero() {
-		out.Signal = api.SignalWait{Name: w.Name, Until: w.Until}
+		out.Signal = api.SignalWait{Name: w.Name, Until: w.Until, Decisions: w.Decisions}
 	}
 	if t.Progress != nil {
 		out.Progress = api.Progress{Percent: t.Progress.Percent, Note: t.Progress.Note}

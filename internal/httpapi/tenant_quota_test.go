@@ -21,6 +21,7 @@ import (
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -201,9 +202,10 @@ func submitAtOnce(b *bundle, n int, nodes ...string) map[int]int {
 // node serves the API of the bundle's database on another node and returns its URL.
 func (b *bundle) node(name string) string {
 	b.t.Helper()
-	s, err := store.Open(b.t.Context(),
-		store.Config{URL: b.dbURL, Node: name, Roles: "api", Log: slog.New(slog.DiscardHandler)})
-	require.NoError(b.t, err)
+	s := pgtest.Insist(b.t, func() (*store.Store, error) {
+		return store.Open(b.t.Context(), store.Config{URL: b.dbURL, Node: name, Roles: "api",
+			Log: slog.New(slog.DiscardHandler)})
+	})
 	committer := dispatcher.NewCommitter(s, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	stored := make(chan error, 1)

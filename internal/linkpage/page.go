@@ -62,7 +62,7 @@ func Render(p Page) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Headers are those of the page. Nothing runs or is loaded, no other page may frame this one, and
+// Headers are the page's. Nothing runs or is loaded, no other page may frame this one, and
 // its form goes nowhere else. Caches and search engines keep nothing, and no other site learns the
 // link.
 var Headers = map[string]string{

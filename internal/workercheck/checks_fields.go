@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 )
 
 // fieldsOfStages sends a second attempt with the fields that only some deliveries have: what the
-// stage asks for by deliver, and what the first attempt left.
+// stage asks for by deliver, what the first attempt left, and links.
 func fieldsOfStages(ctx context.Context, r *rehearsal) finding {
 	d := r.delivery()
 	d.Lease.Seq, d.Lease.Attempt = 2, 2
@@ -18,7 +19,19 @@ func fieldsOfStages(ctx context.Context, r *rehearsal) finding {
 	if len(d.Lease.Past) == 0 {
 		d.Lease.Past = past(r.cfg.Context, map[string]json.RawMessage{r.cfg.Stage: nil})
 	}
+	if d.Links == nil {
+		d.Links = waitLinks(map[string][]string{"review": {"approve", "reject"}})
+	}
 	return allDone(r.send(ctx, d)...)
+}
+
+// waitLinks returns the links that deliveries carry, of decisions by stage.
+func waitLinks(links map[string][]string) (all []asyncflow.WaitLinks) {
+	for _, stage := range slices.Sorted(maps.Keys(links)) {
+		all = append(all, asyncflow.WaitLinks{Stage: stage, Decisions: links[stage],
+			Timeout: time.Hour})
+	}
+	return all
 }
 
 // past returns what deliveries carry of an input and of outputs by stage. Without bytes the input
@@ -43,6 +56,13 @@ func (c Config) checkFields() error {
 		}
 		if err := checkField("outputs."+stage, output); err != nil {
 			return err
+		}
+	}
+	for stage, decisions := range c.Links {
+		for _, name := range append([]string{stage}, decisions...) {
+			if err := asyncflow.CheckName(name); err != nil {
+				return asyncflow.InvalidField("links", "has %q: %v", name, err)
+			}
 		}
 	}
 	if err := checkField("input", c.Input); err != nil {

@@ -110,6 +110,7 @@ func (r *rehearsal) delivery() asyncflow.Delivery {
 		At:          now,
 		Timeout:     r.cfg.Timeout,
 		Deadline:    now.Add(r.cfg.ReportTime),
+		Links:       waitLinks(r.cfg.Links),
 	}
 }
 

@@ -31,6 +31,9 @@ type Config struct {
 	// are only in that of the check "fields of stages".
 	Input   json.RawMessage
 	Outputs map[string]json.RawMessage // by stage
+	// Links are the decisions to which all deliveries have links, by the stage that would wait;
+	// nil: they are only in that of the check "fields of stages". The links lead nowhere.
+	Links map[string][]string
 	// Checkpoint is one that the worker could have left; nil: {}.
 	Checkpoint json.RawMessage
 	// Batch is the most tasks of a request; 0: the worker gets no batches.

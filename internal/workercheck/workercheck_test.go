@@ -284,6 +284,9 @@ func TestConfigIsChecked(t *testing.T) {
 		`outputs has "NO": must start`: func(c *Config) {
 			c.Outputs = map[string]json.RawMessage{"NO": nil}
 		},
+		`links has "No": must start`: func(c *Config) {
+			c.Links = map[string][]string{"review": {"No"}}
+		},
 		"outputs.inspect is not": func(c *Config) {
 			c.Outputs = map[string]json.RawMessage{"inspect": json.RawMessage("{")}
 		},

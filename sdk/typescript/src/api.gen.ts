@@ -3156,6 +3156,14 @@ export interface components {
              * @description When the wait times out.
              */
             until: string;
+            /**
+             * @description What people may decide by links, if the wait has them.
+             * @example [
+             *       "approve",
+             *       "reject"
+             *     ]
+             */
+            decisions?: components["schemas"]["Name"][];
         };
         /**
          * @description One pass of a task through a stage.

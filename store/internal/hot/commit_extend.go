@@ -19,7 +19,7 @@ type Extension struct {
 	Seq   int
 	Until time.Time
 	Had   *time.Time // move it only from this end; nil: from any
-	// Knew is the end that the caller knew when it asked. If a later report has moved it on since,
+	// Knew is the end that the caller knew when it asked. If a later report moved it on since,
 	// this one doesn't move it back.
 	Knew       time.Time
 	Checkpoint Checkpoint

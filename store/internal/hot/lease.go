@@ -272,7 +272,7 @@ func (s *Path) queueTaken(
 		byID[leases[i].ID.Number] = &leases[i]
 	}
 	BeginLeases(all, t, now)
-	s.queuePayloads(b, t, leases, byID)
+	QueuePayloads(s, b, t, leases, byID)
 	rows := records.Inserts{Node: s.core.Config.Node}
 	rows.AddLeases(t, all, keys)
 	rows.Queue(b, now)

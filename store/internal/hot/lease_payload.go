@@ -12,10 +12,11 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// queuePayloads reads options and contexts from the rolls in the ids; for later attempts also from
+// QueuePayloads reads options and contexts from the rolls in the ids; for later attempts also from
 // the journal.
-func (s *Path) queuePayloads(
-	b *pgx.Batch, t *config.Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
+func QueuePayloads(
+	s *Path, b *pgx.Batch, t *config.Type, leases []asyncflow.Lease,
+	byID map[int64]*asyncflow.Lease,
 ) {
 	var long []int64
 	if slices.ContainsFunc(leases, hasLongJournal) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -206,6 +205,7 @@ type Deleting struct {
 
 	number int32 // of the deleted type
 	from   int64 // the id from which on rows may be left
+	tree   TreeRows
 }
 
 // DeleteRows deletes some rows of deleted types from a tenant's shared tables, at most JobBatch of
@@ -278,11 +278,12 @@ func (d *Deleting) deleteFrom(
 
 // deleteLast deletes what is left of the type when its tasks are gone.
 func (d *Deleting) deleteLast(ctx context.Context, tx pgx.Tx, shared *config.TableNames) error {
-	n, err := DeleteTreeRows(ctx, tx, shared, `SELECT $1::int`, `true`, d.number)
-	if err == nil {
-		err = d.deleteSignals(ctx, tx, shared, &n)
+	more, err := d.tree.Delete(ctx, tx, shared, `SELECT $1::int`, `true`, d.number)
+	if err != nil {
+		return err
 	}
-	if d.Rows = n; err == nil && n == 0 {
+	err = d.deleteSignals(ctx, tx, shared)
+	if err == nil && !more && d.Rows == 0 {
 		_, err = tx.Exec(ctx, shared.SQL(0, `DELETE FROM {deleted} WHERE number = $1`), d.number)
 	}
 	return err
@@ -299,41 +300,11 @@ DELETE FROM {signals} WHERE ctid = ANY (ARRAY(
   (SELECT ctid FROM {signals} WHERE type = $1 AND idempotency_key IS NOT NULL
     ORDER BY type, idempotency_key LIMIT $2) LIMIT $2))`
 
-// deleteSignals deletes some signals of the type, and adds their number to n.
+// deleteSignals deletes some signals of the type.
 func (d *Deleting) deleteSignals(
-	ctx context.Context, tx pgx.Tx, shared *config.TableNames, n *int,
+	ctx context.Context, tx pgx.Tx, shared *config.TableNames,
 ) error {
 	tag, err := tx.Exec(ctx, shared.SQL(0, DeleteSignalsSQL), d.number, catalog.JobBatch)
-	*n += int(tag.RowsAffected())
+	d.Rows = d.tree.Rows + int(tag.RowsAffected())
 	return err
-}
-
-// DeleteTreeRows deletes some edges, fan-outs, spawns, past keys, checkpoints and waits for signals
-// of tasks that are gone, at most JobBatch of each, and returns how many. types selects the numbers
-// of types; the condition on
-// their rows calls a row r.
-//
-// It reads the rows of each type by an index, in its order, until it has enough. In a table that
-// was never analysed, Postgres would read and sort all of them for each call.
-func DeleteTreeRows(
-	ctx context.Context, tx pgx.Tx, t *config.TableNames, types, condition string, args ...any,
-) (n int, err error) {
-	_, err = tx.Exec(ctx, `SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;
-		SET LOCAL jit = off`)
-	if err != nil {
-		return 0, err
-	}
-	limit := ` LIMIT ` + strconv.Itoa(catalog.JobBatch)
-	for _, table := range []string{"{edges}", "{fan_outs}", "{spawns}", "{past_keys}",
-		"{checkpoints}", "{signal_waits}"} {
-		tag, err := tx.Exec(ctx, t.SQL(0, `DELETE FROM `+table+` WHERE ctid = ANY (ARRAY(
-			SELECT l.at FROM (`+types+`) AS n (type), LATERAL (
-			  SELECT r.ctid AS at FROM `+table+` r WHERE r.type = n.type AND `+condition+`
-			  ORDER BY r.type, r.id`+limit+`) l`+limit+`))`), args...)
-		if err != nil {
-			return 0, err
-		}
-		n += int(tag.RowsAffected())
-	}
-	return n, nil
 }

@@ -25,7 +25,7 @@ type Link struct {
 	Signal asyncflow.Signal
 	// Context is what the task has in its stage, while the link is open.
 	Context json.RawMessage
-	// Links are those of the wait.
+	// Links are the wait's.
 	Links asyncflow.Links
 	// Until is when the wait ends; zero: the task doesn't wait yet.
 	Until time.Time
@@ -54,7 +54,7 @@ func (s *Tasks) link(
 	}
 	stage, _ = t.Place(stage, 1)
 	wait := t.WaitOf(stage)
-	if wait == nil || wait.Links == nil { // the type has changed
+	if wait == nil || wait.Links == nil { // the type is another one now
 		return l, nil
 	}
 	task, err := s.readTask(ctx, tenant, id, placeColumns)

@@ -56,6 +56,8 @@ type Task struct {
 type SignalWait struct {
 	Name  string
 	Until time.Time
+	// Decisions are what people may decide by links; empty: there are none.
+	Decisions []string
 }
 
 // statusSQL reads a task's status from the rows of stateJoins.
@@ -165,6 +167,9 @@ func (s *Tasks) tellSignal(ctx context.Context, tenant string, task *Task) error
 		&task.Signal.Until)
 	if wait := t.WaitOf(task.Stage); wait != nil { // the type may have another name for it by now
 		task.Signal.Name = wait.Signal
+		if wait.Links != nil {
+			task.Signal.Decisions = wait.Links.Names()
+		}
 	}
 	if errors.Is(err, pgx.ErrNoRows) { // it has just gone on
 		return nil

@@ -62,7 +62,7 @@ func (s *Trees) fanOutsOf(
 	})
 }
 
-// JoinedBy counts the tasks that a task has started and waited for, by the numbers of their types.
+// JoinedBy counts the tasks that a task started and waited for, by the numbers of their types.
 func JoinedBy(
 	ctx context.Context, s *Trees, t *config.Type, id int64,
 ) (counts map[int32]int, err error) {

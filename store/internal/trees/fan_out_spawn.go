@@ -46,22 +46,13 @@ func (f *followUp) queueSpawn(b *pgx.Batch, t *config.Type, all []*records.FanOu
 
 // queueParents reads the options and the contexts of the tasks that fan out.
 func (s *spawns) queueParents(b *pgx.Batch) {
-	var ids []int64
+	var all []asyncflow.Lease
 	for _, o := range s.all {
-		s.parents[o.ID] = &asyncflow.Lease{ID: asyncflow.TaskID{Type: s.t.Name, Number: o.ID}}
-		ids = append(ids, o.ID)
+		l := asyncflow.Lease{ID: asyncflow.TaskID{Type: s.t.Name, Number: o.ID}, Seq: int(o.Seq)}
+		s.parents[o.ID] = &l
+		all = append(all, l)
 	}
-	for position, ids := range config.ByPosition(ids) {
-		b.Queue(s.t.SQL(position, records.LaterPayloadsSQL), ids,
-			s.t.Number()).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				if err := hot.ScanPayload(rows, s.t, s.parents); err != nil {
-					return err
-				}
-			}
-			return rows.Err()
-		})
-	}
+	hot.QueuePayloads(s.s.hot, b, s.t, all, s.parents)
 }
 
 // queueRuns takes ids for all children still to be made, for the tasks without ids in the open

@@ -245,7 +245,7 @@ UPDATE {signals} s SET task = k.id FROM (
   WHERE u.key <> '') k
 WHERE s.seq = ANY (ARRAY[k.seq])`
 
-	// NextSignalsSQL locks the oldest signal of each task. Of those that links sent, a wait with
+	// NextSignalsSQL locks the oldest signal of each task. Of the signals of links, a wait with
 	// links takes only one of its own pass.
 	NextSignalsSQL = `
 SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[], $4::timestamptz[], $5::text[])

@@ -75,7 +75,7 @@ func (f *followUp) joinedList(
 		Above: options[o.ID].Awaits(t.Number())}, nil
 }
 
-// startList is a list of tasks to start, of which some are skipped.
+// startList is a list of tasks to start; some are skipped.
 type startList struct {
 	walk asyncflow.JSONWalk
 	left json.RawMessage // a task that was read, and not taken

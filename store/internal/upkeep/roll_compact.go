@@ -85,9 +85,10 @@ func (s *Upkeep) CompactRoll(
 	if errors.Is(err, errRemaining) {
 		err = s.postpone(ctx, set, position, since.Add(compactAgain))
 	}
+	var rows settings.TreeRows
 	for step := 0; step < tidySteps && err == nil; step++ {
 		var more bool
-		if more, err = s.tidyStep(ctx, set, position); !more {
+		if more, err = s.tidyStep(ctx, set, position, &rows); !more {
 			break
 		}
 		compacted = true
@@ -236,7 +237,7 @@ func queueForgetKeys(b *pgx.Batch, set *config.TableSet, position int, remaining
 // tidyStep deletes some of what erased tasks of a roll have left in tables of all rolls. It reports
 // whether there may be more.
 func (s *Upkeep) tidyStep(
-	ctx context.Context, set *config.TableSet, position int,
+	ctx context.Context, set *config.TableSet, position int, rows *settings.TreeRows,
 ) (more bool, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
 		if err := lockSoon(ctx, tx, set, position); err != nil {
@@ -246,11 +247,11 @@ func (s *Upkeep) tidyStep(
 		if err != nil || !left.Untidy() {
 			return err
 		}
-		n, err := settings.DeleteTreeRows(ctx, tx, set.Tables, config.TypesAtSQL,
+		more, err = rows.Delete(ctx, tx, set.Tables, config.TypesAtSQL,
 			`r.id >= $3 AND r.id < $4 AND NOT EXISTS (
 			  SELECT FROM `+set.Tables.Task(position)+` t WHERE t.type = r.type AND t.id = r.id)`,
 			set.Name, position, config.FirstOfRoll(position), config.FirstOfRoll(position+1))
-		if more = n > 0; err != nil || more {
+		if err != nil || more {
 			return err
 		}
 		// Nothing has happened in an idle roll since it became idle.

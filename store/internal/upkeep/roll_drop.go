@@ -71,8 +71,9 @@ func (s *Upkeep) DropRoll(ctx context.Context, set *config.TableSet, since time.
 ) {
 	ctx = postgres.Patient(ctx)
 	dropping, err := s.beginDrop(ctx, set, since)
+	var rows settings.TreeRows
 	for more := dropping; more && err == nil; {
-		more, err = s.dropTreeRows(ctx, set)
+		more, err = s.dropTreeRows(ctx, set, &rows)
 	}
 	if dropping && err == nil {
 		dropped, err = s.dropTables(ctx, set)
@@ -116,16 +117,17 @@ func (s *Upkeep) beginDrop(
 
 // dropTreeRows deletes some of what the tasks of a roll that is being dropped have in tables of all
 // rolls. It reports whether there may be more.
-func (s *Upkeep) dropTreeRows(ctx context.Context, set *config.TableSet) (more bool, err error) {
+func (s *Upkeep) dropTreeRows(
+	ctx context.Context, set *config.TableSet, rows *settings.TreeRows,
+) (more bool, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
 		dropping, err := lockDropping(ctx, tx, set)
 		if err != nil || !dropping {
 			return err
 		}
-		n, err := settings.DeleteTreeRows(ctx, tx, set.Tables, config.TypesAtSQL,
+		more, err = rows.Delete(ctx, tx, set.Tables, config.TypesAtSQL,
 			`r.id >= $3 AND r.id < $4`, set.Name, set.First,
 			config.FirstOfRoll(set.First), config.FirstOfRoll(set.First+1))
-		more = n > 0
 		return err
 	})
 	return more, err

@@ -53,6 +53,7 @@ function Attempt({ attempt: a }: { attempt: Row }) {
       {(a.endpoint || a.claimer) && <div class="quiet">
         {a.endpoint ?? `claimed by ${claimerOf(a)}`}
       </div>}
+      <Decided attempt={a} />
       {a.error && <pre class="problem">{a.error}</pre>}
       <Json label="Output" text={a.text} />
       {a.output_excerpt && (
@@ -60,6 +61,14 @@ function Attempt({ attempt: a }: { attempt: Row }) {
       )}
     </li>
   );
+}
+
+/** Who decided by a link, if that is how the stage ended. */
+function Decided({ attempt: a }: { attempt: Row }) {
+  if (a.outcome !== "signalled" || !a.text) return null;
+  const d = JSON.parse(a.text) as unknown;
+  if (typeof d !== "object" || d === null || !("decision" in d && "by" in d)) return null;
+  return <div>{String(d.by)} decided: <strong>{String(d.decision)}</strong></div>;
 }
 
 /** When the next attempt is due, until then. */

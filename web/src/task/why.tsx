@@ -32,7 +32,9 @@ export function why(t: Schemas["Task"]): string {
   if (t.paused) return `is paused${t.paused.reason ? `: ${t.paused.reason}` : ""}`;
   if (t.signal) {
     const until = new Date(t.signal.until).toLocaleString();
-    return `waits for the signal ${t.signal.name}, until ${until}`;
+    const people = t.signal.decisions?.join(", ");
+    return `waits for the signal ${t.signal.name}, until ${until}` +
+      (people ? `; people decide by links: ${people}` : "");
   }
   return t.waits_for ? waitText(t.waits_for) : "";
 }

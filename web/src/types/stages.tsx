@@ -48,6 +48,7 @@ function StageFacts({ stage: s, next }: StageFactsProps) {
     ["Tasks", s.wait && `wait for the signal ${s.wait.signal}, for ${span(s.wait.timeout)}`],
     ["Tasks are", !s.wait && (s.mode === "claim" ? "claimed by workers" : "sent to endpoints")],
     ["Without the signal comes", s.wait && (s.wait.on_timeout?.next ?? "the end: the task fails")],
+    ["People decide by links", s.wait?.links && decisions(s.wait.links)],
     ["Answer within", s.timeout && span(s.timeout)],
     ["Work of at most", s.max_processing_time && span(s.max_processing_time)],
     ["May be put off for", s.max_snooze && span(s.max_snooze)],
@@ -66,6 +67,10 @@ function StageFacts({ stage: s, next }: StageFactsProps) {
       {facts.map(([name, text]) => text && <div key={name}><dt>{name}</dt><dd>{text}</dd></div>)}
     </dl>
   );
+}
+
+function decisions(l: Schemas["Links"]): string {
+  return ((typeof l === "object" && l.decisions) || ["approve", "reject"]).join(", ");
 }
 
 function fanOut(f: Schemas["FanOut"]): string {
