@@ -282,6 +282,39 @@ func TestLinksOfWhatIsGone(t *testing.T) {
 	require.False(t, link.Open)
 }
 
+// The link of a delivery whose worker starts tasks and waits for them decides about the wait after
+// that: before the tasks have ended, and then.
+func TestALinkOfATaskThatJoins(t *testing.T) {
+	for name, early := range map[string]bool{"early": true, "late": false} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.byHand()
+			b.put(base())
+			spec := linkedApproval()
+			spec.Stages[0].Spawn = []string{"base"}
+			b.put(spec)
+			id := b.submit(newTask(`1`))[0].ID
+			l := b.leaseAll(b.known(), 1)[0]
+			b.settle(b.known(), l, joining(asyncflow.Join{}, spawned("base", `1`)))
+			b.followUp()
+			require.True(t, b.link(l).Open, "its tasks run")
+			if early {
+				require.True(t, b.decide(b.link(l), "approve"))
+			}
+			b.endAll(b.kind("base"), 1, "")
+			b.await()
+			b.followUp()
+			if !early {
+				require.True(t, b.link(l).Open)
+				require.True(t, b.decide(b.link(l), "approve"))
+			}
+			b.takeSignal(id)
+			require.Equal(t, "approve", b.link(l).Decided.Decision)
+			require.Equal(t, "second", b.leaseAll(b.known(), 1)[0].Stage)
+		})
+	}
+}
+
 // A stage that has failed for good and is redriven asks anew: links of before count no more.
 func TestLinksAfterARedriveOfTheirStage(t *testing.T) {
 	b := setup(t)

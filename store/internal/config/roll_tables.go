@@ -237,12 +237,16 @@ const startersSQL = `SELECT o.type, o.id FROM {outbox} o WHERE o.kind = 'start'
   AND o.type IN (` + TypesAtSQL + `) AND o.id >= $3 AND o.id < $4`
 
 // IsNeeded reports whether a roll without live tasks has children that are still awaited by their
-// parents, tasks that started tasks which aren't made yet, or failed tasks that block other
-// tasks of their flow key.
+// parents, or were joined by tasks that wait or run now; tasks that started tasks which aren't made
+// yet; or failed tasks that block other tasks of their flow key.
 func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (needed bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
 		  SELECT FROM {fan_outs} f, `+typeRunsSQL+`
 		  WHERE NOT f.closed AND u.type IN (`+TypesAtSQL+`) AND u.first >= $3 AND u.first < $4)
+		OR EXISTS (
+		  SELECT FROM {fan_outs} f, `+typeRunsSQL+`
+		  WHERE f.types IS NOT NULL AND u.type IN (`+TypesAtSQL+`) AND u.first >= $3
+		  AND u.first < $4 AND `+parentLivesSQL+`)
 		OR EXISTS (`+startersSQL+`)
 		OR EXISTS (
 		  SELECT FROM {blocks} b JOIN {types} t ON t.name = b.type
@@ -255,6 +259,10 @@ func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (neede
 // typeRunsSQL has the runs of children of a fan-out f with their types, as an item of FROM.
 const typeRunsSQL = `unnest(f.firsts, coalesce(f.types,
   array_fill(f.type, ARRAY[cardinality(f.firsts)]))) AS u (first, type)`
+
+// parentLivesSQL reports whether the task of a fan-out f waits or runs.
+const parentLivesSQL = `(EXISTS (SELECT FROM {wait} w WHERE w.type = f.type AND w.id = f.id)
+  OR EXISTS (SELECT FROM {lease} l WHERE l.type = f.type AND l.id = f.id))`
 
 // NeedsChildren reports whether tasks that stay need children of a roll: their parents are in older
 // rolls, remain in this one, or wait for them.
@@ -269,9 +277,7 @@ func (s *TableSet) NeedsChildren(
 		OR EXISTS (
 		SELECT FROM {fan_outs} f, `+typeRunsSQL+`
 		WHERE f.types IS NOT NULL AND u.type IN (`+TypesAtSQL+`) AND u.first >= $3 AND u.first < $4
-		  AND (NOT f.closed OR f.id = ANY ($5)
-		    OR EXISTS (SELECT FROM {wait} w WHERE w.type = f.type AND w.id = f.id)
-		    OR EXISTS (SELECT FROM {lease} l WHERE l.type = f.type AND l.id = f.id)))`), s.Name,
+		  AND (NOT f.closed OR f.id = ANY ($5) OR `+parentLivesSQL+`))`), s.Name,
 		position, FirstOfRoll(position), FirstOfRoll(position+1), remaining).Scan(&needed)
 	return needed, err
 }

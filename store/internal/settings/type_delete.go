@@ -137,13 +137,25 @@ func refuseAwaited(ctx context.Context, tx pgx.Tx, t *config.Type, tenant, name 
 		name, least, strings.Join(dependents, ", "))
 }
 
-// refuseLive returns an error if the type has live tasks.
+// refuseLive returns an error if the type has live tasks, or ended ones whose children of other
+// types are still to be cancelled: without their fan-outs, these would begin.
 func refuseLive(ctx context.Context, tx pgx.Tx, t *config.Type, name string) error {
 	stage, err := liveStage(ctx, tx, t, nil)
 	if err == nil && stage != "" {
 		err = asyncflow.Errorf(asyncflow.CodeConflict,
 			"task type %s has live tasks (in stage %s): it can be deleted when they are final",
 			name, stage)
+	}
+	if err != nil {
+		return err
+	}
+	var open bool
+	err = tx.QueryRow(ctx, t.SQL(0, `SELECT EXISTS (SELECT FROM {fan_outs}
+		WHERE type = $1 AND NOT closed AND types IS NOT NULL)`), t.Number()).Scan(&open)
+	if err == nil && open {
+		err = asyncflow.Errorf(asyncflow.CodeConflict,
+			"tasks that those of task type %s started and waited for are still being cancelled: "+
+				"try again", name)
 	}
 	return err
 }

@@ -63,8 +63,10 @@ func (f *followUp) followTreesOf(t *config.Type, rows []records.OutboxRow) error
 			err = f.makeJoined(t, o)
 		case more:
 			spawning = append(spawning, o)
+		case !o.Stopped && o.Failed(): // by a redrive that could redrive too few: it stops later
 		case o.SettledAll() && !o.Closed:
 			joining = append(joining, o)
+			err = f.knowChildren(o)
 		}
 		if err != nil {
 			return fmt.Errorf("the tasks started by %d: %w", o.ID, err)
@@ -253,7 +255,7 @@ func (f *followUp) stopRunning(t *config.Type, o *records.FanOut) error {
 }
 
 // eachRun calls do with the runs of the children that are made, with indexes from from to before
-// to, and their types. Children of types that are gone are gone, too.
+// to, and their types. Children of types and rolls that are gone are gone, too.
 func (f *followUp) eachRun(
 	t *config.Type, o *records.FanOut, from, to int,
 	do func(t *config.Type, r records.ChildRun) error,
@@ -265,12 +267,31 @@ func (f *followUp) eachRun(
 			if err != nil {
 				return err
 			}
-			if of = now; of == nil {
+			if of = now; of == nil || !of.Has(r.Position()) {
 				continue
 			}
 		}
 		if err := do(of, r); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// knowChildren has the transaction know all rolls with children of other types: without one, their
+// results would be missing. The children ended, and their rolls are older than that.
+func (f *followUp) knowChildren(o *records.FanOut) error {
+	for _, number := range o.Types {
+		if number == 0 || f.known[number] {
+			continue
+		}
+		t, err := f.typeNow(f.types[number], number)
+		if err != nil {
+			return err
+		}
+		f.known[number] = true
+		if f.types[number] = t; t == nil {
+			delete(f.types, number) // it was deleted
 		}
 	}
 	return nil

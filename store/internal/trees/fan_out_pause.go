@@ -87,9 +87,10 @@ func (f *followUp) park(t *config.Type, r records.ChildRun) error {
 // resume moves the children of a run back that waited for the end of a pause, and leaves what they
 // wait for themselves to later transactions: a pause keeps all levels below from beginning.
 func (f *followUp) resume(t *config.Type, r records.ChildRun) error {
-	if err := f.unpark(t, r); err != nil || !t.HasFanOut() && !t.Spawns() {
+	if err := f.unpark(t, r); err != nil {
 		return err
 	}
+	// Their type may no longer fan out or start tasks, as it did.
 	rows, _ := f.tx.Query(f.ctx, t.SQL(0, `SELECT id, seq FROM {fan_outs}
 		WHERE type = $1 AND id BETWEEN $2 AND $3 AND NOT closed AND NOT stopped AND spawned > 0`),
 		t.Number(), r.First, r.Last())

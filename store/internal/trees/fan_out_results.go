@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -224,12 +225,31 @@ func (s *Trees) ChildResults(
 		return nil, 0, asyncflow.Errorf(asyncflow.CodeNotFound, "task %s has no fan-out %d", parent,
 			seq)
 	}
-	r := &resultReader{ctx: ctx, db: s.core.DB(tenant), t: t, types: typesOf{}, o: o}
-	for _, one := range s.core.Catalog.TypesOf(tenant) {
-		r.types[one.Number()] = one
+	r := &resultReader{ctx: ctx, db: s.core.DB(tenant), t: t, o: o}
+	if r.types, err = s.typesFor(ctx, tenant, o); err == nil {
+		results, err = r.read(from, limit, resultBytes)
 	}
-	results, err = r.read(from, limit, resultBytes)
 	return results, o.Count, postgres.Wrap(err, "ChildResults(%q, %s)", tenant, parent)
+}
+
+// typesFor returns a tenant's types, with those of the children of a fan-out that exist: this node
+// may not have known a new one.
+func (s *Trees) typesFor(
+	ctx context.Context, tenant string, o *records.FanOut,
+) (typesOf, error) {
+	all := typesOf{}
+	for fresh := false; ; fresh = true {
+		for _, t := range s.core.Catalog.TypesOf(tenant) {
+			all[t.Number()] = t
+		}
+		unknown := func(number int32) bool { return number != 0 && all[number] == nil }
+		if fresh || !slices.ContainsFunc(o.Types, unknown) {
+			return all, nil
+		}
+		if err := s.core.Catalog.RefreshTenant(ctx, tenant); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // ChildCount returns how many children the fan-out of stored results has; 0: there is none.

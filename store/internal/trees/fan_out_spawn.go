@@ -179,6 +179,9 @@ func (s *spawns) storedItems(
 	form := asyncflow.ResultsOutputs
 	earlier, err := records.LatestFanOut(s.ctx, s.tx, s.t, o.ID, stored.FanOut, "")
 	if err == nil && earlier != nil {
+		err = s.knowChildren(earlier)
+	}
+	if err == nil && earlier != nil {
 		form = earlier.Rule.Results
 		r := &resultReader{ctx: s.ctx, db: s.tx, t: s.t, types: s.types, o: earlier}
 		results, err = r.read(o.Spawned, n, spawnBytes-s.spawnedBytes)

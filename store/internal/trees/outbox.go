@@ -86,8 +86,11 @@ type followUp struct {
 	last   pgx.Batch           // what it writes at its end
 	outbox []records.OutboxRow // what is left to do after it
 	await  map[int32]bool      // types that are to be marked as awaited after it
+	known  map[int32]bool      // types of children whose rolls were read in it
 
 	spawned, spawnedBytes int // children, and tasks that attempts started, made in it
+
+	listed int // bytes of the lists of tasks to start that it read, for which their parents wait
 
 	makesChildren bool // whether any are to be made in it
 	stopped       int  // children cancelled, redriven or paused in it
@@ -110,7 +113,8 @@ type typeChanges struct {
 
 func (s *Trees) newFollowUp(ctx context.Context, tenant string) *followUp {
 	f := &followUp{ctx: ctx, s: s, tenant: tenant, now: s.core.Clock.Now(),
-		byType: map[int32]*typeChanges{}, types: typesOf{}, await: map[int32]bool{}}
+		byType: map[int32]*typeChanges{}, types: typesOf{}, await: map[int32]bool{},
+		known: map[int32]bool{}}
 	for _, t := range s.core.Catalog.TypesOf(tenant) {
 		f.types[t.Number()] = t
 	}

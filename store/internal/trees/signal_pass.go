@@ -9,6 +9,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -28,13 +29,15 @@ type visitRow struct {
 	final   bool
 }
 
-// ReadVisits reads the rows of a task's journal up to a seq.
+// ReadVisits reads the rows of a task's journal up to a seq. The row of an attempt whose task then
+// waited in the same stage, for tasks that it started, ends no visit: it counts as fanned out.
 func ReadVisits(
 	ctx context.Context, db postgres.Querier, t *config.Type, id asyncflow.TaskID, seq int,
 ) (Visits, error) {
 	rows, err := db.Query(ctx, t.SQL(id.Position(), `
-		SELECT seq, stage, outcome, final IS NOT NULL FROM {journal}
-		WHERE type = $1 AND id = $2 AND seq <= $3 ORDER BY seq`), t.Number(), id.Number, seq)
+		SELECT seq, stage, CASE WHEN `+hot.WaitsThen+` THEN $4 ELSE outcome END, final IS NOT NULL
+		FROM {journal} j WHERE type = $1 AND id = $2 AND seq <= $3 ORDER BY seq`), t.Number(),
+		id.Number, seq, string(asyncflow.OutcomeFannedOut))
 	if err != nil {
 		return nil, err
 	}

@@ -17,9 +17,13 @@ import (
 // rule has Joined. They are made in the order of their types, so that a type has few
 // runs. The list of them is in spawns, and the fan-out is the cursor.
 
+// listBytes is how many bytes of lists let a transaction read no more of them. Each is read anew
+// when some of its tasks are made.
+const listBytes = 4 << 20
+
 // makeJoined makes the next tasks for which a task waits.
 func (f *followUp) makeJoined(t *config.Type, o *records.FanOut) error {
-	if f.spawnLimitReached() {
+	if f.spawnLimitReached() || f.listed > listBytes {
 		f.followLater(o)
 		return nil
 	}
@@ -65,6 +69,7 @@ func (f *followUp) joinedList(
 	if err := f.tx.SendBatch(f.ctx, b).Close(); err != nil {
 		return nil, nil, err
 	}
+	f.listed += len(text)
 	id := asyncflow.TaskID{Type: t.Name, Number: o.ID}
 	list := newStartList(text, o.Spawned)
 	if ahead, ok := options[o.ID].Priority.ForStage(t.StageIndex(o.Stage)); ok {
