@@ -9,6 +9,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -26,6 +27,7 @@ type visitRow struct {
 	stage   string
 	outcome asyncflow.OutcomeKind
 	final   bool
+	waits   bool // the task waits in the stage then, for tasks that it started
 }
 
 // ReadVisits reads the rows of a task's journal up to a seq.
@@ -33,13 +35,13 @@ func ReadVisits(
 	ctx context.Context, db postgres.Querier, t *config.Type, id asyncflow.TaskID, seq int,
 ) (Visits, error) {
 	rows, err := db.Query(ctx, t.SQL(id.Position(), `
-		SELECT seq, stage, outcome, final IS NOT NULL FROM {journal}
+		SELECT seq, stage, outcome, final IS NOT NULL, `+hot.WaitsThen+` FROM {journal} j
 		WHERE type = $1 AND id = $2 AND seq <= $3 ORDER BY seq`), t.Number(), id.Number, seq)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (v visitRow, err error) {
-		err = row.Scan(&v.seq, &v.stage, &v.outcome, &v.final)
+		err = row.Scan(&v.seq, &v.stage, &v.outcome, &v.final, &v.waits)
 		v.stage, _ = t.Place(v.stage, 1)
 		return v, err
 	})
@@ -90,7 +92,9 @@ func (v Visits) Signalled(stage string, pass int) (seq int, ok bool) {
 // its last attempt has failed.
 func (v Visits) ends(i int) bool {
 	switch v[i].outcome {
-	case asyncflow.OutcomeDone, asyncflow.OutcomeJoined, asyncflow.OutcomeSignalled:
+	case asyncflow.OutcomeDone:
+		return !v[i].waits
+	case asyncflow.OutcomeJoined, asyncflow.OutcomeSignalled:
 		return true
 	case asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeLost,
 		asyncflow.OutcomeSnoozed, asyncflow.OutcomeTimedOut:
