@@ -258,6 +258,10 @@ func TestLinksOfAStageThatChanges(t *testing.T) {
 			spec := linkedApproval()
 			change(&spec)
 			b.put(spec)
+			if link := b.link(l); name == "renamed" {
+				require.False(t, link.Open)
+				require.Equal(t, "approve", link.Decided.Decision, "nobody decides again")
+			}
 			b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 			b.await()
 			b.takeSignal(l.ID)
