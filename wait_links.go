@@ -16,6 +16,7 @@ import (
 // Bounds of links.
 const (
 	MaxDecisions    = 5       // of one wait
+	MaxLinks        = 20      // in one delivery
 	MaxSummaryBytes = 4 << 10 // of the summary that people are shown
 	MaxDecidedBy    = 200     // characters of the name of who decides
 )
@@ -87,6 +88,16 @@ func (l Links) SummaryOf(context json.RawMessage) string {
 }
 
 func (t TaskType) checkLinks(out *problems) {
+	for i, s := range t.Stages {
+		links := 0
+		for _, w := range t.LinksAfter(s.Name) {
+			links += len(w.Decisions)
+		}
+		if links > MaxLinks {
+			out.add(fmt.Sprintf("stages[%d]", i), "has deliveries with %d links, by wait.links of "+
+				"the stages that may come next; the limit is %d", links, MaxLinks)
+		}
+	}
 	for i, s := range t.Stages {
 		if s.Mode != ModeWait || s.Wait == nil || s.Wait.Links == nil {
 			continue

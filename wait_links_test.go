@@ -47,6 +47,7 @@ func TestCheckLinks(t *testing.T) {
 	require.NoError(t, linked(Links{}).Validate())
 	require.NoError(t, linked(Links{Decisions: []string{"a", "b", "c", "d", "e"},
 		Summary: "/" + strings.Repeat("x", MaxPointer-1)}).Validate())
+	require.NoError(t, branching(5, 5, 5, 5).Validate())
 	change := func(do func(*TaskType)) TaskType {
 		spec := linked(Links{})
 		do(&spec)
@@ -67,12 +68,28 @@ func TestCheckLinks(t *testing.T) {
 		nobody + ":": change(func(t *TaskType) {
 			t.Stages[0].Quorum = &Quorum{Votes: 2}
 		}),
+		"stages[0] has deliveries with 21 links, by wait.links of the stages that may come next; " +
+			"the limit is 20": branching(5, 5, 5, 5, 1),
 		"stages[0].wait.links would": change(func(t *TaskType) { t.Stages = t.Stages[1:] }),
 	} {
 		t.Run(want, func(t *testing.T) {
 			require.ErrorContains(t, spec.Validate(), strings.TrimSuffix(want, ":"))
 		})
 	}
+}
+
+// branching is a type whose first stage leads to waits with so many decisions each.
+func branching(decisions ...int) TaskType {
+	t := linked(Links{})
+	t.Stages = t.Stages[:1]
+	for i, n := range decisions {
+		name := fmt.Sprintf("wait-%d", i)
+		t.Stages[0].Next = append(t.Stages[0].Next, name)
+		links := &Links{Decisions: []string{"a", "b", "c", "d", "e"}[:n]}
+		t.Stages = append(t.Stages, Stage{Name: name, Mode: ModeWait, Next: []string{NextFinish},
+			Wait: &Wait{Signal: "reviewed", Timeout: NewDuration(time.Hour), Links: links}})
+	}
+	return t.WithDefaults()
 }
 
 // Deliveries of every stage from which a task may come to the wait have its links, no others.

@@ -156,7 +156,7 @@ func TestIdleJobsWriteLittle(t *testing.T) {
 		10*time.Millisecond)
 	first := b.recorded(t, "idle").Started
 	n := runs.Load()
-	require.Eventually(t, func() bool { return runs.Load() > n+3 }, 45*time.Second,
+	require.Eventually(t, func() bool { return runs.Load() > n+7 }, 45*time.Second,
 		10*time.Millisecond)
 	assert.Equal(t, first, b.recorded(t, "idle").Started)
 }

@@ -258,12 +258,40 @@ func TestLinksOfAStageThatChanges(t *testing.T) {
 			spec := linkedApproval()
 			change(&spec)
 			b.put(spec)
+			if link := b.link(l); name == "renamed" {
+				require.False(t, link.Open)
+				require.Equal(t, "approve", link.Decided.Decision, "nobody decides again")
+			}
 			b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 			b.await()
 			b.takeSignal(l.ID)
 			require.Contains(t, string(b.leaseAll(b.known(), 1)[0].Context), "approve")
 		})
 	}
+}
+
+// A task that waits for tasks that it started is still in the visit with the links.
+func TestLinksOfAStageThatJoins(t *testing.T) {
+	b := setup(t)
+	b.put(base())
+	spec := linkedApproval()
+	spec.Stages[0].Spawn = []string{"base"}
+	b.put(spec)
+	b.submit(newTask(`1`))
+	l := b.leaseAll(b.known(), 1)[0]
+	require.True(t, b.link(l).Open)
+	b.settle(b.known(), l, joining(asyncflow.Join{}, spawned("base", `{}`)))
+	b.followUp()
+	require.True(t, b.link(l).Open, "while its children run")
+	b.endAll(b.kind("base"), 1, "")
+	require.True(t, b.link(l).Open)
+	b.await()
+	b.followUp()
+	require.True(t, b.link(l).Open)
+	require.True(t, b.decide(b.link(l), "approve"))
+	b.takeSignal(l.ID)
+	require.Equal(t, "approve", b.link(l).Decided.Decision)
+	require.Contains(t, string(b.leaseAll(b.known(), 1)[0].Context), "approve")
 }
 
 // A link of what is gone, or another one now, decides nothing.

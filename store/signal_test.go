@@ -238,6 +238,7 @@ func TestSignalsBySQL(t *testing.T) {
 		`'approved', type => 'pipe', key => 'k', keep => '31 days'`:            "22023",
 		`'approved', type => 'pipe', key => 'k', task => 'pipe.1.1'`:           "22023",
 		`NULL, type => 'pipe', key => 'k'`:                                     "22023",
+		`'approved', type => 'pipe', key => 'k', idempotency_key => 'link/x'`:  "22023",
 		`'approved', to_json(repeat('x', 300000)), type => 'pipe', key => 'k'`: "54000",
 	} {
 		_, err := app.Exec(t.Context(), `SELECT tenant_acme.send_signal(`+call+`)`)

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/internal/linkpage"
 )
 
@@ -192,6 +194,19 @@ func TestLinksThatCountNoMore(t *testing.T) {
 	suspend("false")
 	require.Equal(t, 200, b.call("POST", "/v1/tasks/"+l.ID.String()+"/cancel", "").status)
 	both(links["approve"], 410, "Too late")
+}
+
+// A call that fails is logged without its link: whoever reads that could decide.
+func TestLinksAreNotLogged(t *testing.T) {
+	var log lines
+	b := setupWith(t, func(c *httpapi.Config) {
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	_, _, links := b.linked(`1`)
+	b.closeDatabase()
+	requirePage(t, b.press(links["approve"], "Anna"), 503)
+	require.Len(t, log.with("path=/l/"), 1)
+	require.Empty(t, log.with("afl1."))
 }
 
 // What is written for a name has bounds, and its page says so without losing it.

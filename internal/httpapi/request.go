@@ -199,7 +199,7 @@ func (s *Server) logFailure(c *fiber.Ctx, status int, err error) {
 	line := []any{
 		"request_id", requestID(c),
 		"method", c.Method(),
-		"path", c.Path(),
+		"path", loggedPath(c.Path()),
 		"status", status,
 		"error", err,
 	}
@@ -207,4 +207,12 @@ func (s *Server) logFailure(c *fiber.Ctx, status int, err error) {
 		line = append(line, "stack", string(p.stack))
 	}
 	s.log.Error("request failed", line...)
+}
+
+// loggedPath returns a path without the token of a link: whoever knows that can decide.
+func loggedPath(path string) string {
+	if strings.HasPrefix(path, "/l/") {
+		return "/l/…"
+	}
+	return path
 }

@@ -178,7 +178,27 @@ BEGIN
   sent_task := submit_id(sent_type, number);
 END $$;
 
+-- send_signal sends a signal in the caller's transaction, and returns the id of the task that gets
+-- it; null: no task has the key yet. Only links send signals with an idempotency key that begins
+-- with link/.
+CREATE OR REPLACE FUNCTION send_signal(name text, data json DEFAULT NULL, type text DEFAULT NULL, key text DEFAULT NULL,
+  task text DEFAULT NULL, keep interval DEFAULT NULL, idempotency_key text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+  sent record;
+BEGIN
+  IF starts_with(idempotency_key, 'link/') THEN
+    RAISE EXCEPTION USING MESSAGE = 'idempotency_key begins with link/, as only those of links do',
+      DETAIL = 'invalid_argument', COLUMN = 'idempotency_key', ERRCODE = submit_sqlstate('invalid_argument');
+  END IF;
+  sent := signal_send(name, data, type, key, task, keep, idempotency_key);
+  IF sent.refusal IS NOT NULL THEN
+    RAISE EXCEPTION USING MESSAGE = sent.refusal[2], DETAIL = sent.refusal[1], COLUMN = sent.refusal[3],
+      ERRCODE = CASE sent.refusal[1] WHEN 'task_over' THEN '55000' ELSE submit_sqlstate(sent.refusal[1]) END;
+  END IF;
+  RETURN sent.sent_task;
+END $$;
 
-REVOKE ALL ON FUNCTION signal_count, signal_full, signal_send FROM PUBLIC;
+REVOKE ALL ON FUNCTION signal_count, signal_full, signal_send, send_signal FROM PUBLIC;
 
 -- +goose StatementEnd

@@ -1903,7 +1903,10 @@ export interface components {
          *     }
          */
         Links: boolean | {
-            /** @description What people may decide: there is a link for each. By default approve and reject. */
+            /**
+             * @description What people may decide: there is a link for each. By default approve and reject.
+             *     A delivery has up to 20 links, of all waits that may come next.
+             */
             decisions?: components["schemas"]["Name"][];
             /**
              * @description A JSON pointer into the context, to the text that people are shown; up to 4 KiB of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,7 +31,8 @@ type Link struct {
 	// Until is when the wait ends; zero: the task doesn't wait yet.
 	Until time.Time
 
-	taken bool // a decision was taken after the journal was read
+	keys  []string // of signals that links sent in this pass
+	taken bool     // a decision was taken after the journal was read
 }
 
 // Link returns how a task stands to a link of its delivery with a seq, to decide about the wait in
@@ -81,6 +83,9 @@ func (s *Tasks) link(
 	l.Signal = asyncflow.Signal{Name: wait.Signal, Task: id.String(),
 		Keep:           asyncflow.NewDuration(asyncflow.MaxKeep),
 		IdempotencyKey: asyncflow.LinkKey(id, stage, pass)}
+	for _, name := range t.NamesOf(stage) { // it had when the signal was sent
+		l.keys = append(l.keys, asyncflow.LinkKey(id, name, pass))
+	}
 	return l, s.readOpenLink(ctx, t, &task, &l)
 }
 
@@ -96,18 +101,18 @@ func isOpen(visits trees.Visits, task Task, stage string, pass int) bool {
 
 // scanSignals reads whether a decision was taken, and the next signal that the task will take.
 func (l *Link) scanSignals(row pgx.Row) error {
-	var taken *bool
+	var taken bool
 	var next *int64
 	var key, data *string
 	err := row.Scan(&taken, &next, &key, &data)
 	switch {
 	case err != nil:
 		return err
-	case taken != nil && *taken:
+	case taken:
 		l.taken = true
 	case next == nil:
 		l.Open = true
-	case data != nil && key != nil && *key == l.Signal.IdempotencyKey:
+	case data != nil && key != nil && slices.Contains(l.keys, *key):
 		l.Decided = readDecision(*data)
 	}
 	return nil
@@ -142,14 +147,15 @@ func (s *Tasks) readOpenLink(
 ) (err error) {
 	b := &pgx.Batch{}
 	// The oldest signal is the one that the wait will take.
-	b.Queue(t.SQL(0, `SELECT k.taken, n.seq, n.idempotency_key, n.data FROM (SELECT) one
-		LEFT JOIN {signals} k ON k.type = $1 AND k.idempotency_key = $4
+	b.Queue(t.SQL(0, `SELECT EXISTS (SELECT FROM {signals}
+		  WHERE type = $1 AND idempotency_key = ANY ($4) AND taken),
+		  n.seq, n.idempotency_key, n.data FROM (SELECT) one
 		LEFT JOIN LATERAL (SELECT seq, idempotency_key, data FROM {signals}
 		  WHERE type = $1 AND task = $2 AND name = $3 AND NOT taken AND kept_until > $5
-		    AND (idempotency_key IS NULL OR idempotency_key = $4
+		    AND (idempotency_key IS NULL OR idempotency_key = ANY ($4)
 		      OR NOT starts_with(idempotency_key, 'link/'))
 		  ORDER BY seq LIMIT 1) n ON true`), t.Number(), task.ID.Number, l.Signal.Name,
-		l.Signal.IdempotencyKey, s.core.Clock.Now()).QueryRow(l.scanSignals)
+		l.keys, s.core.Clock.Now()).QueryRow(l.scanSignals)
 	b.Queue(t.SQL(0, `SELECT until FROM {signal_waits} WHERE type = $1 AND id = $2`), t.Number(),
 		task.ID.Number).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&l.Until)

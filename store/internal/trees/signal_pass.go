@@ -27,22 +27,21 @@ type visitRow struct {
 	stage   string
 	outcome asyncflow.OutcomeKind
 	final   bool
+	waits   bool // the task waits in the stage then, for tasks that it started
 }
 
-// ReadVisits reads the rows of a task's journal up to a seq. The row of an attempt whose task then
-// waited in the same stage, for tasks that it started, ends no visit: it counts as fanned out.
+// ReadVisits reads the rows of a task's journal up to a seq.
 func ReadVisits(
 	ctx context.Context, db postgres.Querier, t *config.Type, id asyncflow.TaskID, seq int,
 ) (Visits, error) {
 	rows, err := db.Query(ctx, t.SQL(id.Position(), `
-		SELECT seq, stage, CASE WHEN `+hot.WaitsThen+` THEN $4 ELSE outcome END, final IS NOT NULL
-		FROM {journal} j WHERE type = $1 AND id = $2 AND seq <= $3 ORDER BY seq`), t.Number(),
-		id.Number, seq, string(asyncflow.OutcomeFannedOut))
+		SELECT seq, stage, outcome, final IS NOT NULL, `+hot.WaitsThen+` FROM {journal} j
+		WHERE type = $1 AND id = $2 AND seq <= $3 ORDER BY seq`), t.Number(), id.Number, seq)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (v visitRow, err error) {
-		err = row.Scan(&v.seq, &v.stage, &v.outcome, &v.final)
+		err = row.Scan(&v.seq, &v.stage, &v.outcome, &v.final, &v.waits)
 		v.stage, _ = t.Place(v.stage, 1)
 		return v, err
 	})
@@ -93,7 +92,9 @@ func (v Visits) Signalled(stage string, pass int) (seq int, ok bool) {
 // its last attempt has failed.
 func (v Visits) ends(i int) bool {
 	switch v[i].outcome {
-	case asyncflow.OutcomeDone, asyncflow.OutcomeJoined, asyncflow.OutcomeSignalled:
+	case asyncflow.OutcomeDone:
+		return !v[i].waits
+	case asyncflow.OutcomeJoined, asyncflow.OutcomeSignalled:
 		return true
 	case asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeLost,
 		asyncflow.OutcomeSnoozed, asyncflow.OutcomeTimedOut:
