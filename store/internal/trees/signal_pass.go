@@ -29,8 +29,8 @@ type visitRow struct {
 	final   bool
 }
 
-// ReadVisits reads the rows of a task's journal up to a seq. The row of an attempt whose task then
-// waited in the same stage, for tasks that it started, ends no visit: it counts as fanned out.
+// ReadVisits reads the rows of a task's journal up to a seq. An attempt that started tasks and
+// waited for them ends no visit, as the task stays in its stage: its row counts as fanned out.
 func ReadVisits(
 	ctx context.Context, db postgres.Querier, t *config.Type, id asyncflow.TaskID, seq int,
 ) (Visits, error) {
@@ -54,10 +54,10 @@ func (v Visits) With(seq int, stage string) Visits {
 }
 
 // Pass returns the seq of the last row before a visit; 0: there is none. The visit is the one to
-// which the row with a seq belongs. A redrive begins a visit, too.
+// which the row with a seq belongs. A redrive of the stage begins a visit, too.
 func (v Visits) Pass(seq int) int {
 	for i := len(v) - 1; i >= 0; i-- {
-		if v[i].seq < seq && (v.ends(i) || v[i].outcome == asyncflow.OutcomeRedriven) {
+		if v[i].seq < seq && (v.ends(i) || v.redriven(i)) {
 			return v[i].seq
 		}
 	}
@@ -89,12 +89,21 @@ func (v Visits) Signalled(stage string, pass int) (seq int, ok bool) {
 	return 0, false
 }
 
+// redriven reports whether a row redrives its stage, and not only the tasks for which its task waits
+// there.
+func (v Visits) redriven(i int) bool {
+	return v[i].outcome == asyncflow.OutcomeRedriven &&
+		(i+1 == len(v) || v[i+1].outcome != asyncflow.OutcomeJoined)
+}
+
 // ends reports whether a visit ends with a row: the stage was passed, or another one comes after
 // its last attempt has failed.
 func (v Visits) ends(i int) bool {
 	switch v[i].outcome {
-	case asyncflow.OutcomeDone, asyncflow.OutcomeJoined, asyncflow.OutcomeSignalled:
+	case asyncflow.OutcomeDone, asyncflow.OutcomeSignalled:
 		return true
+	case asyncflow.OutcomeJoined:
+		return !v[i].final // too many children have failed: the task may wait for them again
 	case asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeLost,
 		asyncflow.OutcomeSnoozed, asyncflow.OutcomeTimedOut:
 		return !v[i].final && i+1 < len(v) && v[i+1].stage != v[i].stage
