@@ -89,8 +89,8 @@ func (v Visits) Signalled(stage string, pass int) (seq int, ok bool) {
 	return 0, false
 }
 
-// redriven reports whether a row redrives its stage, and not only the tasks for which its task waits
-// there.
+// redriven reports whether a row redrives its stage, and not only the tasks for which its task
+// waits there.
 func (v Visits) redriven(i int) bool {
 	return v[i].outcome == asyncflow.OutcomeRedriven &&
 		(i+1 == len(v) || v[i+1].outcome != asyncflow.OutcomeJoined)
