@@ -250,7 +250,7 @@ type Children struct {
 	Total, Waiting, Pending, Running, Succeeded, Failed, Cancelled int
 }
 
-// TreeCounts counts the tasks below a task whose children have children.
+// TreeCounts counts the tasks below a task if its children have children.
 type TreeCounts struct {
 	Levels                              int // below the task
 	Total, Succeeded, Failed, Cancelled int

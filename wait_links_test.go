@@ -78,7 +78,7 @@ func TestCheckLinks(t *testing.T) {
 	}
 }
 
-// branching is a type whose first stage leads to waits with so many decisions each.
+// branching is a type: its first stage leads to waits with so many decisions each.
 func branching(decisions ...int) TaskType {
 	t := linked(Links{})
 	t.Stages = t.Stages[:1]

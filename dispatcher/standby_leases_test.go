@@ -286,7 +286,7 @@ func (a *alone) followUp() {
 	}
 }
 
-// parent returns a function that submits a task whose children, or started tasks, follow.
+// parent returns a function that submits a task with children, or started tasks.
 func (a *alone) parent(name string) func() {
 	return func() { assert.NoError(a.t, a.submit(name)[0].Err) }
 }

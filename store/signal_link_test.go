@@ -310,8 +310,8 @@ func TestLinksOfWhatIsGone(t *testing.T) {
 	require.False(t, link.Open)
 }
 
-// The link of a delivery whose worker starts tasks and waits for them decides about the wait after
-// that: before the tasks have ended, and then.
+// A worker gets a link, and starts tasks for which its task waits: the link decides about the wait
+// after that, before the tasks have ended, and then. So it does after they were redriven.
 func TestALinkOfATaskThatJoins(t *testing.T) {
 	for name, early := range map[string]bool{"early": true, "late": false} {
 		t.Run(name, func(t *testing.T) {
@@ -329,6 +329,11 @@ func TestALinkOfATaskThatJoins(t *testing.T) {
 			if early {
 				require.True(t, b.decide(b.link(l), "approve"))
 			}
+			b.endAll(b.kind("base"), 1, "1")
+			require.Equal(t, asyncflow.StatusFailed, b.task(id).Status)
+			_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{})
+			require.NoError(t, err)
+			b.followUp()
 			b.endAll(b.kind("base"), 1, "")
 			b.await()
 			b.followUp()

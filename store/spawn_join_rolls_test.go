@@ -80,7 +80,8 @@ func TestJoinOnANodeThatIsBehind(t *testing.T) {
 	}
 }
 
-// A redrive of a task whose children are no longer kept fails again: it doesn't wait for ever.
+// A redriven task without its children, which are no longer kept, fails again: it doesn't wait for
+// ever.
 func TestRedriveOfAJoinWithoutItsChildren(t *testing.T) {
 	b := setup(t)
 	b.byHand()
@@ -159,8 +160,8 @@ func TestResultsOfATypeThatIsNew(t *testing.T) {
 		[]string{string(results[0].Output), string(results[1].Output)})
 }
 
-// A redrive of a task whose failed children can't be redriven fails again: it doesn't go on as if
-// they had succeeded.
+// If no failed child can be redriven, the redrive of their parent fails again: it doesn't go on as
+// if they had succeeded.
 func TestRedriveOfAJoinWhoseTypeIsGone(t *testing.T) {
 	for name, made := range map[string]bool{"after they were made": true, "before": false} {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func (b *bundle) kind(name string) *store.Type {
 	return t
 }
 
-// endAll leases n tasks of a type, all that are due, and ends them. A task whose context is bad
+// endAll leases n tasks of a type, all that are due, and ends them. A task with a bad context
 // fails.
 func (b *bundle) endAll(t *store.Type, n int, bad string) {
 	b.t.Helper()

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// A decision by a link counts for one pass: the visit of the stage whose delivery had the link, and
+// A decision by a link counts for one pass: the visit of the stage that was given the link, and
 // the wait that comes right after it. In a loop, an old link must not decide about what is asked
 // anew. So each signal of a link names its pass in its idempotency key (asyncflow.LinkKey), and a
 // wait with links takes no signals of other passes.
@@ -27,21 +27,22 @@ type visitRow struct {
 	stage   string
 	outcome asyncflow.OutcomeKind
 	final   bool
-	waits   bool // the task waits in the stage then, for tasks that it started
 }
 
-// ReadVisits reads the rows of a task's journal up to a seq.
+// ReadVisits reads the rows of a task's journal up to a seq. An attempt that started tasks and
+// waited for them ends no visit, as the task stays in its stage: its row counts as fanned out.
 func ReadVisits(
 	ctx context.Context, db postgres.Querier, t *config.Type, id asyncflow.TaskID, seq int,
 ) (Visits, error) {
 	rows, err := db.Query(ctx, t.SQL(id.Position(), `
-		SELECT seq, stage, outcome, final IS NOT NULL, `+hot.WaitsThen+` FROM {journal} j
-		WHERE type = $1 AND id = $2 AND seq <= $3 ORDER BY seq`), t.Number(), id.Number, seq)
+		SELECT seq, stage, CASE WHEN `+hot.WaitsThen+` THEN $4 ELSE outcome END, final IS NOT NULL
+		FROM {journal} j WHERE type = $1 AND id = $2 AND seq <= $3 ORDER BY seq`), t.Number(),
+		id.Number, seq, string(asyncflow.OutcomeFannedOut))
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (v visitRow, err error) {
-		err = row.Scan(&v.seq, &v.stage, &v.outcome, &v.final, &v.waits)
+		err = row.Scan(&v.seq, &v.stage, &v.outcome, &v.final)
 		v.stage, _ = t.Place(v.stage, 1)
 		return v, err
 	})
@@ -53,10 +54,10 @@ func (v Visits) With(seq int, stage string) Visits {
 }
 
 // Pass returns the seq of the last row before a visit; 0: there is none. The visit is the one to
-// which the row with a seq belongs. A redrive begins a visit, too.
+// which the row with a seq belongs. A redrive of the stage begins a visit, too.
 func (v Visits) Pass(seq int) int {
 	for i := len(v) - 1; i >= 0; i-- {
-		if v[i].seq < seq && (v.ends(i) || v[i].outcome == asyncflow.OutcomeRedriven) {
+		if v[i].seq < seq && (v.ends(i) || v.redriven(i)) {
 			return v[i].seq
 		}
 	}
@@ -88,14 +89,21 @@ func (v Visits) Signalled(stage string, pass int) (seq int, ok bool) {
 	return 0, false
 }
 
+// redriven reports whether a row redrives its stage, and not only the tasks for which its task
+// waits there.
+func (v Visits) redriven(i int) bool {
+	return v[i].outcome == asyncflow.OutcomeRedriven &&
+		(i+1 == len(v) || v[i+1].outcome != asyncflow.OutcomeJoined)
+}
+
 // ends reports whether a visit ends with a row: the stage was passed, or another one comes after
 // its last attempt has failed.
 func (v Visits) ends(i int) bool {
 	switch v[i].outcome {
-	case asyncflow.OutcomeDone:
-		return !v[i].waits
-	case asyncflow.OutcomeJoined, asyncflow.OutcomeSignalled:
+	case asyncflow.OutcomeDone, asyncflow.OutcomeSignalled:
 		return true
+	case asyncflow.OutcomeJoined:
+		return !v[i].final // too many children have failed: the task may wait for them again
 	case asyncflow.OutcomeFailed, asyncflow.OutcomeRejected, asyncflow.OutcomeLost,
 		asyncflow.OutcomeSnoozed, asyncflow.OutcomeTimedOut:
 		return !v[i].final && i+1 < len(v) && v[i+1].stage != v[i].stage
