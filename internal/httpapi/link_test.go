@@ -82,7 +82,8 @@ func TestLinks(t *testing.T) {
 			b.await()
 		}
 		for range 3 {
-			requirePage(t, b.callAs("", "GET", links["approve"], ""), 200,
+			// a mail program has added parameters
+			requirePage(t, b.callAs("", "GET", links["approve"]+"?utm=a&utm=%ff", ""), 200,
 				"<h1>Decide: approve</h1>", "Two pizzas for &lt;b&gt;Anna&lt;/b&gt; &amp;", `<button>approve</button>`,
 				"Task "+l.ID.String())
 			head := b.callAs("", "HEAD", links["reject"], "")
@@ -93,7 +94,7 @@ func TestLinks(t *testing.T) {
 		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.signals
 			WHERE NOT taken`).Scan(&signals))
 		require.Zero(t, signals)
-		requirePage(t, b.press(links["approve"], "  Anna <3 "), 200, "Thank you", "Anna &lt;3")
+		requirePage(t, b.press(links["approve"]+"?utm=a", "  Anna <3 "), 200, "Thank you", "Anna &lt;3")
 		for range 2 {
 			for _, link := range links {
 				requirePage(t, b.press(link, "Bo"), 409, "Already decided", "<dd>approve</dd>",

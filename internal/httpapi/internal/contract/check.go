@@ -98,8 +98,11 @@ func (o *Operation) Media() string {
 }
 
 // ReadQuery parses the query parameters. It refuses parameters that the operation doesn't have,
-// and ones that are given twice: the first by name.
+// and ones that are given twice: the first by name. Pages have none, and ignore them.
 func (o *Operation) ReadQuery(raw []byte) (url.Values, error) {
+	if o.Page {
+		return nil, nil
+	}
 	query, err := url.ParseQuery(string(raw))
 	if err != nil {
 		return nil, asyncflow.InvalidField("query", "can't be read")

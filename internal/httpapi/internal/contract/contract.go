@@ -33,6 +33,9 @@ type Operation struct {
 	// Deliveries reports whether an AccessToken may also be the completion token of a delivery.
 	Deliveries bool
 	ByHand     bool // its handler checks the body
+	// Page reports whether people come here by a link in a mail: mail programs add parameters to
+	// links.
+	Page bool
 
 	Action     string // the operation's word in the audit
 	ObjectType string // what the operation is about
@@ -85,6 +88,7 @@ func newContract(doc *openapi3.T) (*Contract, error) {
 			o := &Operation{
 				ID:       op.OperationID,
 				ByHand:   slices.Contains(byHand, op.OperationID),
+				Page:     slices.Contains(op.Tags, "links"),
 				segments: strings.Split(path, "/"),
 				Route: &routers.Route{
 					Spec: doc, Path: path, PathItem: item, Method: method, Operation: op,
