@@ -41,13 +41,13 @@ class Calls {
   }
 
   static void putTaskType() throws Exception {
-    FanOutOnChildFailureOneOf tolerate = new FanOutOnChildFailureOneOf()
-        .tolerate(new FanOutOnChildFailureOneOfTolerate().percent(2.5));
+    ChildFailureOneOf tolerate = new ChildFailureOneOf()
+        .tolerate(new ChildFailureOneOfTolerate().percent(2.5));
     Stage inspect = new Stage().name("inspect").timeout("90s").maxProcessingTime("90m")
         .retry(new RetryPolicy().maxAttempts(3).interval(new Interval(30.5)));
     Stage pages = new Stage().name("pages")
         .retry(new RetryPolicy().interval(new Interval(-10.0)))
-        .fanOut(new FanOut().items("/pages").onChildFailure(new FanOutOnChildFailure(tolerate)));
+        .fanOut(new FanOut().items("/pages").onChildFailure(new ChildFailure(tolerate)));
     Stage resize = new Stage().name("resize")
         .retry(new RetryPolicy().interval(new Interval("poly")));
     TaskTypeSpec spec = new TaskTypeSpec().retention("720h")

@@ -43,10 +43,10 @@ func putTaskType(c *client.ClientWithResponses) {
 	check(list.FromInterval1([]float64{5, 30.5}))
 	check(number.FromInterval0(-10))
 	check(text.FromInterval2("poly"))
-	var children client.FanOut_OnChildFailure
-	var tolerate client.FanOutOnChildFailure1
+	var children client.ChildFailure
+	var tolerate client.ChildFailure1
 	tolerate.Tolerate.Percent = pointer(2.5)
-	check(children.FromFanOutOnChildFailure1(tolerate))
+	check(children.FromChildFailure1(tolerate))
 	spec := client.TaskTypeSpec{Retention: pointer("720h"), Stages: []client.Stage{
 		{Name: "inspect", Timeout: pointer("90s"), MaxProcessingTime: pointer("90m"),
 			Retry: &client.RetryPolicy{MaxAttempts: pointer(3), Interval: &list}},
@@ -70,7 +70,7 @@ func putTaskType(c *client.ClientWithResponses) {
 	equal(value(stages[0].Retry.Interval.AsInterval1()), []float64{5, 30.5})
 	equal(value(stages[1].Retry.Interval.AsInterval0()), -10.0)
 	equal(value(stages[2].Retry.Interval.AsInterval2()), "poly")
-	read := value(stages[1].FanOut.OnChildFailure.AsFanOutOnChildFailure1())
+	read := value(stages[1].FanOut.OnChildFailure.AsChildFailure1())
 	equal(*read.Tolerate.Percent, 2.5)
 }
 

@@ -52,14 +52,14 @@ func putTaskType(c *client.Client) {
 	list := client.NewFloat64ArrayInterval([]float64{5, 30.5})
 	number := client.NewFloat64Interval(-10)
 	text := client.NewStringInterval("poly")
-	tolerate := client.NewFanOutOnChildFailure1FanOutOnChildFailure(client.FanOutOnChildFailure1{
-		Tolerate: client.FanOutOnChildFailure1Tolerate{Percent: client.NewOptFloat64(2.5)}})
+	tolerate := client.NewChildFailure1ChildFailure(client.ChildFailure1{
+		Tolerate: client.ChildFailure1Tolerate{Percent: client.NewOptFloat64(2.5)}})
 	spec := client.TaskTypeSpec{Retention: duration("720h"), Stages: []client.Stage{
 		{Name: "inspect", Timeout: duration("90s"), MaxProcessingTime: duration("90m"),
 			Retry: retry(list)},
 		{Name: "pages", Retry: retry(number),
 			FanOut: client.NewOptFanOut(client.FanOut{Items: client.NewOptString("/pages"),
-				OnChildFailure: client.NewOptFanOutOnChildFailure(tolerate)})},
+				OnChildFailure: client.NewOptChildFailure(tolerate)})},
 		{Name: "resize", Retry: retry(text)},
 	}}
 	p := client.PutTaskTypeParams{Type: typ}

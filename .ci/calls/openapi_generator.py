@@ -24,8 +24,8 @@ types, tasks = api.TaskTypesApi(client), api.TasksApi(client)
 
 
 def put_task_type() -> None:
-    tolerate = api.FanOutOnChildFailureOneOf(
-        tolerate=api.FanOutOnChildFailureOneOfTolerate(percent=2.5)
+    tolerate = api.ChildFailureOneOf(
+        tolerate=api.ChildFailureOneOfTolerate(percent=2.5)
     )
     inspect = api.Stage(
         name="inspect",
@@ -37,7 +37,7 @@ def put_task_type() -> None:
         name="pages",
         retry=api.RetryPolicy(interval=api.Interval(-10.0)),
         fan_out=api.FanOut(
-            items="/pages", on_child_failure=api.FanOutOnChildFailure(tolerate)
+            items="/pages", on_child_failure=api.ChildFailure(tolerate)
         ),
     )
     resize = api.Stage(name="resize", retry=api.RetryPolicy(interval=api.Interval("poly")))

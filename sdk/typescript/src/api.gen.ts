@@ -4860,18 +4860,16 @@ export interface components {
             };
         };
         /**
-         * @description A page that says why nothing can be decided: the tenant is suspended (403); nobody has made
-         *     such a link, or what it was made with is gone (404); it is too late, as the task has gone on,
-         *     is over or the link has expired (410); too many links of the tenant are opened (429); the
-         *     database doesn't answer (503).
+         * @description An HTML page that says why nothing can be decided: the tenant is suspended (403); nobody has
+         *     made such a link, or what it was made with is gone (404); it was decided before (409); it is
+         *     too late, as the task has gone on, is over or the link has expired (410); too many links of
+         *     the tenant are opened (429); the database doesn't answer (503).
          */
         LinkRefused: {
             headers: {
                 [name: string]: unknown;
             };
-            content: {
-                "text/html": string;
-            };
+            content?: never;
         };
         /** @description The request is invalid; errors names the fields. */
         Invalid: {
@@ -8323,36 +8321,19 @@ export interface operations {
         };
         responses: {
             200: components["responses"]["LinkPage"];
-            /** @description The name is missing, too long, or has control characters; or the body is no form. */
+            /**
+             * @description The name is missing, too long, or has control characters; or the body is no form. An HTML
+             *     page, or a Problem.
+             */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content: {
-                    "text/html": string;
-                    /**
-                     * @example {
-                     *       "type": "about:blank",
-                     *       "title": "Bad Request",
-                     *       "status": 400,
-                     *       "code": "invalid_argument",
-                     *       "detail": "body must be empty: this call takes none"
-                     *     }
-                     */
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
+                content?: never;
             };
             403: components["responses"]["LinkRefused"];
             404: components["responses"]["LinkRefused"];
-            /** @description It was decided before. */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/html": string;
-                };
-            };
+            409: components["responses"]["LinkRefused"];
             410: components["responses"]["LinkRefused"];
             413: components["responses"]["TooLarge"];
             429: components["responses"]["LinkRefused"];
