@@ -94,7 +94,8 @@ func TestLinks(t *testing.T) {
 		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.signals
 			WHERE NOT taken`).Scan(&signals))
 		require.Zero(t, signals)
-		requirePage(t, b.press(links["approve"]+"?utm=a", "  Anna <3 "), 200, "Thank you", "Anna &lt;3")
+		requirePage(t, b.press(links["approve"]+"?utm=a", "  Anna <3 "), 200, "Thank you",
+			"Anna &lt;3")
 		for range 2 {
 			for _, link := range links {
 				requirePage(t, b.press(link, "Bo"), 409, "Already decided", "<dd>approve</dd>",

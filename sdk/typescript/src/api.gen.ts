@@ -4859,17 +4859,59 @@ export interface components {
                 "text/html": string;
             };
         };
-        /**
-         * @description An HTML page that says why nothing can be decided: the tenant is suspended (403); nobody has
-         *     made such a link, or what it was made with is gone (404); it was decided before (409); it is
-         *     too late, as the task has gone on, is over or the link has expired (410); too many links of
-         *     the tenant are opened (429); the database doesn't answer (503).
-         */
-        LinkRefused: {
+        /** @description A page: the tenant is suspended. */
+        LinkForbidden: {
             headers: {
                 [name: string]: unknown;
             };
-            content?: never;
+            content: {
+                "text/html": string;
+            };
+        };
+        /** @description A page: nobody has made such a link, or what it was made with is gone. */
+        LinkUnknown: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "text/html": string;
+            };
+        };
+        /** @description A page: somebody decided before. */
+        LinkDecided: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "text/html": string;
+            };
+        };
+        /** @description A page: it is too late. The task has gone on or is over, or the link has expired. */
+        LinkOver: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "text/html": string;
+            };
+        };
+        /** @description A page: too many links of the tenant are opened. */
+        LinkTooMany: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "text/html": string;
+            };
+        };
+        /** @description A page: the database doesn't answer. */
+        LinkUnavailable: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "text/html": string;
+            };
         };
         /** @description The request is invalid; errors names the fields. */
         Invalid: {
@@ -8287,12 +8329,12 @@ export interface operations {
         responses: {
             200: components["responses"]["LinkPage"];
             400: components["responses"]["Invalid"];
-            403: components["responses"]["LinkRefused"];
-            404: components["responses"]["LinkRefused"];
-            410: components["responses"]["LinkRefused"];
-            429: components["responses"]["LinkRefused"];
+            403: components["responses"]["LinkForbidden"];
+            404: components["responses"]["LinkUnknown"];
+            410: components["responses"]["LinkOver"];
+            429: components["responses"]["LinkTooMany"];
             500: components["responses"]["Internal"];
-            503: components["responses"]["LinkRefused"];
+            503: components["responses"]["LinkUnavailable"];
             default: components["responses"]["Problem"];
         };
     };
@@ -8321,24 +8363,33 @@ export interface operations {
         };
         responses: {
             200: components["responses"]["LinkPage"];
-            /**
-             * @description The name is missing, too long, or has control characters; or the body is no form. An HTML
-             *     page, or a Problem.
-             */
+            /** @description A page: the name is missing, too long, or has control characters; or the body is no form. */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "text/html": string;
+                    /**
+                     * @example {
+                     *       "type": "about:blank",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "invalid_argument",
+                     *       "detail": "body must be empty: this call takes none"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
             };
-            403: components["responses"]["LinkRefused"];
-            404: components["responses"]["LinkRefused"];
-            409: components["responses"]["LinkRefused"];
-            410: components["responses"]["LinkRefused"];
+            403: components["responses"]["LinkForbidden"];
+            404: components["responses"]["LinkUnknown"];
+            409: components["responses"]["LinkDecided"];
+            410: components["responses"]["LinkOver"];
             413: components["responses"]["TooLarge"];
-            429: components["responses"]["LinkRefused"];
+            429: components["responses"]["LinkTooMany"];
             500: components["responses"]["Internal"];
-            503: components["responses"]["LinkRefused"];
+            503: components["responses"]["LinkUnavailable"];
             default: components["responses"]["Problem"];
         };
     };
