@@ -2673,8 +2673,9 @@ type Task struct {
 	// its type; quota_concurrency and quota_deliveries_per_second: capacity within that quota
 	// of its tenant; paused: its task type to be resumed; capacity: a dispatcher with
 	// capacity, as the task is due and within all limits; children: its children;
-	// parent_paused: the task that it is a child of to be resumed; dependencies: the tasks
-	// that it depends on; claimer: a worker that asks for it; signal: the signal of its stage.
+	// parent_paused: the task that it is a child of, or one above that, to be resumed;
+	// dependencies: the tasks that it depends on; claimer: a worker that asks for it; signal:
+	// the signal of its stage.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
 
@@ -2686,8 +2687,9 @@ type Task struct {
 // its type; quota_concurrency and quota_deliveries_per_second: capacity within that quota
 // of its tenant; paused: its task type to be resumed; capacity: a dispatcher with
 // capacity, as the task is due and within all limits; children: its children;
-// parent_paused: the task that it is a child of to be resumed; dependencies: the tasks
-// that it depends on; claimer: a worker that asks for it; signal: the signal of its stage.
+// parent_paused: the task that it is a child of, or one above that, to be resumed;
+// dependencies: the tasks that it depends on; claimer: a worker that asks for it; signal:
+// the signal of its stage.
 type TaskWaitsFor string
 
 // TaskCheckpoint defines model for TaskCheckpoint.

@@ -12,7 +12,7 @@ import (
 )
 
 type tasksTreeCmd struct {
-	ID    string        `arg:"" name:"id" help:"The id of a task, or of one of its children."`
+	ID    string        `arg:"" name:"id" help:"The id of a task, or of a child without children."`
 	Watch bool          `help:"Show each change until the task is final."`
 	Every time.Duration `default:"1s" placeholder:"TIME" help:"How often --watch shows it at most."`
 	Limit int           `default:"20" help:"The most children to list; 0 lists none."`
@@ -29,7 +29,7 @@ Example:
 // Run shows a tree, once or until its task is final.
 func (c *tasksTreeCmd) Run(ctx context.Context, g *globals) error {
 	t, err := g.client().Get(ctx, c.ID)
-	if err == nil && t.ChildOf != nil { // the tree is its parent's
+	if err == nil && t.ChildOf != nil && t.Children == nil { // the tree is its parent's
 		t, err = g.client().Get(ctx, t.ChildOf.Parent)
 	}
 	if err != nil {
@@ -81,18 +81,23 @@ func (c *tasksTreeCmd) show(ctx context.Context, g *globals, t client.Task) erro
 	if g.output == "json" {
 		return g.printJSON(t)
 	}
-	line := t.ID + "  " + taskText(t)
+	lines := []string{t.ID + "  " + taskText(t)}
 	if t.Children != nil {
-		line += "\n  " + progressBar(*t.Children) + "  " + childrenText(t.Children)
+		lines = append(lines, "  "+progressBar(*t.Children)+"  "+childrenText(t.Children))
 	}
 	if tree := treeText(t.Tree); tree != "" {
-		line += "\n  tree " + tree
+		lines = append(lines, "  tree "+tree)
 	}
 	if paused := pausedText(t); paused != "" {
-		line += "\n  paused " + paused
+		lines = append(lines, "  paused "+paused)
 	}
-	if _, err := fmt.Fprintln(g.stdout, printable(line)); err != nil || t.Children == nil {
-		return err
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(g.stdout, printable(line)); err != nil {
+			return err
+		}
+	}
+	if t.Children == nil {
+		return nil
 	}
 	left := c.Limit
 	for _, of := range []struct {

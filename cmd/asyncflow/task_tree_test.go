@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -172,4 +173,65 @@ endpoints: [{type: pipe, stage: map, url: "`+w.URL+`", secret: "`+testWebhook+`"
 
 	assert.Contains(t, runCLI(t, map[string]string{}, "tasks", "redrive", "--type", "pipe",
 		"--all-children").stderr, "they are for one task")
+}
+
+// The tree of a task that waits for tasks of several types lists those of all types, and counts
+// what is below them. The tree of such a child lists the tasks for which it waits itself.
+func TestCLIJoinedTree(t *testing.T) {
+	t.Parallel()
+	node := startNode(t, database(t))
+	run := clientOf(t, node)
+	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
+		tasks := map[string]string{"pages": `{"type":"page","context":1}`, "split": `
+			{"type":"chapter","context":1},{"type":"index","context":2},{"type":"chapter","context":3}`,
+		}[d.Stage]
+		if tasks != "" {
+			rw.Header().Set("Content-Type", "application/json")
+			_, err := fmt.Fprintf(rw, `{"spawn":[%s],"join":true}`, tasks)
+			assert.NoError(t, err)
+		}
+	})
+	endpoint := func(name, stage string) string {
+		return "  - {type: " + name + ", stage: " + stage + `, url: "` + w.URL + `", secret: "` +
+			testWebhook + `"}` + "\n"
+	}
+	run(0, "types", "apply", "-f", writeFile(t, `
+types:
+  - {name: book, stages: [{name: split, spawn: [chapter, index]}]}
+  - {name: chapter, stages: [{name: pages, spawn: [page]}]}
+  - {name: index, stages: [{name: sort}]}
+  - {name: page, stages: [{name: print}]}
+endpoints:
+`+endpoint("book", "split")+endpoint("chapter", "pages")))
+	c := node.client()
+	book, err := c.Submit(t.Context(), client.NewTask{Type: "book", Context: client.JSON(`1`)})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		now, err := c.Get(t.Context(), book.ID)
+		return err == nil && now.Tree != nil && now.Tree.Total == 5 && now.Children.Waiting == 3
+	}, patience, 20*time.Millisecond)
+	tree := run(0, "tasks", "tree", book.ID)
+	assert.Regexp(t, `^book\.\S+  waiting split #1 \(children\), 0 of 3 succeeded, 3 waiting
+  \[░+\]  0 of 3 succeeded, 3 waiting
+  tree 2 levels, 0 of 5 succeeded
+  ├─ chapter\.\S+  waiting pages #1 \(children\)
+  ├─ chapter\.\S+  waiting pages #1 \(children\)
+  ├─ index\.\S+  waiting sort #1 \(endpoint\)
+$`, tree)
+	assert.Equal(t, 1, strings.Count(run(0, "tasks", "tree", book.ID, "--limit=1"), "├─"))
+	assert.Equal(t, 3, strings.Count(run(0, "tasks", "tree", book.ID, "--limit=3"), "├─"))
+	chapter := strings.Fields(tree[strings.Index(tree, "├─"):])[1]
+	below := run(0, "tasks", "tree", chapter)
+	assert.Regexp(t, `^`+chapter+`  waiting pages #1 [^├]*  ├─ page\.\S+  waiting print #1 .*\n$`,
+		below)
+	assert.NotContains(t, below, "levels")
+	page := strings.Fields(below[strings.Index(below, "├─"):])[1]
+	assert.Equal(t, below, run(0, "tasks", "tree", page), "the tree is its parent's")
+
+	run(0, "types", "apply", "-f", writeFile(t, "endpoints:\n"+endpoint("index", "sort")+
+		endpoint("page", "print")))
+	done := run(0, "tasks", "get", book.ID, "--wait", patience.String())
+	assert.Regexp(t, `(?m)^children +3 of 3 succeeded$`, done)
+	assert.Regexp(t, `(?m)^tree +2 levels, 5 of 5 succeeded$`, done)
+	assert.Regexp(t, `(?m)^started +2 chapter, 1 index \(`, done)
 }

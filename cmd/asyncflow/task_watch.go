@@ -214,8 +214,8 @@ var waitTexts = map[string]string{
 		"used up; see GET /v1/quota",
 	"paused": "waits because type {type} is paused; asyncflow types resume {type} lets it " +
 		"go on",
-	"parent_paused": "waits because its parent is paused; asyncflow tasks resume {parent} lets " +
-		"it go on",
+	"parent_paused": "waits because its parent {parent}, or a task above that, is paused; " +
+		"asyncflow tasks resume lets it go on",
 	"dependencies": "waits for the tasks that it depends on: {dependencies}",
 	"children":     "waits for its children: {children}; see asyncflow tasks tree {id}",
 	"signal":       "waits for its signal{signal}; asyncflow signals send sends one",

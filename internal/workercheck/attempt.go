@@ -51,8 +51,8 @@ func answerAsNode(before []report, one report) (int, asyncflow.Status) {
 		return http.StatusOK, endOf(one)
 	case !over:
 		return http.StatusOK, asyncflow.StatusRunning
-	case one.verb == last.verb && same(one.output, last.output) &&
-		one.choice.confirms(last.choice) && one.spawn == last.spawn:
+	case one.verb == last.verb && same(one.done.Output, last.done.Output) &&
+		choiceOf(one.done).confirms(choiceOf(last.done)) && startSame(one.done, last.done):
 		return http.StatusOK, endOf(last)
 	}
 	return http.StatusConflict, ""

@@ -34,7 +34,7 @@ type badWorker struct {
 	noPast, noFuture, oneSignature                           bool
 	misspells, strict, readsOnce, forgets, waitsNot          bool // in what it does
 	forgetsStale, drops, faints, dies                        bool
-	needsPage, choosesOften                                  bool
+	needsPage, choosesOften, joinsOften, joinsKeys           bool
 	limit                                                    int64
 
 	later, silent, once, insists, deaf, slow bool // in what it reports
@@ -70,7 +70,11 @@ var badWorkers = map[string]struct {
 		[]string{"duplicate delivery", "duplicate at once", "stale attempt"}},
 	"chooses at random, later": {badWorker{later: true, choosesOften: true},
 		[]string{"duplicate delivery", "duplicate at once", "stale attempt"}},
-	"small": {badWorker{limit: 128 << 10}, []string{"large context"}},
+	"waits at random": {badWorker{joinsOften: true},
+		[]string{"duplicate delivery", "duplicate at once", "stale attempt"}},
+	"waits for keys":        {badWorker{joinsKeys: true}, []string{"delivery"}},
+	"waits for keys, later": {badWorker{later: true, joinsKeys: true}, []string{"delivery"}},
+	"small":                 {badWorker{limit: 128 << 10}, []string{"large context"}},
 	"reads once": {badWorker{readsOnce: true},
 		[]string{"large context", "slow connection"}},
 	"counts": {badWorker{forgets: true},
@@ -169,6 +173,11 @@ func (h *badHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 	case h.choosesOften:
 		h.answer(w, map[string]any{"output": "hello", "next_stage": h.nextStage()})
+	case h.joinsOften:
+		h.answer(w, map[string]any{"spawn": []any{aTask},
+			"join": map[string]any{"max_parallel": h.count.Add(1)}})
+	case h.joinsKeys:
+		h.answer(w, json.RawMessage(joinWithKey))
 	default:
 		h.answer(w, map[string]any{"output": h.work(e.badDelivery)})
 	}
@@ -257,6 +266,9 @@ func (h *badHandler) nextStage() string {
 // another one, both with a second more: the time of a request has no fractions.
 const brief = 3 * time.Second
 
+// joinWithKey is the answer of a worker that can't wait for a task, as the task has a key.
+const joinWithKey = `{"spawn": [{"type": "part", "context": 1, "key": "k"}], "join": true}`
+
 // sentAt returns when a request was signed.
 func sentAt(r *http.Request) time.Time {
 	sent, _ := strconv.ParseInt(r.Header.Get("Webhook-Timestamp"), 10, 64)
@@ -278,6 +290,9 @@ func (h *badHandler) report(d badDelivery) {
 		time.Sleep(h.rest)
 	}
 	doc := `{"output": "hello"}`
+	if h.joinsKeys {
+		doc = joinWithKey
+	}
 	if h.choosesOften {
 		doc = `{"output": "hello", "next_stage": "` + h.nextStage() + `"}`
 	}

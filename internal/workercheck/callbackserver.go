@@ -113,8 +113,11 @@ func (s *callbackServer) take(w http.ResponseWriter, r *http.Request) {
 		one.status, one.problem = http.StatusUnauthorized, err.Error()
 	} else if err := one.read(w, r); err != nil {
 		one.status, one.problem = http.StatusBadRequest, err.Error()
-		if asyncflow.CodeOf(err) == asyncflow.CodeTooLarge {
+		switch asyncflow.CodeOf(err) {
+		case asyncflow.CodeTooLarge:
 			one.status = http.StatusRequestEntityTooLarge
+		case asyncflow.CodeSpawn:
+			one.status = http.StatusUnprocessableEntity
 		}
 	}
 	one = a.add(one)
@@ -135,6 +138,7 @@ var codes = map[int]asyncflow.Code{
 	http.StatusNotFound:              asyncflow.CodeNotFound,
 	http.StatusConflict:              asyncflow.CodeConflict,
 	http.StatusRequestEntityTooLarge: asyncflow.CodeTooLarge,
+	http.StatusUnprocessableEntity:   asyncflow.CodeSpawn,
 	http.StatusServiceUnavailable:    asyncflow.CodeUnavailable,
 }
 

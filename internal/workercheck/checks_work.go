@@ -188,14 +188,15 @@ func (r *rehearsal) treatedAsOne(ctx context.Context, first, second ending) find
 		return failed("the first was answered with %d, the second with %d: %s",
 			first.outcome.Status, second.outcome.Status, second.outcome.Error)
 	}
-	if !same(first.output(), second.output()) {
+	one, other := first.done(), second.done()
+	if !same(one.Output, other.Output) {
 		return failed("the two answers have different outputs")
 	}
-	if a, b := first.choice(), second.choice(); a != b {
+	if a, b := choiceOf(one), choiceOf(other); a != b {
 		return failed("the two answers choose differently: %q and %q", a, b)
 	}
-	if first.spawn() != second.spawn() {
-		return failed("the two answers start different tasks")
+	if !startSame(one, other) {
+		return failed("the two answers start different tasks, or wait differently for them")
 	}
 	if a := first.attempt; a != nil && a.await(ctx, time.Now().Add(r.cfg.Quiet), contradicts) {
 		return failed("it was accepted twice, and reported with different outcomes")
@@ -226,18 +227,20 @@ func stale(ctx context.Context, r *rehearsal) finding {
 	conflict := func([]report, report) (int, asyncflow.Status) { return http.StatusConflict, "" }
 	r.callbacks.expect(old.Lease.ID, old.Lease.Seq).answerWith(conflict)
 	older := r.send(ctx, old)[0]
+	was, is := older.done(), newer.done()
 	switch {
 	case older.outcome.Status == 0:
 		return failed("the first attempt, which came after the second: %s", older.outcome.Error)
 	case older.problem() != "":
 		return passed("refused: %s", older.problem())
-	case !same(older.output(), newer.output()):
+	case !same(was.Output, is.Output):
 		return failed("the first attempt, which came after the second, has another output")
-	case older.choice() != newer.choice():
+	case choiceOf(was) != choiceOf(is):
 		return failed("the first attempt, which came after the second, chooses %q, not %q",
-			older.choice(), newer.choice())
-	case older.spawn() != newer.spawn():
-		return failed("the first attempt, which came after the second, starts other tasks")
+			choiceOf(was), choiceOf(is))
+	case !startSame(was, is):
+		return failed("the first attempt, which came after the second, starts other tasks, or " +
+			"waits differently for them")
 	}
 	return passed("the same output")
 }

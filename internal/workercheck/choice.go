@@ -1,9 +1,10 @@
 package workercheck
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/asyncflow/asyncflow"
@@ -44,27 +45,42 @@ func (c choice) String() string {
 // confirms reports whether a later report with the choice c counts as one with an earlier choice.
 func (c choice) confirms(earlier choice) bool { return c == choice{} || c == earlier }
 
-// spawn returns the tasks that a delivery starts, as JSON; "[]": none.
-func (e ending) spawn() string {
-	if e.attempt == nil {
-		return asyncflow.SpawnText(e.outcome.Spawn)
+// choiceOf returns how a worker lets a task go on with an outcome.
+func choiceOf(o asyncflow.Outcome) choice { return choice{o.Next, o.Finish} }
+
+// startSame reports whether two outcomes start the same tasks, and wait for them in the same way.
+func startSame(a, b asyncflow.Outcome) bool { return bytes.Equal(a.SpawnHash(), b.SpawnHash()) }
+
+// startText says which tasks an outcome starts; "": none.
+func startText(o asyncflow.Outcome) string {
+	switch n := len(o.Spawn); {
+	case n == 0:
+		return ""
+	case o.Join != nil:
+		return fmt.Sprintf("spawn of %d tasks and join", n)
+	default:
+		return fmt.Sprintf("spawn of %d tasks", n)
 	}
-	last, _ := lastWord(e.attempt.seen())
-	return last.spawn
 }
 
-// spawns returns how many tasks a delivery starts.
-func (e ending) spawns() int {
-	var tasks []asyncflow.SpawnedTask
-	_ = json.Unmarshal([]byte(e.spawn()), &tasks) // it was read before
-	return len(tasks)
+// checkSpawn returns what a node would say against the tasks of an outcome in a stage that may
+// start tasks of all types.
+func checkSpawn(o asyncflow.Outcome) error {
+	stage := asyncflow.Stage{Name: "any"}
+	for _, s := range o.Spawn {
+		if !slices.Contains(stage.Spawn, s.Type) {
+			stage.Spawn = append(stage.Spawn, s.Type)
+		}
+	}
+	t := asyncflow.TaskType{Stages: []asyncflow.Stage{stage}}
+	return t.CheckSpawn(asyncflow.Lease{Stage: stage.Name}, o)
 }
 
-// choice returns how the worker lets a task go on whose delivery is done.
-func (e ending) choice() choice {
+// done returns the outcome of a delivery that is done.
+func (e ending) done() asyncflow.Outcome {
 	if e.attempt == nil {
-		return choice{e.outcome.Next, e.outcome.Finish}
+		return e.outcome
 	}
 	last, _ := lastWord(e.attempt.seen())
-	return last.choice
+	return last.done
 }

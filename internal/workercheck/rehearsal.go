@@ -171,6 +171,9 @@ func (r *rehearsal) endings(
 func (e ending) problem() string {
 	switch e.outcome.Kind {
 	case asyncflow.OutcomeDone:
+		if err := checkSpawn(e.outcome); err != nil {
+			return err.Error()
+		}
 		return ""
 	case asyncflow.OutcomeAccepted:
 		return e.attempt.problem(e.limit)
@@ -193,15 +196,6 @@ func putOff(why string) string {
 	return text + ": " + why
 }
 
-// output returns the output of a delivery that is done.
-func (e ending) output() json.RawMessage {
-	if e.attempt == nil {
-		return e.outcome.Output
-	}
-	last, _ := lastWord(e.attempt.seen())
-	return last.output
-}
-
 // describe says how a delivery was done.
 func (e ending) describe() string {
 	text := "accepted, and reported as done"
@@ -209,11 +203,11 @@ func (e ending) describe() string {
 		text = fmt.Sprintf("answered %d in %s", e.outcome.Status,
 			e.outcome.Duration.Round(time.Millisecond))
 	}
-	if chosen := e.choice().String(); chosen != "" {
-		text += ", with " + chosen
-	}
-	if n := e.spawns(); n > 0 {
-		text += fmt.Sprintf(", with spawn of %d tasks", n)
+	done := e.done()
+	for _, part := range []string{choiceOf(done).String(), startText(done)} {
+		if part != "" {
+			text += ", with " + part
+		}
 	}
 	return text
 }

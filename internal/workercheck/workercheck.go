@@ -196,12 +196,10 @@ const (
 // report is a call of the worker, and its answer.
 type report struct {
 	verb    string
-	output  json.RawMessage // of complete
-	choice  choice          // of complete
-	spawn   string          // the tasks that complete starts, as JSON; "[]": none
-	error   string          // of fail and snooze
-	problem string          // why the report was refused
-	status  int             // of the answer; 0: undecided, the report is valid
+	done    asyncflow.Outcome // of complete
+	error   string            // of fail and snooze
+	problem string            // why the report was refused
+	status  int               // of the answer; 0: undecided, the report is valid
 	task    asyncflow.Status
 }
 
@@ -211,7 +209,6 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	one.spawn = asyncflow.SpawnText(nil)
 	var into any
 	switch one.verb {
 	case verbComplete:
@@ -241,22 +238,7 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch doc := into.(type) {
 	case *api.Completion:
-		one.output, one.choice = json.RawMessage(doc.Output), choice{doc.NextStage, doc.Finish}
-		one.spawn = asyncflow.SpawnText(doc.Spawn)
-		o := asyncflow.Outcome{Output: one.output, Spawn: doc.Spawn}
-		if err := o.Joins(doc.Join.Join); err != nil {
-			return err
-		}
-		if err := one.choice.check(); err != nil {
-			return err
-		}
-		err := asyncflow.CheckSpawned(doc.Spawn, time.Now(), asyncflow.DefaultMaxContext)
-		if err != nil {
-			return err
-		}
-		if len(one.output) > 0 {
-			return asyncflow.CheckDocument("output", one.output, asyncflow.DefaultMaxContext)
-		}
+		return one.complete(doc)
 	case *api.Failure:
 		if one.error = doc.Error; one.error == "" {
 			return errors.New("error is required")
@@ -266,4 +248,31 @@ func (one *report) read(w http.ResponseWriter, r *http.Request) error {
 		return asyncflow.CheckSnooze(doc.RetryAfter)
 	}
 	return nil
+}
+
+// complete reads the body of a report that the delivery is done.
+func (one *report) complete(doc *api.Completion) error {
+	o := &one.done
+	*o = asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: doc.Output, Next: doc.NextStage,
+		Finish: doc.Finish, Spawn: doc.Spawn}
+	if string(o.Output) == "null" { // as many libraries write an output that is absent
+		o.Output = nil
+	}
+	if len(o.Output) > 0 {
+		err := asyncflow.CheckDocument("output", o.Output, asyncflow.DefaultMaxContext)
+		if err != nil {
+			return err
+		}
+	}
+	if err := choiceOf(*o).check(); err != nil {
+		return err
+	}
+	err := asyncflow.CheckSpawned(o.Spawn, time.Now(), asyncflow.DefaultMaxContext)
+	if err != nil {
+		return err
+	}
+	if err := o.Joins(doc.Join.Join); err != nil {
+		return err
+	}
+	return checkSpawn(*o)
 }

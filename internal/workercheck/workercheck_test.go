@@ -197,6 +197,11 @@ func TestChoices(t *testing.T) {
 			`^answered 200 in .*, with spawn of 2 tasks$`},
 		"tasks to start later": {-1, worker.Spawn(aTask),
 			`^accepted, and reported as done, with spawn of 1 tasks$`},
+		"tasks to wait for": {time.Minute, worker.Next("review").Spawn(aTask, aTask).Join(),
+			`^answered 200 in .*, with next_stage: "review", with spawn of 2 tasks and join$`},
+		"tasks to wait for later": {-1, worker.Spawn(aTask).Join(worker.JoinOptions{MaxParallel: 1}),
+			`^accepted, and reported as done, with spawn of 1 tasks and join$`},
+		"no tasks to wait for": {-1, worker.Spawn().Join(), `^accepted, and reported as done$`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -349,27 +354,74 @@ func TestDeskRefuses(t *testing.T) {
 			if c.status != 404 {
 				path = d.Lease.ID.String() + "/" + path
 			}
-			req, err := http.NewRequestWithContext(t.Context(), "POST",
-				r.callbacks.url+"/v1/callbacks/"+path,
-				strings.NewReader(c.body))
-			require.NoError(t, err)
-			if c.token != "" {
-				req.Header.Set("Authorization", c.token)
-			}
-			req.Header.Set("Content-Type", c.media)
-			resp, err := ownClient.Do(req)
-			require.NoError(t, err)
-			body, _ := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			require.Equal(t, c.status, resp.StatusCode, "%+v: %s", c, body)
-			if c.status >= 400 {
-				require.NoError(t, contracttest.CheckJSON("Problem", body), "%s", body)
-				require.NotContains(t, string(body), `"code":""`)
-				require.Contains(t, string(body), `"type":"about:blank"`)
-			}
+			requireReport(t, r, path, c.token, c.media, c.body, c.status)
 		})
 	}
 	last, ok := lastWord(a.seen())
 	require.True(t, ok)
-	require.Equal(t, "1", string(last.output))
+	require.Equal(t, "1", string(last.done.Output))
+}
+
+// requireReport sends a report to the callback server, and checks the status of its answer.
+func requireReport(t *testing.T, r *rehearsal, path, token, media, doc string, status int) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "POST",
+		r.callbacks.url+"/v1/callbacks/"+path, strings.NewReader(doc))
+	require.NoError(t, err)
+	if token != "" {
+		req.Header.Set("Authorization", token)
+	}
+	req.Header.Set("Content-Type", media)
+	resp, err := ownClient.Do(req)
+	require.NoError(t, err)
+	body, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	require.Equal(t, status, resp.StatusCode, "%s: %s: %s", path, doc, body)
+	if status >= 400 {
+		require.NoError(t, contracttest.CheckJSON("Problem", body), "%s", body)
+		require.NotContains(t, string(body), `"code":""`)
+		require.Contains(t, string(body), `"type":"about:blank"`)
+	}
+}
+
+// The callback server takes reports of tasks to wait for as a node does.
+func TestDeskTakesJoins(t *testing.T) {
+	t.Parallel()
+	r, err := newRehearsal(Config{URL: "http://127.0.0.1:1", Type: "hello", Stage: "greet",
+		Secret: signing.NewSecret(), Egress: asyncflow.Anywhere,
+		Context: json.RawMessage("1")}.withDefaults())
+	require.NoError(t, err)
+	t.Cleanup(r.callbacks.close)
+	const part = `"spawn": [{"type": "part", "context": 1}], `
+	for name, reports := range map[string][]struct {
+		body   string
+		status int
+	}{
+		"some": {
+			{`{` + part + `"join": 1}`, 400},
+			{`{` + part + `"join": {"max_parallel": -1}}`, 400},
+			{`{"output": 1, ` + part + `"join": true}`, 400},
+			{joinWithKey, 422},
+			{`{"output": null, ` + part + `"join": true}`, 200},
+			{`{` + part + `"join": {}}`, 200},
+			{`{` + part + `"join": {"max_parallel": 2}}`, 409},
+			{`{` + part + `"join": false}`, 409},
+			{`{"join": true}`, 409},
+		},
+		"none": {
+			{`{"join": true}`, 200},
+			{`{"output": ` + string(asyncflow.NoResults) + `}`, 200},
+			{`{"output": null}`, 409},
+		},
+		"null": {{`{"output": null}`, 200}, {`{}`, 200}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := r.delivery()
+			r.callbacks.expect(d.Lease.ID, 1)
+			for _, c := range reports {
+				requireReport(t, r, d.Lease.ID.String()+"/complete", tokenOf(t, r, d),
+					"application/json", c.body, c.status)
+			}
+		})
+	}
 }

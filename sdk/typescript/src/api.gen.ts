@@ -3109,8 +3109,9 @@ export interface components {
              *     its type; quota_concurrency and quota_deliveries_per_second: capacity within that quota
              *     of its tenant; paused: its task type to be resumed; capacity: a dispatcher with
              *     capacity, as the task is due and within all limits; children: its children;
-             *     parent_paused: the task that it is a child of to be resumed; dependencies: the tasks
-             *     that it depends on; claimer: a worker that asks for it; signal: the signal of its stage.
+             *     parent_paused: the task that it is a child of, or one above that, to be resumed;
+             *     dependencies: the tasks that it depends on; claimer: a worker that asks for it; signal:
+             *     the signal of its stage.
              * @enum {string}
              */
             waits_for?: "delay" | "retry" | "snooze" | "endpoint" | "endpoint_limit" | "endpoint_unhealthy" | "flow_key" | "type_limit" | "quota_concurrency" | "quota_deliveries_per_second" | "paused" | "capacity" | "children" | "parent_paused" | "dependencies" | "claimer" | "signal";

@@ -164,13 +164,13 @@ function step(s: Step): Outcome {
   if (o.kind !== "done") return o;
   if (s.nextStage === false) o.finish = true;
   else if (s.nextStage !== undefined) o.nextStage = s.nextStage;
-  if (s.joined !== undefined) {
-    delete o.output; // the results are in its place
-    o.join = JSON.stringify(s.joined);
-  }
-  if (s.spawn.length === 0) return o;
   try {
-    return { ...o, spawn: JSON.stringify(s.spawn) };
+    if (s.joined !== undefined) {
+      delete o.output; // the results are in its place
+      o.join = JSON.stringify(s.joined);
+    }
+    if (s.spawn.length > 0) o.spawn = JSON.stringify(s.spawn);
+    return o;
   } catch (err) {
     return {
       kind: "fail",

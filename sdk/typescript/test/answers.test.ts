@@ -41,6 +41,45 @@ test("what a handler returns or throws is the answer", async (t) => {
     ],
     [() => spawn([]), {}],
     [
+      () => spawn([{ type: "part", context: 1 }], { parts: 1 }).join(),
+      { spawn: [{ type: "part", context: 1 }], join: {} }, // the results are the output
+    ],
+    [
+      () => spawn([{ type: "part", context: 1 }], next("merge")).join({
+        on_child_failure: { tolerate: { percent: 5 } },
+        max_parallel: 20,
+        results: "settled",
+      }),
+      {
+        next_stage: "merge",
+        spawn: [{ type: "part", context: 1 }],
+        join: {
+          on_child_failure: { tolerate: { percent: 5 } },
+          max_parallel: 20,
+          results: "settled",
+        },
+      },
+    ],
+    [
+      () => spawn(
+        [{ type: "mail", context: 2 }],
+        spawn([{ type: "part", context: 1 }], finish(0)).join({ max_parallel: 1 }),
+      ),
+      {
+        finish: true,
+        spawn: [{ type: "part", context: 1 }, { type: "mail", context: 2 }],
+        join: { max_parallel: 1 },
+      },
+    ],
+    [() => spawn([]).join(), { join: {} }],
+    [
+      () => spawn([]).join({ max_parallel: 1n as never }),
+      {
+        outcome: "fail",
+        error: "the tasks to start can't be written as JSON: Do not know how to serialize a BigInt",
+      },
+    ],
+    [
       () => spawn([{ type: "part", context: 1n }]),
       {
         outcome: "fail",
@@ -257,6 +296,12 @@ test("later", async (t) => {
   const callback = JSON.parse(await kept.promise) as { url: string; token: string };
   await reporter.complete(callback, [1]);
   assert.deepEqual((await b.report("complete")).body, { output: [1] });
+  const started = spawn([{ type: "part", context: 2 }], "output").join({ results: "settled" });
+  await reporter.complete(callback, started);
+  assert.deepEqual((await b.report("complete")).body, {
+    spawn: [{ type: "part", context: 2 }],
+    join: { results: "settled" },
+  });
   await reporter.fail(callback, new Fail("no"));
   assert.deepEqual((await b.report("fail")).body, { error: "no", retryable: false });
   await reporter.fail(callback, new Retry("busy", 1000));

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Fail, later, Retry, type BatchResult } from "asyncflow";
+import { Fail, later, Retry, spawn, type BatchResult } from "asyncflow";
 
 import { aborted, Bench, deferred, signed } from "./setup.js";
 
@@ -24,6 +24,8 @@ test("a batch for a handler of single tasks", async (t) => {
             throw new Retry("busy", 1000);
           case "later":
             return later;
+          case "join":
+            return spawn([{ type: "part", context: 1 }]).join({ max_parallel: 2 });
           case "slow":
             await go.promise;
         }
@@ -46,8 +48,15 @@ test("a batch for a handler of single tasks", async (t) => {
   });
   go.resolve();
   assert.deepEqual((await b.report("complete")).body, { output: "slow" });
-  assert.deepEqual((await b.post(batch(b, ["one"]))).body, {
-    results: [{ task_id: "images.1.0", output: "one" }],
+  assert.deepEqual((await b.post(batch(b, ["one", "join"]))).body, {
+    results: [
+      { task_id: "images.1.0", output: "one" },
+      {
+        task_id: "images.1.1",
+        spawn: [{ type: "part", context: 1 }],
+        join: { max_parallel: 2 },
+      },
+    ],
   });
   assert.equal((await b.post(batch(b, ["later", "later"]))).status, 202);
 });

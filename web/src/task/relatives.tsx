@@ -97,26 +97,42 @@ function ChildCounts({ task, children }: ChildrenProps) {
   );
 }
 
-/** The tasks of all levels below a task whose children have children. */
-const TreeCounts = ({ tree: t }: { tree: Schemas["TreeCounts"] }) => (
-  <p>
-    With what is below them: {t.at_least && "at least "}{count(t.total)} tasks in{" "}
-    {count(t.levels)} levels, {count(t.succeeded)} <Status status="succeeded" />,{" "}
-    {count(t.failed)} <Status status="failed" />, {count(t.cancelled)} <Status status="cancelled" />
-  </p>
-);
+const ends = ["succeeded", "failed", "cancelled"] as const;
 
+/** The tasks of all levels below a task whose children have children. */
+function TreeCounts({ tree: t }: { tree: Schemas["TreeCounts"] }) {
+  const some = ends.filter((s) => t[s]);
+  return (
+    <p>
+      With what is below them: {t.at_least && "at least "}{count(t.total)} tasks in{" "}
+      {count(t.levels)} levels{some.length > 0 && ": "}
+      {some.map((s) => <span key={s}>{count(t[s])} <Status status={s} />{" "}</span>)}
+    </p>
+  );
+}
+
+/** The children of a task, with a branch for each type if they have several. */
 function ChildBranch({ task, children }: ChildrenProps) {
+  const types = typesOf(task);
   const first = Math.min(children.total, most);
+  const some = { task, first, live: areLive(children) };
+  if (types.length > 1)
+    return <>{types.map((type) => (
+      <li key={type}>
+        <Fold name={`Children of ${task.id} of the type ${type}`} label={`Children: ${type}`}>
+          {() => <Children {...some} type={type} all={`All children: ${type}`} />}
+        </Fold>
+      </li>
+    ))}</>;
   const label = first < children.total
     ? `The latest ${first} of ${count(children.total)} children`
     : children.total === 1 ? "1 child" : `${first} children`;
   return (
     <li>
       <Fold name={`Children of ${task.id}`} label={label}>
-        {() => <>{typesOf(task).map((type) => (
-          <Children key={type} task={task} type={type} first={first} live={areLive(children)} />
-        ))}</>}
+        {() => types.map((type) => (
+          <Children {...some} key={type} type={type} all="All children" />
+        ))}
       </Fold>
     </li>
   );
@@ -127,29 +143,45 @@ interface SomeChildren {
   type: string;
   first: number;
   live: boolean;
+  /** The text of the link to all of them. */
+  all: string;
 }
 
 /** The first children of a type, those of the latest fan-out. */
-function Children({ task, type, first, live }: SomeChildren) {
-  const some = useLoad((signal) => answer(api.GET("/v1/tasks", { signal,
-    params: { query: { type, parent: task.id, limit: first || 1 } } })),
-    [task.id, type, first, live], live ? pause : 0);
+function Children({ task, type, first, live, all }: SomeChildren) {
+  const ended = useSignal(false); // as of the last load
+  const some = useLoad(async (signal) => {
+    const page = await answer(api.GET("/v1/tasks", { signal,
+      params: { query: { type, parent: task.id, limit: first || 1 } } }));
+    ended.value = !live;
+    return page;
+  }, [task.id, type, first], live || !ended.value ? pause : 0);
   return (
     <ul class="tree">
       <Problem error={some.error} retry={some.reload} />
       {!some.data && !some.error && <li class="quiet">Loading…</li>}
       {some.data?.data.map((t) => (
         <li key={t.id}>
-          <TaskLink id={t.id} /> <Status status={t.status} />
-          <span class="quiet"> {t.stage} {why(t) || t.error}</span>
+          {task.tree
+            ? <Fold name={`Below ${t.id}`} label={<ChildLabel child={t} />}>
+                {() => <Branches id={t.id} />}
+              </Fold>
+            : <ChildLabel child={t} />}
         </li>
       ))}
       {some.data?.next_cursor && <li>
-        <a href={childrenOf(task, type)}>All children</a>
+        <a href={childrenOf(task, type)}>{all}</a>
       </li>}
     </ul>
   );
 }
+
+const ChildLabel = ({ child: t }: { child: Task }) => (
+  <>
+    <TaskLink id={t.id} /> <Status status={t.status} />
+    <span class="quiet"> {t.stage} {why(t) || t.error}</span>
+  </>
+);
 
 function Dependencies({ all }: { all: Dependency[] }) {
   const whole = useSignal(false);

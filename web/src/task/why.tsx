@@ -16,7 +16,7 @@ const texts: Record<Reason, string> = {
   paused: "waits for its type to be resumed",
   capacity: "is due, and waits for a dispatcher",
   children: "waits for its children",
-  parent_paused: "waits for its parent to be resumed",
+  parent_paused: "waits for its parent, or a task above that, to be resumed",
   dependencies: "waits for the tasks that it depends on",
   claimer: "waits for a worker that asks for it",
   signal: "waits for a signal",
