@@ -194,7 +194,7 @@ func (m *joinMachine) same(w *joinTask, s taskSeen) {
 	parked := s.status == asyncflow.StatusWaiting && s.reason == asyncflow.WaitParent
 	switch {
 	case parked && w.status == asyncflow.StatusPending:
-		require.True(m.t, w.paused(), "%s is parked for no reason", w.id)
+		require.True(m.t, w.paused() || w.halted(), "%s is parked for no reason", w.id)
 		w.status, w.reason = asyncflow.StatusWaiting, asyncflow.WaitParent
 	case w.reason == asyncflow.WaitParent && s.status == asyncflow.StatusPending:
 		w.status, w.reason = asyncflow.StatusPending, ""
