@@ -405,3 +405,28 @@ func TestJoinOfADeletedType(t *testing.T) {
 	require.Equal(t, `{"count":3,"succeeded":2,"failed":0,"cancelled":1,"results":[null,`+
 		`{"of": {"of": 2}},null]}`, string(next.Context))
 }
+
+// A transaction that cancels a task while it also follows up its tasks leaves them stopped.
+func TestCancelOfAJoinThatIsFollowedUp(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(base())
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	b.settle(pipe, b.leaseAll(pipe, 1)[0], joining(asyncflow.Join{}, spawned("pipe", `1`)))
+	b.followUp()
+	child := b.leaseAll(pipe, 1)[0]
+	b.settle(pipe, child, joining(asyncflow.Join{}, spawned("base", `2`), spawned("base", `3`)))
+	b.followUp()
+	_, err := b.Cancel(t.Context(), tenant, id, "")
+	require.NoError(t, err)
+	_, err = b.PauseTree(t.Context(), tenant, child.ID, "")
+	require.NoError(t, err)
+	_, err = b.FollowUpRows(t.Context(), tenant, 10)
+	require.NoError(t, err)
+	require.Equal(t, asyncflow.StatusCancelled, b.task(child.ID).Status)
+	require.Equal(t, 2, b.count(`SELECT count(*) FROM tenant_acme.fan_outs WHERE stopped`))
+	b.followUp()
+	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.wait`))
+	b.checkTokens("base")
+}

@@ -77,16 +77,19 @@ func SaveFanOut(ctx context.Context, tx pgx.Tx, t *config.Type, o *FanOut) error
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// QueueSaves writes what can change of fan-outs. Once a task goes on, its pause is over.
+// QueueSaves writes what can change of fan-outs. Once a task goes on, its pause is over. The
+// transaction may have cancelled or redriven the tasks themselves since it read their fan-outs: a
+// cancel stays, and so does the wait that a redrive began.
 func QueueSaves(b *pgx.Batch, t *config.Type, all []*FanOut) {
 	for _, o := range all {
-		b.Queue(t.SQL(0, `UPDATE {fan_outs} SET waits = $4, spawned = $5, firsts = $6, starts = $7,
-			succeeded = $8, failed = $9, cancelled = $10, again = $11, stopped = $12, closed = $13,
+		b.Queue(t.SQL(0, `UPDATE {fan_outs} SET spawned = $5, firsts = $6, starts = $7,
+			succeeded = $8, failed = $9, cancelled = $10, again = $11,
+			stopped = stopped OR $12, closed = $13,
 			to_redrive = CASE WHEN $11::int IS NOT NULL THEN $14::int END,
 			paused_at = CASE WHEN NOT $13 THEN paused_at END, types = $15
-			WHERE type = $1 AND id = $2 AND seq = $3`), o.Number, o.ID, o.Seq, o.Waits, o.Spawned,
-			o.Firsts, o.Starts, o.Ended.Succeeded, o.Ended.Failed, o.Ended.Cancelled, o.Again,
-			o.Stopped, o.Closed, o.ToRedrive, o.Types)
+			WHERE type = $1 AND id = $2 AND seq = $3 AND waits = $4`), o.Number, o.ID, o.Seq,
+			o.Waits, o.Spawned, o.Firsts, o.Starts, o.Ended.Succeeded, o.Ended.Failed,
+			o.Ended.Cancelled, o.Again, o.Stopped, o.Closed, o.ToRedrive, o.Types)
 	}
 }
 

@@ -40,6 +40,12 @@ func reopen(
 	o.Closed = false
 	o.Again = &again
 	o.ToRedrive = o.Ended.Failed + o.Ended.Cancelled
+	// a save keeps both
+	_, err = tx.Exec(ctx, t.SQL(0, `UPDATE {fan_outs} SET waits = $4, stopped = false
+		WHERE type = $1 AND id = $2 AND seq = $3`), o.Number, o.ID, o.Seq, o.Waits)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := records.SaveFanOut(ctx, tx, t, o); err != nil {
 		return nil, nil, err
 	}
