@@ -65,6 +65,8 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	"FirstSent", "ReadPast",
 	// it counts as Submit does
 	"AdmitSpawn",
+	// a stage without links needs none: Task, Attempts and SendSignal read the same tables
+	"Link",
 	// the first attempts of a task need none; of later ones, GrowTree is the same
 	"BoundSpawn",
 	// Postgres skips the tables of another role with a warning
