@@ -83,7 +83,7 @@ func (d *Dispatcher) checkVisits(t *store.Type, l asyncflow.Lease, count int) er
 	return nil
 }
 
-// checkTree returns an error if the tree to which a task belongs would have too many tasks.
+// checkTree returns an error if the tree of a task would have too many tasks with count more.
 func (d *Dispatcher) checkTree(t *store.Type, l asyncflow.Lease, count int) error {
 	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
 	defer cancel()

@@ -84,8 +84,8 @@ func (s *Server) attemptOf(ctx context.Context) (attempt, error) {
 	return attempt{c, t}, err
 }
 
-// unknownReport returns the error of a report that the database has not accepted in time, or whose
-// commit it has not answered: an earlier try may stand.
+// unknownReport returns the error of a report without an answer of the database in time, or without
+// one to its commit: an earlier try may stand.
 func unknownReport(err error) error {
 	if asyncflow.CodeOf(err) != asyncflow.CodeUnavailable {
 		return err

@@ -209,7 +209,7 @@ func (s *Server) logFailure(c *fiber.Ctx, status int, err error) {
 	s.log.Error("request failed", line...)
 }
 
-// loggedPath returns a path without the token of a link: whoever knows that can decide.
+// loggedPath returns a path without the token of a link: anybody who knows it can decide.
 func loggedPath(path string) string {
 	if strings.HasPrefix(path, "/l/") {
 		return "/l/…"
