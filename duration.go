@@ -2,14 +2,16 @@ package asyncflow
 
 import (
 	"fmt"
+	"math"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// Duration is a time.Duration that is written as a Go-style string, such as "1m30s" or "24h", in
-// JSON and YAML. One that was read is written again as it was, so "90m" doesn't become "1h30m":
-// durations that last equally long may differ by ==. Compare them by Std.
+// Duration is a time.Duration that is written as a string, such as "1m30s" or "30d", in JSON and
+// YAML; see ParseDuration. One that was read is written again as it was, so "90m" doesn't become
+// "1h30m": durations that last equally long may differ by ==. Compare them by Std.
 type Duration struct {
 	std  time.Duration
 	text string // as it was read; "" for that of normalText
@@ -51,20 +53,22 @@ func normalText(d time.Duration) string {
 }
 
 // keptText is what Duration writes again as it was read: each unit at most once, from large to
-// small. Postgres reads it as an interval, too: submits by SQL do so with a type's retention.
-// That is why the digits are few, and why a text in nanoseconds isn't kept.
-var keptText = regexp.MustCompile("^" + part("h") + part("m") + part("s") + part("(ms|us)") + "$")
+// small, and weeks by themselves. Postgres reads it as an interval, too: submits by SQL do so with
+// a type's retention. That is why the digits are few, why a text in nanoseconds isn't kept, and why
+// no other unit follows weeks: Postgres refuses 1w2d.
+var keptText = regexp.MustCompile("^(" + part("w") + "|" + part("d") + part("h") + part("m") +
+	part("s") + part("(ms|us)") + ")$")
 
 // maxText bounds a duration in the contract, in bytes.
 const maxText = 40
 
 func part(unit string) string { return `([0-9]{1,9}(\.[0-9]{1,6})?` + unit + `)?` }
 
-// UnmarshalText reads a string such as "1m30s".
+// UnmarshalText reads a string such as "1m30s"; see ParseDuration.
 func (d *Duration) UnmarshalText(b []byte) error {
-	v, err := time.ParseDuration(string(b))
+	v, err := ParseDuration(string(b))
 	if err != nil {
-		return fmt.Errorf(`must be a duration such as "30s" or "5m", not %q`, excerpt(b))
+		return err
 	}
 	*d = NewDuration(v)
 	if text := string(b); text != normalText(v) && len(text) <= maxText &&
@@ -72,6 +76,54 @@ func (d *Duration) UnmarshalText(b []byte) error {
 		d.text = text
 	}
 	return nil
+}
+
+// inUnits is a duration without its sign, and unit a part of it.
+var (
+	inUnits = regexp.MustCompile(`^(` + unit.String() + `)+$`)
+	unit    = regexp.MustCompile(`([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d|w)`)
+)
+
+// ParseDuration reads a duration as time.ParseDuration does, but knows days and weeks, too: "30d",
+// "1w2d12h". A day has 24 hours, a week seven days.
+func ParseDuration(text string) (time.Duration, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return d, nil
+	}
+	refused := fmt.Errorf(`must be a duration such as "30s" or "7d", not %q`,
+		excerpt([]byte(text)))
+	rest := strings.TrimPrefix(text, "-")
+	if len(rest) > maxText || !inUnits.MatchString(rest) {
+		return 0, refused
+	}
+	var sum time.Duration
+	for _, part := range unit.FindAllStringSubmatch(rest, -1) {
+		d, err := parsePart(part[1], part[2])
+		if err != nil || d > math.MaxInt64-sum {
+			return 0, refused
+		}
+		sum += d
+	}
+	if rest != text {
+		sum = -sum
+	}
+	return sum, nil
+}
+
+// parsePart reads a number of one unit.
+func parsePart(number, unit string) (time.Duration, error) {
+	hours := time.Duration(1)
+	switch unit {
+	case "d":
+		unit, hours = "h", 24
+	case "w":
+		unit, hours = "h", 7*24
+	}
+	d, err := time.ParseDuration(number + unit)
+	if err == nil && d > math.MaxInt64/hours {
+		err = strconv.ErrRange
+	}
+	return d * hours, err
 }
 
 // excerpt returns the start of a document, for an error message.

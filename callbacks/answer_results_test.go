@@ -144,7 +144,7 @@ func TestResults(t *testing.T) {
 				`error can't be of the kind number; its body begins: {"error":5,"task_id":"thumbnails.1.2"}`)},
 		"wrong time": {`{"retry_after":"soon","task_id":"thumbnails.1.2"},` + ok, done,
 			failed(notResult +
-				`must be a duration such as "30s" or "5m", not "soon"; ` +
+				`must be a duration such as "30s" or "7d", not "soon"; ` +
 				`its body begins: {"retry_after":"soon","task_id":"thumbnails.1.2"}`)},
 		"no objects": {`5,null,"x",[{}],` + ok, done,
 			failed("the answer has no result for this task")},

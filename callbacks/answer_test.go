@@ -213,7 +213,7 @@ func TestAnswers(t *testing.T) {
 				`{"retry_after":`+strings.Repeat("9", 485)+"…")},
 		"200 retry_after no time": {reply(200, `{"retry_after":"`+strings.Repeat("9", 900)+`"}`),
 			unclear(notObject+
-				`must be a duration such as "30s" or "5m", not "`+strings.Repeat("9", 40)+`…"`,
+				`must be a duration such as "30s" or "7d", not "`+strings.Repeat("9", 40)+`…"`,
 				`{"retry_after":"`+strings.Repeat("9", 484)+"…")},
 		"200 a long field": {reply(200, `{"`+strings.Repeat("f", 1000)+`":1}`),
 			unclear((notObject + `unknown field "` + strings.Repeat("f", 1000))[:500]+"…",

@@ -60,6 +60,21 @@ func TestSQLKeys(t *testing.T) {
 	assert.InDelta(t, 24*3600, seconds, 60)
 }
 
+// A type's retention in weeks and days bounds the window of a key, as one in hours does.
+func TestSQLKeysOfARetentionInDays(t *testing.T) {
+	b := setup(t)
+	app := b.app()
+	for _, text := range []string{"8d12h", "204h", "1w1d12h", "1w36h", "8.5d"} {
+		kept := twoStages()
+		require.NoError(t, kept.Retention.UnmarshalText([]byte(text)))
+		b.put(kept)
+		_, err := b.bySQL(app, `'pipe', '1', key => '`+text+`', key_window => '205 hours'`)
+		require.ErrorContains(t, err, "are kept for 204h0m0s", text)
+		_, err = b.bySQL(app, `'pipe', '1', key => '`+text+`', key_window => '203 hours'`)
+		require.NoError(t, err, text)
+	}
+}
+
 // A concurrent submit with the same key waits for the other one, and gets its task if that is
 // committed.
 func TestSQLKeysAtOnce(t *testing.T) {

@@ -1024,10 +1024,11 @@ type Claim struct {
 	// Example: thumbnails
 	Type Name `json:"type"`
 
-	// Wait A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// Wait A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
@@ -1234,10 +1235,11 @@ type DependencyState struct {
 // wait_for was over.
 type DependencyStateStatus string
 
-// Duration A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-// form: 1h30m for 30m1h.
+// Duration A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+// for 30m1h, 216h for 1w2d.
 //
 // Example: 30s
 type Duration = asyncflow.Duration
@@ -1544,10 +1546,11 @@ type Failure struct {
 	// Error What went wrong. Shown with the attempt.
 	Error string `json:"error"`
 
-	// RetryAfter A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// RetryAfter A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
@@ -1827,10 +1830,11 @@ type NewTask struct {
 	// instead of the context.
 	ContextFrom string `json:"context_from,omitempty,omitzero"`
 
-	// Delay A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// Delay A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
@@ -1847,10 +1851,11 @@ type NewTask struct {
 	// answered with the first task of this type that had it.
 	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
-	// KeyWindow A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// KeyWindow A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
@@ -2165,10 +2170,11 @@ type Redrive struct {
 
 // Resume defines model for Resume.
 type Resume struct {
-	// Ramp A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// Ramp A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
@@ -2258,10 +2264,11 @@ type Schedule struct {
 	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 	EndsAt    time.Time    `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// Every A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
@@ -2358,10 +2365,11 @@ type ScheduleSpec struct {
 	// EndsAt No run at or after this time.
 	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
 
-	// Every A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// Every A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
@@ -2776,10 +2784,11 @@ type TaskType struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// Retention A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
@@ -2788,20 +2797,22 @@ type TaskType struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// RollAge A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
 	RollAge  Duration `json:"roll_age,omitempty,omitzero"`
 	RollRows int      `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
@@ -2849,10 +2860,11 @@ type TaskTypeSpec struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// Retention A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
@@ -2861,10 +2873,11 @@ type TaskTypeSpec struct {
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
-	// RollAge A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// RollAge A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s
@@ -2875,10 +2888,11 @@ type TaskTypeSpec struct {
 	// theirs. By default 5000000.
 	RollRows int `json:"roll_rows,omitempty,omitzero"`
 
-	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-	// written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-	// s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-	// form: 1h30m for 30m1h.
+	// ScheduleInterval A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
 	//
 	//
 	// Example: 30s

@@ -99,6 +99,8 @@ func TestUsageErrors(t *testing.T) {
 			"--status must be one of"},
 		"bad time": {[]string{"tasks", "list", "--type", "t", "--since", "yesterday"},
 			"must be a time such as"},
+		"bad duration": {[]string{"tasks", "submit", "t", "--delay", "5x"},
+			`--delay: must be a duration such as "30s" or "7d", not "5x"`},
 		"two times": {[]string{"tasks", "submit", "t", "--delay", "1s", "--run-at",
 			"2026-11-21T10:00:00Z"}, "can't be used together"},
 		"no type":     {[]string{"tasks", "submit"}, "name a task type, or a file"},

@@ -7,10 +7,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 func main() {
@@ -39,6 +42,7 @@ func realMain(ctx context.Context, args []string, stdout, stderr io.Writer, env 
 		kong.Exit(func(int) { helped = true }), // called after --help only
 		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(readDuration)),
 	)
 	if err != nil {
 		return report(stderr, err)
@@ -60,6 +64,17 @@ func realMain(ctx context.Context, args []string, stdout, stderr io.Writer, env 
 		return report(stderr, err)
 	}
 	return report(stderr, parsed.Run(g))
+}
+
+// readDuration reads a flag's or a variable's duration in all units that the API knows.
+func readDuration(ctx *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
+		return err
+	}
+	d, err := asyncflow.ParseDuration(text)
+	target.SetInt(int64(d))
+	return err
 }
 
 // now is the clock of the commands.

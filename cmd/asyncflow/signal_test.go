@@ -31,10 +31,10 @@ func TestCLISignals(t *testing.T) {
 			wait: {signal: approved, timeout: `+timeout+`, on_timeout: {next: escalate}}},
 			{name: ship, next: [finish]}, {name: escalate}]}]}`)
 	}
-	run(0, "types", "apply", "-f", doc("72h"))
-	require.Contains(t, run(0, "types", "diff", "-f", doc("72h")).stdout, "no difference")
+	run(0, "types", "apply", "-f", doc("3d"))
+	require.Contains(t, run(0, "types", "diff", "-f", doc("3d")).stdout, "no difference")
 	shown := run(0, "types", "get", "orders").stdout
-	require.Regexp(t, `decision .*approved +72h +escalate`, shown)
+	require.Regexp(t, `decision .*approved +3d +escalate`, shown)
 	for _, stage := range []string{"ask", "ship", "escalate"} {
 		run(0, "endpoints", "create", "--type", "orders", "--stage", stage, w.URL+"/"+stage)
 	}
@@ -45,7 +45,7 @@ func TestCLISignals(t *testing.T) {
 		return task
 	}
 
-	run(0, "signals", "send", "approved", "orders:k", `{"by": "anna"}`, "--keep", "1h")
+	run(0, "signals", "send", "approved", "orders:k", `{"by": "anna"}`, "--keep", "1w1h")
 	id := submit("--key", "k").ID
 	run(0, "tasks", "get", id, "--wait", "1m")
 	require.Contains(t, run(0, "tasks", "get", id).stdout, `{"ship":{"by":"anna"}}`)

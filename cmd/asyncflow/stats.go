@@ -84,7 +84,7 @@ func statsRow(s client.Stats, at time.Time) []string {
 	}
 	due := ""
 	if !s.OldestDue.IsZero() { // the clock of this machine may be behind
-		due = max(0, at.Sub(s.OldestDue)).Round(time.Second).String()
+		due = longText(max(0, at.Sub(s.OldestDue)))
 	}
 	row := []string{name}
 	for _, n := range []int64{s.Waiting, s.Pending, s.Running, s.Succeeded, s.Failed, s.Cancelled} {

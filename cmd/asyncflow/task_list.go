@@ -117,7 +117,7 @@ func (m *timeFlag) UnmarshalText(text []byte) error {
 		m.Time = t
 		return nil
 	}
-	if d, err := time.ParseDuration(string(text)); err == nil && d >= 0 {
+	if d, err := asyncflow.ParseDuration(string(text)); err == nil && d >= 0 {
 		m.Time = now().Add(-d)
 		return nil
 	}

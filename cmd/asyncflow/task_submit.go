@@ -210,7 +210,7 @@ func dependency(text string) (d client.Dependency, err error) {
 		case "on_failure":
 			d.OnFailure = asyncflow.OnFailure(value)
 		case "wait_for":
-			wait, err := time.ParseDuration(value)
+			wait, err := asyncflow.ParseDuration(value)
 			if err != nil {
 				return d, asyncflow.InvalidField("wait_for", "must be a time such as 24h")
 			}

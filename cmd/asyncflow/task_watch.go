@@ -223,3 +223,17 @@ var waitTexts = map[string]string{
 		"does so by hand",
 	"capacity": "is due, and waits for a dispatcher with capacity; see asyncflow nodes",
 }
+
+// longText returns a duration to the second, with days from two of them on: 47h0m0s, 30d, 2d1h0m5s.
+func longText(d time.Duration) string {
+	const day = 24 * time.Hour
+	d = d.Round(time.Second)
+	if d < 2*day {
+		return d.String()
+	}
+	days := strconv.FormatInt(int64(d/day), 10) + "d"
+	if rest := d % day; rest > 0 {
+		days += rest.String()
+	}
+	return days
+}

@@ -120,6 +120,16 @@ func TestWatchTexts(t *testing.T) {
 			require.Equal(t, want, attemptText(a))
 		})
 	}
+	for want, d := range map[string]time.Duration{
+		"0s":      300 * time.Millisecond,
+		"47h0m0s": 47 * time.Hour,
+		"2d":      48 * time.Hour,
+		"30d1m0s": 30*24*time.Hour + time.Minute,
+	} {
+		t.Run(want, func(t *testing.T) {
+			require.Equal(t, want, longText(d))
+		})
+	}
 	soon := now().Add(48 * time.Hour).UTC()
 	at := soon.Format("2006-01-02 15:04:05.000")
 	for want, task := range map[string]client.Task{

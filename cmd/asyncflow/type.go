@@ -292,7 +292,7 @@ func rollEndText(r client.Roll) string {
 	case !r.DropsAt.IsZero():
 		return timeText(r.DropsAt)
 	case r.NextTasks == 0:
-		return r.Retention.String() + " after its last task ends, or later"
+		return longText(r.Retention.Std()) + " after its last task ends, or later"
 	case r.NextAt.IsZero():
 		return fmt.Sprintf("next one at %d tasks", r.NextTasks)
 	}

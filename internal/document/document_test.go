@@ -83,7 +83,7 @@ func TestDocumentProblems(t *testing.T) {
 				"types[0].name must be a string, not 5",
 				"types[0].stages must be a list, not a mapping",
 				`types[0].schedule_limit must be a whole number, not "many"`,
-				`types[0].schedule_interval must be a duration such as "30s" or "5m", not "5"`,
+				`types[0].schedule_interval must be a duration such as "30s" or "7d", not "5"`,
 				"types[1] must be a mapping of keys to values, not 7",
 			}},
 		"rules": {"types: [{name: A, stages: []}, {name: b, stages: [{name: x, timeout: 9h, " +

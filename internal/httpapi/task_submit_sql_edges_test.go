@@ -52,7 +52,8 @@ func TestSQLSaysOfDependenciesWhatTheAPISays(t *testing.T) {
 		assert.Equal(t, []string{a.problem.Code, a.problem.Detail}, []string{pg.Detail, pg.Message})
 	}
 	for _, on := range []string{`[]`,
-		`[{"type":"pipe","key":"k","wait_for":"1h2.5m3s4ms5us6ns"}]`} {
+		`[{"type":"pipe","key":"k","wait_for":"1h2.5m3s4ms5us6ns"}]`,
+		`[{"type":"pipe","key":"k","wait_for":"1w2.5d3h4µs"}]`} {
 		require.Equal(t, 201, b.call("POST", "/v1/tasks",
 			`{"type":"pipe","context":1,"depends_on":`+on+`}`).status)
 		_, err := b.bySQL(`'pipe', '1', depends_on => '` + on + `'`)
@@ -60,8 +61,8 @@ func TestSQLSaysOfDependenciesWhatTheAPISays(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		var same bool
-		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(DISTINCT wait_for) = 1
-			AND count(*) = 2 FROM tenant_acme.edges`).Scan(&same))
+		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(DISTINCT wait_for) = 2
+			AND count(*) = 4 FROM tenant_acme.edges`).Scan(&same))
 		return same
 	}, patience, 5e6)
 }

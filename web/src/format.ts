@@ -54,13 +54,14 @@ export function amount(quota: string, n: number): string {
 }
 
 const spans: Record<string, number> = {
-  h: 3_600_000, m: 60_000, s: 1000, ms: 1, us: 1e-3, "µs": 1e-3, ns: 1e-6,
+  w: 7 * 86_400_000, d: 86_400_000, h: 3_600_000, m: 60_000,
+  s: 1000, ms: 1, us: 1e-3, "µs": 1e-3, ns: 1e-6,
 };
 
 /** Returns a duration of the API, such as 1h30m0s, in ms. */
 export function milliseconds(text: string): number {
   let sum = 0;
-  for (const [, n, unit = ""] of text.matchAll(/([\d.]+)(h|ms|m|s|us|µs|ns)/g)) {
+  for (const [, n, unit = ""] of text.matchAll(/([\d.]+)(w|d|h|ms|m|s|us|µs|ns)/g)) {
     sum += Number(n) * (spans[unit] ?? 0);
   }
   return sum;

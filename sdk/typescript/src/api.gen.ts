@@ -1702,10 +1702,11 @@ export interface components {
          */
         Name: string;
         /**
-         * @description A Go-style duration, such as 30s or 1h30m. Answers have that of something configured as it was
-         *     written last: 90m stays 90m. That needs each unit at most once, from large to small, of h, m,
-         *     s, and ms or us; up to 9 digits before the point and 6 after it. Any other has its shortest
-         *     form: 1h30m for 30m1h.
+         * @description A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+         *     the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+         *     needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+         *     up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+         *     for 30m1h, 216h for 1w2d.
          * @example 30s
          */
         Duration: string;

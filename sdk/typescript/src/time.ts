@@ -67,12 +67,14 @@ const units: Record<string, number> = {
   s: 1000,
   m: 60_000,
   h: 3_600_000,
+  d: 24 * 3_600_000,
+  w: 7 * 24 * 3_600_000,
 };
 
-/** Returns the milliseconds of a duration of the API, such as "1h30m". */
+/** Returns the milliseconds of a duration of the API, such as "1h30m" or "7d". */
 export function parseDuration(text: string): number {
-  if (!/^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$/.test(text))
-    throw invalid("duration", `is "${text}"; it must be such as 30s or 1h30m`);
+  if (!/^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h|d|w))+$/.test(text))
+    throw invalid("duration", `is "${text}"; it must be such as 30s, 1h30m or 7d`);
   let sum = 0;
   for (const [, n, unit] of text.matchAll(/([0-9.]+)([a-zµ]+)/g))
     sum += Number(n) * (units[unit ?? ""] ?? NaN);
