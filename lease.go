@@ -236,6 +236,7 @@ type Delivery struct {
 	Tenant      string
 	Lease       Lease
 	Endpoint    *Endpoint
+	TypeVersion int // of the task type; 0: the delivery belongs to none
 	MaxAttempts int
 	At          time.Time     // now, by the database's clock
 	Timeout     time.Duration // for the whole exchange

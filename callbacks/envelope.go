@@ -43,7 +43,12 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 	b = l.ID.Append(b)
 	b = append(b, `","type":"`...)
 	b = append(b, l.ID.Type...)
-	b = append(b, `","stage":"`...)
+	b = append(b, '"')
+	if d.TypeVersion > 0 {
+		b = append(b, `,"type_version":`...)
+		b = strconv.AppendInt(b, int64(d.TypeVersion), 10)
+	}
+	b = append(b, `,"stage":"`...)
 	b = append(b, l.Stage...)
 	b = append(b, `","attempt":`...)
 	b = strconv.AppendInt(b, int64(l.Attempt), 10)

@@ -26,7 +26,8 @@ func testDelivery(context string) asyncflow.Delivery {
 func TestEnvelope(t *testing.T) {
 	t.Parallel()
 	d := testDelivery(`{"image":"harbour.jpg"}`)
-	require.Equal(t, `{"task_id":"thumbnails.1.42","type":"thumbnails","stage":"resize",`+
+	d.TypeVersion = 7
+	require.Equal(t, `{"task_id":"thumbnails.1.42","type":"thumbnails","type_version":7,"stage":"resize",`+
 		`"attempt":2,"max_attempts":5,"seq":3,`+
 		`"deadline":"2026-03-01T12:00:00.0000005Z","context":{"image":"harbour.jpg"},`+
 		`"callback":{"url":"https://tasks.example.com/v1/callbacks/thumbnails.1.42",`+

@@ -57,6 +57,24 @@ func (c *Client) TaskTypeRolls(ctx context.Context, name string) (RollList, erro
 	return callOn[RollList](ctx, c, "type", name, c.api.ListTaskTypeRolls)
 }
 
+// TaskTypeVersions returns the versions of a task type that are kept, newest first: the present
+// one, and up to 100 before it.
+func (c *Client) TaskTypeVersions(ctx context.Context, name string) (TaskTypeVersionList, error) {
+	return callOn[TaskTypeVersionList](ctx, c, "type", name, c.api.ListTaskTypeVersions)
+}
+
+// TaskTypeVersion returns a version of a task type. To go back to it, put its Spec.
+func (c *Client) TaskTypeVersion(
+	ctx context.Context, name string, version int,
+) (TaskTypeVersion, error) {
+	return callOn[TaskTypeVersion](ctx, c, "type", name,
+		func(ctx context.Context, name string, edit ...api.RequestEditorFn) (
+			*http.Response, error,
+		) {
+			return c.api.GetTaskTypeVersion(ctx, name, version, edit...)
+		})
+}
+
 // PauseTaskType stops the deliveries of a task type, and returns it. The reason may be empty; it is
 // shown with the type.
 func (c *Client) PauseTaskType(ctx context.Context, name, reason string) (TaskType, error) {

@@ -101,6 +101,18 @@ type (
 	// one. See [api.TaskTypeList] for its fields.
 	TaskTypeList = api.TaskTypeList
 
+	// TaskTypeVersionList are the versions of a task type that are kept, newest first. See
+	// [api.TaskTypeVersionList] for its fields.
+	TaskTypeVersionList = api.TaskTypeVersionList
+
+	// TaskTypeVersion is a version of a task type as it was applied. See [api.TaskTypeVersion] for
+	// its fields.
+	TaskTypeVersion = api.TaskTypeVersion
+
+	// AppliedVersion says when a version of a task type was applied. See [api.AppliedVersion] for
+	// its fields.
+	AppliedVersion = api.AppliedVersion
+
 	// RollList are the rolls of a task type, newest first. See [api.RollList] for its fields.
 	RollList = api.RollList
 

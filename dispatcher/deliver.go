@@ -175,7 +175,7 @@ func (d *Dispatcher) deliveries(
 		leases[i].Context = nil // it would keep the contexts of the whole lease in memory
 		leases[i].Past = nil
 		all = append(all, asyncflow.Delivery{Tenant: t.Tenant, Lease: l,
-			MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
+			TypeVersion: t.Version, MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
 			Endpoint: e, Timeout: stage.Timeout.Std(),
 			Deadline: now.Add(stage.MaxProcessingTime.Std()), Links: links})
 	}

@@ -52,7 +52,7 @@ var smallNumbers = map[string]string{
 	"status of audit, journal":         "an HTTP status",
 	"succeeded of fan_outs, outbox":    "as in fan_outs",
 	"to_redrive of fan_outs":           "100,000 children at most",
-	"version of schedules, task_types": "TestEndOfVersions",
+	"version of schedules, task_types, type_versions": "TestEndOfVersions",
 	"waits of fan_outs":                "a seq",
 	"weight of endpoints":              "the API's limit",
 	"type of checkpoints, claim_stages, claim_windows, edges, fan_outs, journal, lease, outbox, past_keys, " +

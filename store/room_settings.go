@@ -10,6 +10,8 @@ import (
 // The words of package settings for callers of the store.
 
 type (
+	// AppliedVersion says when a version of a task type was applied.
+	AppliedVersion = settings.AppliedVersion
 	// Alerts are the endpoint of a tenant's alerts and the rules that raise them.
 	Alerts = settings.Alerts
 	// AuditFilter says which entries to list.
@@ -32,6 +34,8 @@ type (
 	TenantPatch = settings.TenantPatch
 	// TypeRoll is a roll that may have tasks of a type.
 	TypeRoll = settings.TypeRoll
+	// TypeVersion is a version of a task type as it was applied.
+	TypeVersion = settings.TypeVersion
 )
 
 const (
@@ -39,6 +43,10 @@ const (
 	ChangesKept = settings.ChangesKept
 	// OwnSetTasks is how many tasks of a type in the open roll of the shared set make it busy.
 	OwnSetTasks = settings.OwnSetTasks
+	// VersionsKept is how many earlier versions of a task type are kept.
+	VersionsKept = settings.VersionsKept
+	// VersionBytes is how many bytes the kept versions of a type have together.
+	VersionBytes = settings.VersionBytes
 	// MaxTypeRolls is how many rolls TypeRolls returns at most.
 	MaxTypeRolls = settings.MaxTypeRolls
 )

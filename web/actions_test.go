@@ -99,6 +99,16 @@ func TestActionsOnTypes(t *testing.T) {
 	p.See("Version 2 of actions is saved")
 	has(p, get, func(c client.TaskType) bool { return c.MaxInFlight == 17 })()
 
+	// Back to the first version.
+	p.Click("Edit")
+	p.Fill("Begin with version", "1")
+	p.Run(`return field("The type as JSON")?.value.includes("max_in_flight") === false`)
+	p.Click("Show changes")
+	p.See(`removed: "max_in_flight": 17`)
+	p.Click("Save as a new version")
+	p.See("Version 3 of actions is saved")
+	has(p, get, func(c client.TaskType) bool { return c.MaxInFlight == 0 && c.Version == 3 })()
+
 	later := func() client.SubmittedTask {
 		task, err := p.api.Submit(ctx, client.NewTask{Type: "actions", Context: client.JSON(`1`),
 			Delay: client.NewDuration(time.Hour)})

@@ -15,6 +15,7 @@ import (
 type Task[In any] struct {
 	ID                   string // the same in all stages and attempts
 	Type, Stage          string
+	TypeVersion          int       // of the task type; 0 in a test
 	Attempt, MaxAttempts int       // of this stage; 1 is the first
 	Seq                  int       // the fencing number: it grows with every delivery of the task
 	Deadline             time.Time // when reports stop counting; heartbeats postpone it
@@ -198,6 +199,7 @@ func taskOf[In any](r *run) (Task[In], error) {
 	t := Task[In]{
 		ID:          d.TaskID,
 		Type:        d.Type,
+		TypeVersion: d.TypeVersion,
 		Stage:       d.Stage,
 		Attempt:     d.Attempt,
 		MaxAttempts: d.MaxAttempts,

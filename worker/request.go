@@ -16,6 +16,7 @@ import (
 type delivery struct {
 	TaskID      string          `json:"task_id"`
 	Type        string          `json:"type"`
+	TypeVersion int             `json:"type_version"`
 	Stage       string          `json:"stage"`
 	Attempt     int             `json:"attempt"`
 	MaxAttempts int             `json:"max_attempts"`

@@ -569,6 +569,15 @@ type Alerts struct {
 	VerificationError string `json:"verification_error,omitempty,omitzero"`
 }
 
+// AppliedVersion defines model for AppliedVersion.
+type AppliedVersion struct {
+	AppliedAt time.Time `json:"applied_at"`
+
+	// Current This is the present version.
+	Current bool `json:"current,omitempty,omitzero"`
+	Version int  `json:"version"`
+}
+
 // Attempt defines model for Attempt.
 type Attempt struct {
 	// At When it ended.
@@ -1171,6 +1180,9 @@ type Delivery struct {
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// TypeVersion The version of the task type by which the node delivers. Left out of tests.
+	TypeVersion int `json:"type_version,omitempty,omitzero"`
 }
 
 // DeliveryCallback Where and with what token to report after a 202.
@@ -2908,6 +2920,28 @@ type TaskTypeSpec struct {
 	Stages []Stage `json:"stages"`
 }
 
+// TaskTypeVersion defines model for TaskTypeVersion.
+type TaskTypeVersion struct {
+	AppliedAt time.Time `json:"applied_at"`
+
+	// Current This is the present version.
+	Current bool `json:"current,omitempty,omitzero"`
+
+	// Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Name Name `json:"name"`
+
+	// Spec What was applied. It can be put as it is.
+	Spec    TaskTypeSpec `json:"spec"`
+	Version int          `json:"version"`
+}
+
+// TaskTypeVersionList defines model for TaskTypeVersionList.
+type TaskTypeVersionList struct {
+	Data []AppliedVersion `json:"data"`
+}
+
 // Tenant defines model for Tenant.
 type Tenant struct {
 	CreatedAt time.Time `json:"created_at"`
@@ -4290,6 +4324,22 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/task-types/{type}/rolls (the `ListTaskTypeRolls` operationId).
 	ListTaskTypeRolls(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListTaskTypeVersions List the versions of a task type
+	//
+	// The present version and those before it that are kept, newest first: the latest 100, and no
+	// more than 1 MiB of documents. The audit says who applied each.
+	//
+	// Corresponds with GET /v1/task-types/{type}/versions (the `ListTaskTypeVersions` operationId).
+	ListTaskTypeVersions(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTaskTypeVersion Get a version of a task type
+	//
+	// A version as it was applied, with its defaults filled in. To go back to it, put its `spec`;
+	// with `dry_run` first to see what would happen.
+	//
+	// Corresponds with GET /v1/task-types/{type}/versions/{version} (the `GetTaskTypeVersion` operationId).
+	GetTaskTypeVersion(ctx context.Context, pType Type, version int, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTasks List tasks of a type, newest first
 	//
@@ -6224,6 +6274,42 @@ func (c *Client) ResumeTaskType(ctx context.Context, pType Type, body ResumeTask
 // Corresponds with GET /v1/task-types/{type}/rolls (the `ListTaskTypeRolls` operationId).
 func (c *Client) ListTaskTypeRolls(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListTaskTypeRollsRequest(c.Server, pType)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListTaskTypeVersions List the versions of a task type
+//
+// The present version and those before it that are kept, newest first: the latest 100, and no
+// more than 1 MiB of documents. The audit says who applied each.
+//
+// Corresponds with GET /v1/task-types/{type}/versions (the `ListTaskTypeVersions` operationId).
+func (c *Client) ListTaskTypeVersions(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTaskTypeVersionsRequest(c.Server, pType)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTaskTypeVersion Get a version of a task type
+//
+// A version as it was applied, with its defaults filled in. To go back to it, put its `spec`;
+// with `dry_run` first to see what would happen.
+//
+// Corresponds with GET /v1/task-types/{type}/versions/{version} (the `GetTaskTypeVersion` operationId).
+func (c *Client) GetTaskTypeVersion(ctx context.Context, pType Type, version int, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTaskTypeVersionRequest(c.Server, pType, version)
 	if err != nil {
 		return nil, err
 	}
@@ -9440,6 +9526,81 @@ func NewListTaskTypeRollsRequest(server string, pType Type) (*http.Request, erro
 	}
 
 	operationPath := fmt.Sprintf("/v1/task-types/%s/rolls", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListTaskTypeVersionsRequest constructs an http.Request for the ListTaskTypeVersions method
+func NewListTaskTypeVersionsRequest(server string, pType Type) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/task-types/%s/versions", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetTaskTypeVersionRequest constructs an http.Request for the GetTaskTypeVersion method
+func NewGetTaskTypeVersionRequest(server string, pType Type, version int) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "version", version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/task-types/%s/versions/%s", pathParam0, pathParam1)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}

@@ -25,6 +25,47 @@ func clientOf(t *testing.T, node *process) func(code int, args ...string) string
 	return run
 }
 
+// An earlier version is shown, compared, and gone back to.
+func TestCLIVersions(t *testing.T) {
+	t.Parallel()
+	run := clientOf(t, startNode(t, database(t)))
+	first := writeFile(t, `{types: [{name: pipe, stages: [{name: one, timeout: 10s}]}]}`)
+	second := writeFile(t, `{types: [{name: pipe, retention: 30d, stages: [{name: one, timeout: 20s},
+		{name: two}]}]}`)
+	run(0, "types", "apply", "-f", first)
+	run(0, "types", "apply", "-f", second)
+	require.Regexp(t, `^VERSION +APPLIED +STATE *\n2 .* present *\n1 .*\n$`,
+		run(0, "types", "versions", "pipe"))
+	old := run(0, "types", "versions", "pipe", "1")
+	require.Contains(t, run(0, "types", "diff", "-f", writeFile(t, old)),
+		`stages[one].timeout: "20s" becomes "10s"`, "it is a document")
+	require.Equal(t, `~ type pipe
+    retention: "4320h" becomes "30d"
+    stages: one becomes one → two
+    stages[one].timeout: "10s" becomes "20s"
+`, run(0, "types", "versions", "pipe", "2", "--diff", "1"))
+	run(exitUsage, "types", "versions", "pipe", "--diff", "1")
+	run(exitNotFound, "types", "versions", "pipe", "3")
+	run(exitNotFound, "types", "versions", "nothing")
+	run(exitNotFound, "types", "rollback", "pipe", "9")
+
+	would := run(0, "types", "rollback", "pipe", "1", "--dry-run")
+	require.Contains(t, would, `retention: "30d" becomes "4320h"`)
+	require.Contains(t, run(0, "types", "versions", "pipe"), "2 ", "nothing was applied")
+	run(0, "types", "pause", "pipe")
+	run(0, "tasks", "submit", "pipe")
+	require.Equal(t, would+"changed    type pipe\n", run(0, "types", "rollback", "pipe", "1"))
+	require.Equal(t, "no difference\n", run(0, "types", "versions", "pipe", "3", "--diff", "1"))
+
+	// A stage with live tasks doesn't go.
+	run(0, "types", "rollback", "pipe", "2")
+	run(0, "types", "apply", "-f",
+		writeFile(t, `{types: [{name: pipe, stages: [{name: two}], stage_mapping: {one: two}}]}`))
+	run(0, "tasks", "submit", "pipe")
+	require.Contains(t, run(0, "types", "rollback", "pipe", "1", "--dry-run"), "would be refused")
+	run(exitFailed, "types", "rollback", "pipe", "1")
+}
+
 func TestCLIDiff(t *testing.T) {
 	t.Parallel()
 	run := clientOf(t, startNode(t, database(t)))

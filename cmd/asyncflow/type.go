@@ -14,15 +14,17 @@ import (
 
 // typesCmd groups the commands for task types.
 type typesCmd struct {
-	Apply   typesApplyCmd   `cmd:"" help:"Set up task types, endpoints and schedules from a document."`
-	Diff    typesDiffCmd    `cmd:"" help:"Show what apply would change."`
-	List    typesListCmd    `cmd:"" help:"List the task types."`
-	Get     typesGetCmd     `cmd:"" help:"Show a task type."`
-	Rolls   typesRollsCmd   `cmd:"" help:"List the rolls of a type: their sizes, and when they go."`
-	Pause   typesPauseCmd   `cmd:"" help:"Stop sending the tasks of a type."`
-	Resume  typesResumeCmd  `cmd:"" help:"Send the tasks of a paused type again."`
-	Release typesReleaseCmd `cmd:"" help:"Let the tasks of a flow key continue after one has failed."`
-	Delete  typesDeleteCmd  `cmd:"" help:"Delete a task type with its tasks and endpoints."`
+	Apply    typesApplyCmd    `cmd:"" help:"Set up task types, endpoints and schedules from a document."`
+	Diff     typesDiffCmd     `cmd:"" help:"Show what apply would change."`
+	List     typesListCmd     `cmd:"" help:"List the task types."`
+	Get      typesGetCmd      `cmd:"" help:"Show a task type."`
+	Rolls    typesRollsCmd    `cmd:"" help:"List the rolls of a type: their sizes, and when they go."`
+	Versions typesVersionsCmd `cmd:"" help:"List the versions of a task type, or show one."`
+	Rollback typesRollbackCmd `cmd:"" help:"Go back to an earlier version of a task type."`
+	Pause    typesPauseCmd    `cmd:"" help:"Stop sending the tasks of a type."`
+	Resume   typesResumeCmd   `cmd:"" help:"Send the tasks of a paused type again."`
+	Release  typesReleaseCmd  `cmd:"" help:"Let the tasks of a flow key continue after one has failed."`
+	Delete   typesDeleteCmd   `cmd:"" help:"Delete a task type with its tasks and endpoints."`
 }
 
 type typesListCmd struct{}

@@ -54,17 +54,32 @@ func (t Type) diff(ctx context.Context, c *client.Client) (Difference, error) {
 	case err != nil:
 		return d, err
 	case d.Refused != "":
-		present := asyncflow.TaskType{StageMapping: old.StageMapping}
-		full := t.taskType().WithDefaults().After(present)
-		would = client.TaskType{Stages: full.Stages, Retry: full.Retry,
-			ScheduleLimit: full.ScheduleLimit, ScheduleInterval: full.ScheduleInterval,
-			MaxInFlight: full.MaxInFlight, Rate: full.Rate, Flow: full.Flow,
-			RollRows: full.RollRows, RollAge: full.RollAge, Retention: full.Retention,
-			MaxDeliverBytes: full.MaxDeliverBytes, MaxSteps: full.MaxSteps,
-			StageMapping: full.StageMapping}
+		would = t.after(asyncflow.TaskType{StageMapping: old.StageMapping})
 	}
 	d.Fields = diffTypes(old, would)
 	return d, nil
+}
+
+// after returns the type as the server would have it after a version.
+func (t Type) after(present asyncflow.TaskType) client.TaskType {
+	full := t.taskType().WithDefaults().After(present)
+	return client.TaskType{Stages: full.Stages, Retry: full.Retry,
+		ScheduleLimit: full.ScheduleLimit, ScheduleInterval: full.ScheduleInterval,
+		MaxInFlight: full.MaxInFlight, Rate: full.Rate, Flow: full.Flow,
+		RollRows: full.RollRows, RollAge: full.RollAge, Retention: full.Retention,
+		MaxDeliverBytes: full.MaxDeliverBytes, MaxSteps: full.MaxSteps,
+		StageMapping: full.StageMapping}
+}
+
+// DiffSpecs returns how a version of a type differs from an older one.
+func DiffSpecs(name string, old, next client.TaskTypeSpec) []Difference {
+	before := Type{Name: name, TaskTypeSpec: old}.after(asyncflow.TaskType{})
+	after := Type{Name: name, TaskTypeSpec: next}.after(asyncflow.TaskType{})
+	fields := diffTypes(before, after)
+	if len(fields) == 0 {
+		return nil
+	}
+	return []Difference{{Kind: "type", Name: name, Fields: fields}}
 }
 
 // refusedWhy says why the server would refuse an item; "" stands for any other error.

@@ -40,6 +40,11 @@ type Type struct {
 	client.TaskTypeSpec        // its fields stand beside the name
 }
 
+// OfType returns the document of one task type.
+func OfType(name string, spec client.TaskTypeSpec) Document {
+	return Document{Types: []Type{{Name: name, TaskTypeSpec: spec}}}
+}
+
 // Schedule is a schedule of a document: the spec of the API, with its name.
 type Schedule struct {
 	Name                string `json:"name"`

@@ -169,6 +169,12 @@ type ServerInterface interface {
 	// ListTaskTypeRolls List the rolls of a task type
 	// (GET /v1/task-types/{type}/rolls)
 	ListTaskTypeRolls(c *fiber.Ctx, pType Type) error
+	// ListTaskTypeVersions List the versions of a task type
+	// (GET /v1/task-types/{type}/versions)
+	ListTaskTypeVersions(c *fiber.Ctx, pType Type) error
+	// GetTaskTypeVersion Get a version of a task type
+	// (GET /v1/task-types/{type}/versions/{version})
+	GetTaskTypeVersion(c *fiber.Ctx, pType Type, version int) error
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(c *fiber.Ctx, params ListTasksParams) error
@@ -1771,6 +1777,72 @@ func (siw *ServerInterfaceWrapper) ListTaskTypeRolls(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListTaskTypeVersions operation middleware
+func (siw *ServerInterfaceWrapper) ListTaskTypeVersions(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "type" -------------
+	var pType Type
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", c.Params("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListTaskTypeVersions(c, pType)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetTaskTypeVersion operation middleware
+func (siw *ServerInterfaceWrapper) GetTaskTypeVersion(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "type" -------------
+	var pType Type
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", c.Params("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	// ------------- Path parameter "version" -------------
+	var version int
+
+	err = runtime.BindStyledParameterWithOptions("simple", "version", c.Params("version"), &version, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter version: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetTaskTypeVersion(c, pType, version)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListTasks operation middleware
 func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 
@@ -2803,6 +2875,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/task-types/:type/resume", wrapper.ResumeTaskType)
 
 	router.Get(options.BaseURL+"/v1/task-types/:type/rolls", wrapper.ListTaskTypeRolls)
+
+	router.Get(options.BaseURL+"/v1/task-types/:type/versions", wrapper.ListTaskTypeVersions)
+
+	router.Get(options.BaseURL+"/v1/task-types/:type/versions/:version", wrapper.GetTaskTypeVersion)
 
 	router.Get(options.BaseURL+"/v1/tasks", wrapper.ListTasks)
 
@@ -4408,6 +4484,65 @@ func (response ListTaskTypeRollsdefaultApplicationProblemPlusJSONResponse) Visit
 	return ctx.JSON(&response.Body)
 }
 
+type ListTaskTypeVersionsRequestObject struct {
+	Type Type `json:"type"`
+}
+
+type ListTaskTypeVersionsResponseObject interface {
+	VisitListTaskTypeVersionsResponse(ctx *fiber.Ctx) error
+}
+
+type ListTaskTypeVersions200JSONResponse TaskTypeVersionList
+
+func (response ListTaskTypeVersions200JSONResponse) VisitListTaskTypeVersionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListTaskTypeVersionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListTaskTypeVersionsdefaultApplicationProblemPlusJSONResponse) VisitListTaskTypeVersionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetTaskTypeVersionRequestObject struct {
+	Type    Type `json:"type"`
+	Version int  `json:"version"`
+}
+
+type GetTaskTypeVersionResponseObject interface {
+	VisitGetTaskTypeVersionResponse(ctx *fiber.Ctx) error
+}
+
+type GetTaskTypeVersion200JSONResponse TaskTypeVersion
+
+func (response GetTaskTypeVersion200JSONResponse) VisitGetTaskTypeVersionResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetTaskTypeVersiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTaskTypeVersiondefaultApplicationProblemPlusJSONResponse) VisitGetTaskTypeVersionResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListTasksRequestObject struct {
 	Params ListTasksParams
 }
@@ -5293,6 +5428,12 @@ type StrictServerInterface interface {
 	// ListTaskTypeRolls List the rolls of a task type
 	// (GET /v1/task-types/{type}/rolls)
 	ListTaskTypeRolls(ctx context.Context, request ListTaskTypeRollsRequestObject) (ListTaskTypeRollsResponseObject, error)
+	// ListTaskTypeVersions List the versions of a task type
+	// (GET /v1/task-types/{type}/versions)
+	ListTaskTypeVersions(ctx context.Context, request ListTaskTypeVersionsRequestObject) (ListTaskTypeVersionsResponseObject, error)
+	// GetTaskTypeVersion Get a version of a task type
+	// (GET /v1/task-types/{type}/versions/{version})
+	GetTaskTypeVersion(ctx context.Context, request GetTaskTypeVersionRequestObject) (GetTaskTypeVersionResponseObject, error)
 	// ListTasks List tasks of a type, newest first
 	// (GET /v1/tasks)
 	ListTasks(ctx context.Context, request ListTasksRequestObject) (ListTasksResponseObject, error)
@@ -6891,6 +7032,61 @@ func (sh *strictHandler) ListTaskTypeRolls(ctx *fiber.Ctx, pType Type) error {
 		return err
 	} else if validResponse, ok := response.(ListTaskTypeRollsResponseObject); ok {
 		if err := validResponse.VisitListTaskTypeRollsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListTaskTypeVersions operation middleware
+func (sh *strictHandler) ListTaskTypeVersions(ctx *fiber.Ctx, pType Type) error {
+	var request ListTaskTypeVersionsRequestObject
+
+	request.Type = pType
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListTaskTypeVersions(ctx.UserContext(), request.(ListTaskTypeVersionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListTaskTypeVersions")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListTaskTypeVersionsResponseObject); ok {
+		if err := validResponse.VisitListTaskTypeVersionsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetTaskTypeVersion operation middleware
+func (sh *strictHandler) GetTaskTypeVersion(ctx *fiber.Ctx, pType Type, version int) error {
+	var request GetTaskTypeVersionRequestObject
+
+	request.Type = pType
+	request.Version = version
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTaskTypeVersion(ctx.UserContext(), request.(GetTaskTypeVersionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTaskTypeVersion")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetTaskTypeVersionResponseObject); ok {
+		if err := validResponse.VisitGetTaskTypeVersionResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

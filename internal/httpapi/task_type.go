@@ -97,6 +97,53 @@ func taskTypeIn(name string, spec api.TaskTypeSpec) asyncflow.TaskType {
 	}
 }
 
+// specOut is taskTypeIn's way back.
+func specOut(t asyncflow.TaskType) api.TaskTypeSpec {
+	return api.TaskTypeSpec{
+		Stages:           t.Stages,
+		Retry:            t.Retry,
+		ScheduleLimit:    t.ScheduleLimit,
+		ScheduleInterval: t.ScheduleInterval,
+		MaxInFlight:      t.MaxInFlight,
+		Rate:             t.Rate,
+		MaxDeliverBytes:  t.MaxDeliverBytes,
+		Flow:             t.Flow,
+		RollRows:         t.RollRows,
+		RollAge:          t.RollAge,
+		Retention:        t.Retention,
+		MaxSteps:         t.MaxSteps,
+		StageMapping:     t.StageMapping,
+	}
+}
+
+// ListTaskTypeVersions lists the versions of a task type that are kept.
+func (s *Server) ListTaskTypeVersions(
+	ctx context.Context, r ListTaskTypeVersionsRequestObject,
+) (ListTaskTypeVersionsResponseObject, error) {
+	all, err := s.cfg.Store.TypeVersions(ctx, principalOf(ctx).Tenant, r.Type)
+	if err != nil {
+		return nil, err
+	}
+	out := ListTaskTypeVersions200JSONResponse{Data: make([]api.AppliedVersion, len(all))}
+	for i, v := range all {
+		out.Data[i] = api.AppliedVersion{Version: v.Version, AppliedAt: v.AppliedAt,
+			Current: v.Current}
+	}
+	return out, nil
+}
+
+// GetTaskTypeVersion returns a version of a task type.
+func (s *Server) GetTaskTypeVersion(
+	ctx context.Context, r GetTaskTypeVersionRequestObject,
+) (GetTaskTypeVersionResponseObject, error) {
+	v, err := s.cfg.Store.TypeVersion(ctx, principalOf(ctx).Tenant, r.Type, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	return GetTaskTypeVersion200JSONResponse{Name: r.Type, Version: v.Version,
+		AppliedAt: v.AppliedAt, Current: v.Current, Spec: specOut(v.Type)}, nil
+}
+
 // PauseTaskType pauses a task type: its tasks are not leased.
 func (s *Server) PauseTaskType(
 	ctx context.Context, r PauseTaskTypeRequestObject,

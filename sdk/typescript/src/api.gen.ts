@@ -159,6 +159,59 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/task-types/{type}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the task type. */
+                type: components["parameters"]["Type"];
+            };
+            cookie?: never;
+        };
+        /**
+         * List the versions of a task type
+         * @description The present version and those before it that are kept, newest first: the latest 100, and no
+         *     more than 1 MiB of documents. The audit says who applied each.
+         */
+        get: operations["listTaskTypeVersions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/task-types/{type}/versions/{version}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the task type. */
+                type: components["parameters"]["Type"];
+                /**
+                 * @description The number of the version.
+                 * @example 2
+                 */
+                version: number;
+            };
+            cookie?: never;
+        };
+        /**
+         * Get a version of a task type
+         * @description A version as it was applied, with its defaults filled in. To go back to it, put its `spec`;
+         *     with `dry_run` first to see what would happen.
+         */
+        get: operations["getTaskTypeVersion"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/endpoints": {
         parameters: {
             query?: never;
@@ -2298,6 +2351,62 @@ export interface components {
          * @example {
          *       "data": [
          *         {
+         *           "version": 3,
+         *           "applied_at": "2026-11-21T10:00:00Z",
+         *           "current": true
+         *         },
+         *         {
+         *           "version": 2,
+         *           "applied_at": "2026-11-20T16:30:00Z"
+         *         }
+         *       ]
+         *     }
+         */
+        TaskTypeVersionList: {
+            data: components["schemas"]["AppliedVersion"][];
+        };
+        /**
+         * @example {
+         *       "version": 2,
+         *       "applied_at": "2026-11-20T16:30:00Z"
+         *     }
+         */
+        AppliedVersion: {
+            version: number;
+            /** Format: date-time */
+            applied_at: string;
+            /** @description This is the present version. */
+            current?: boolean;
+        };
+        /**
+         * @example {
+         *       "name": "thumbnails",
+         *       "version": 2,
+         *       "applied_at": "2026-11-20T16:30:00Z",
+         *       "spec": {
+         *         "stages": [
+         *           {
+         *             "name": "inspect",
+         *             "timeout": "10s"
+         *           }
+         *         ]
+         *       }
+         *     }
+         */
+        TaskTypeVersion: {
+            name: components["schemas"]["Name"];
+            version: number;
+            /** Format: date-time */
+            applied_at: string;
+            /** @description This is the present version. */
+            current?: boolean;
+            /** @description What was applied. It can be put as it is. */
+            spec: components["schemas"]["TaskTypeSpec"];
+        };
+        /**
+         * @example {
+         *       "data": [
+         *         {
          *           "position": 8,
          *           "own": true,
          *           "opened_at": "2026-11-20T09:00:00Z",
@@ -4330,6 +4439,8 @@ export interface components {
             /** @description The task's id, the same in all its stages and attempts. */
             task_id: string;
             type: components["schemas"]["Name"];
+            /** @description The version of the task type by which the node delivers. Left out of tests. */
+            type_version?: number;
             stage: components["schemas"]["Name"];
             /** @description The attempt of this stage; the first is 1. */
             attempt: number;
@@ -5645,6 +5756,71 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RollList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listTaskTypeVersions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the task type. */
+                type: components["parameters"]["Type"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The versions. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskTypeVersionList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getTaskTypeVersion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the task type. */
+                type: components["parameters"]["Type"];
+                /**
+                 * @description The number of the version.
+                 * @example 2
+                 */
+                version: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The version. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskTypeVersion"];
                 };
             };
             400: components["responses"]["Invalid"];

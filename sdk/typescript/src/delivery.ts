@@ -4,6 +4,7 @@ import type { Callback } from "./reporter.js";
 export interface Delivery {
   task_id: string;
   type: string;
+  type_version?: number;
   stage: string;
   attempt: number;
   max_attempts: number;

@@ -10,6 +10,8 @@ export interface WorkerTask<In> {
   /** The same in all stages and attempts. */
   readonly id: string;
   readonly type: string;
+  /** The version of the task type; 0 in a test. */
+  readonly typeVersion: number;
   readonly stage: string;
   /** Of this stage; 1 is the first. */
   readonly attempt: number;
@@ -186,6 +188,7 @@ function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
   return {
     id: d.task_id,
     type: d.type,
+    typeVersion: d.type_version ?? 0,
     stage: d.stage,
     attempt: d.attempt,
     maxAttempts: d.max_attempts,

@@ -174,6 +174,7 @@ func retire(ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time) error
 	b.Queue(t.SQL(0, `DELETE FROM {locks} WHERE name = $1 AND number = $2`), catalog.LeaseLock,
 		t.Number())
 	b.Queue(t.SQL(0, `DELETE FROM {types} WHERE name = $1`), t.Name)
+	b.Queue(t.SQL(0, `DELETE FROM {type_versions} WHERE name = $1`), t.Name)
 	for _, set := range []*config.TableSet{t.Set(), t.Earlier} {
 		if set != nil && !set.Shared() {
 			for p := set.First; p <= set.End; p++ {

@@ -136,6 +136,9 @@ func updateTaskType(
 	if err != nil {
 		return err
 	}
+	if err := keepVersion(ctx, tx, tenant, t.Name); err != nil {
+		return err
+	}
 	_, err = tx.Exec(ctx, `UPDATE `+postgres.Quote(schema.Of(tenant))+`.task_types
 		SET spec = $2::text::json, stage_mapping = $3::text::json, version = version + 1,
 		  updated_at = $4

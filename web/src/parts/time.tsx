@@ -12,4 +12,7 @@ export function Time({ at }: { at: string | undefined }) {
 // To make one takes longer than to write a row of a table.
 const exactly = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 
-const exact = (at: string) => `${exactly.format(new Date(at))}\n${at}`;
+/** Returns a time in the viewer's zone as text. */
+export const moment = (at: string): string => exactly.format(new Date(at));
+
+const exact = (at: string) => `${moment(at)}\n${at}`;

@@ -9,8 +9,9 @@ import { toast } from "../parts/toast.tsx";
 import { may } from "../session.ts";
 import { diff, type Line } from "./diff.ts";
 import { documentOf } from "./document.ts";
+import { versionOf, Versions } from "./versions.tsx";
 
-const versionOf = (type: string) => (JSON.parse(type) as Schemas["TaskType"]).version;
+const numberOf = (type: string) => (JSON.parse(type) as Schemas["TaskType"]).version;
 
 /** Returns a type as it is stored. */
 async function stored(type: string): Promise<Tagged<string>> {
@@ -83,6 +84,9 @@ export function Editor({ type, saved }: EditorProps) {
     }
     open.value = true;
   });
+  const goBack = (version: number) => caught(async () => {
+    if (type) text.value = await versionOf(type, version);
+  })();
   /** Sends what was typed. If somebody else was first, the next changes to show are theirs, too. */
   const send = async (dryRun: boolean): Promise<string> => {
     const call = answer(put(type ?? name.value, text.value, opened.current, dryRun));
@@ -111,7 +115,7 @@ export function Editor({ type, saved }: EditorProps) {
     const then = await send(false);
     close();
     saved(checked.name);
-    toast(`Version ${versionOf(then)} of ${checked.name} is saved`);
+    toast(`Version ${numberOf(then)} of ${checked.name} is saved`);
   });
   const label = type ? "Edit" : "New type";
   if (!open.value) {
@@ -132,7 +136,9 @@ export function Editor({ type, saved }: EditorProps) {
       <h2>{label}</h2>
       <form onSubmit={(e) => { e.preventDefault(); void compare(); }}>
         <Refused.Provider value={error.value?.problem.errors ?? []}>
-          {!type && <Field label="Name" name="type" required maxLength={40} value={name} />}
+          {type
+            ? <Versions type={type} chosen={(n) => void goBack(n)} />
+            : <Field label="Name" name="type" required maxLength={40} value={name} />}
           <Area label="The type as JSON" rows={type ? 24 : 14} value={text} />
         </Refused.Provider>
         <Problem error={error.value} />
