@@ -1,0 +1,195 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// startIn has a leased task start tasks and wait for them.
+func (b *bundle) startIn(
+	l asyncflow.Lease, join asyncflow.Join, tasks ...asyncflow.SpawnedTask,
+) {
+	b.t.Helper()
+	pipe := b.kind(l.ID.Type)
+	o := joining(join, tasks...)
+	require.NoError(b.t, pipe.CheckSpawn(l, o))
+	require.False(b.t, b.settle(pipe, l, o).Stale)
+}
+
+// childOf returns the latest task of a type with a context.
+func (b *bundle) childOf(taskType, context string) store.Task {
+	b.t.Helper()
+	all, err := b.Tasks(b.t.Context(), tenant, store.Filter{Type: taskType, Limit: 1000})
+	require.NoError(b.t, err)
+	for _, one := range all {
+		if task := b.task(one.ID); string(task.Context) == context {
+			return task
+		}
+	}
+	b.t.Fatalf("there is no %s with %s", taskType, context)
+	return store.Task{}
+}
+
+// priorities returns the priorities of tasks of the type base by their contexts.
+func (b *bundle) priorities() map[string]asyncflow.Priority {
+	b.t.Helper()
+	all, err := b.Tasks(b.t.Context(), tenant, store.Filter{Type: "base", Limit: 1000})
+	require.NoError(b.t, err)
+	found := map[string]asyncflow.Priority{}
+	for _, one := range all {
+		task := b.task(one.ID)
+		found[string(task.Context)] = task.Options.Priority
+	}
+	return found
+}
+
+// The priority of a task that waits goes down to its children that have not begun, on all levels,
+// and to children that are made later. The call itself changes only the task.
+func TestPriorityGoesDown(t *testing.T) { eachSet(t, testPriorityGoesDown) }
+
+func testPriorityGoesDown(t *testing.T, b *bundle) {
+	b.byHand()
+	b.SetChunks(2, 2, 2)
+	b.put(base())
+	pipe := b.put(spawning())
+	root := b.submit(newTask(`0`))[0].ID
+	named := spawned("base", `"named"`)
+	named.Priority = asyncflow.Priority{7}
+	b.startIn(b.leaseAll(pipe, 1)[0], asyncflow.Join{}, spawned("pipe", `"middle"`),
+		spawned("pipe", `"runs"`), spawned("base", `"a"`), spawned("base", `"begun"`), named)
+	b.followUp()
+	begun := asyncflow.Lease{}
+	for _, l := range b.leaseAll(b.kind("base"), 3) {
+		if string(l.Context) == `"begun"` {
+			begun = l
+			continue
+		}
+		b.settle(b.kind("base"), l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
+	}
+	var runs asyncflow.Lease
+	for _, l := range b.leaseAll(pipe, 2) {
+		if string(l.Context) == `"runs"` {
+			runs = l
+			continue
+		}
+		b.startIn(l, asyncflow.Join{MaxParallel: 2}, spawned("base", `"b"`), spawned("base", `"c"`),
+			spawned("base", `"d"`))
+	}
+	b.followUp()
+	middle := b.childOf("pipe", `"middle"`)
+	require.Equal(t, asyncflow.WaitChildren, middle.WaitsFor)
+	before := b.childOf("base", `"b"`).OrderTime
+
+	b.change(root, asyncflow.Patch{Priority: asyncflow.Priority{600}})
+	require.Equal(t, map[string]asyncflow.Priority{`"a"`: nil, `"begun"`: nil, `"named"`: {7},
+		`"b"`: nil, `"c"`: nil}, b.priorities(), "the call goes no further than the task")
+	b.startIn(runs, asyncflow.Join{}, spawned("base", `"e"`)) // it began before the change
+	b.followUp()
+	high := asyncflow.Priority{600}
+	require.Equal(t, map[string]asyncflow.Priority{`"a"`: high, `"begun"`: nil, `"named"`: high,
+		`"b"`: high, `"c"`: high, `"e"`: high}, b.priorities())
+	require.Equal(t, high, b.task(middle.ID).Options.Priority, "for its later stages")
+	require.Equal(t, asyncflow.WaitChildren, b.task(middle.ID).WaitsFor)
+	require.Equal(t, before.Add(-600*time.Second), b.childOf("base", `"b"`).OrderTime)
+	b.checkTokens("base")
+	b.checkTokens("pipe")
+	require.Zero(t, b.sweep())
+
+	b.change(b.childOf("base", `"c"`).ID, asyncflow.Patch{Priority: asyncflow.Priority{900}})
+	first := b.leaseAll(b.kind("base"), 1)[0]
+	require.Equal(t, `"c"`, string(first.Context), "the later change decides")
+	b.settle(b.kind("base"), first, goodEnd)
+	b.followUp()
+	require.Equal(t, high, b.priorities()[`"d"`], "it is made after the change")
+	b.settle(b.kind("base"), begun, goodEnd)
+	b.endAll(b.kind("base"), 5, "")
+	b.endAll(pipe, 2, "")
+	b.endAll(pipe, 1, "")
+	require.Equal(t, asyncflow.StatusSucceeded, b.task(root).Status)
+	b.checkTallies("base")
+	b.checkTallies("pipe")
+}
+
+// A child that was changed by itself keeps what it got, if that was later, and a task that names a
+// priority after the change keeps that.
+func TestTheLaterPriorityDecides(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(base())
+	pipe := b.put(spawning())
+	root := b.submit(newTask(`0`))[0].ID
+	b.startIn(b.leaseAll(pipe, 1)[0], asyncflow.Join{}, spawned("base", `"a"`),
+		spawned("base", `"b"`), spawned("pipe", `"runs"`))
+	b.followUp()
+	runs := b.leaseAll(pipe, 1)[0]
+	b.change(b.childOf("base", `"a"`).ID, asyncflow.Patch{Priority: asyncflow.Priority{1}})
+	b.change(root, asyncflow.Patch{Priority: asyncflow.Priority{2}})
+	b.change(b.childOf("base", `"b"`).ID, asyncflow.Patch{Priority: asyncflow.Priority{3}})
+	named := spawned("base", `"named"`)
+	named.Priority = asyncflow.Priority{4}
+	b.startIn(runs, asyncflow.Join{}, named, spawned("base", `"c"`))
+	b.followUp()
+	require.Equal(t, map[string]asyncflow.Priority{`"a"`: {2}, `"b"`: {3}, `"named"`: {4},
+		`"c"`: {2}}, b.priorities())
+	b.change(runs.ID, asyncflow.Patch{Priority: asyncflow.Priority{5}})
+	b.followUp()
+	require.Equal(t, map[string]asyncflow.Priority{`"a"`: {2}, `"b"`: {3}, `"named"`: {5},
+		`"c"`: {5}}, b.priorities())
+	b.change(root, asyncflow.Patch{Priority: asyncflow.Priority{6}})
+	b.followUp()
+	six := asyncflow.Priority{6}
+	require.Equal(t, map[string]asyncflow.Priority{`"a"`: six, `"b"`: six, `"named"`: six,
+		`"c"`: six}, b.priorities())
+}
+
+// Children of paused tasks stay where they are, and go on with the new priority, also if one
+// transaction would end the pause and change them.
+func TestPriorityOfPausedChildren(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{})
+	_, err := b.PauseTree(t.Context(), tenant, id, "")
+	require.NoError(t, err)
+	b.followUp()
+	b.change(id, asyncflow.Patch{Priority: asyncflow.Priority{60}})
+	b.followUp()
+	require.Equal(t, &asyncflow.Children{Total: 2, Waiting: 2}, b.task(id).Children)
+	b.change(id, asyncflow.Patch{Priority: asyncflow.Priority{90}})
+	_, err = b.ResumeTree(t.Context(), tenant, id)
+	require.NoError(t, err)
+	b.followUp()
+	for _, l := range b.leaseAll(b.known(), 2) {
+		require.Equal(t, asyncflow.Priority{90}, l.Options.Priority)
+		b.settle(b.known(), l, goodEnd)
+	}
+	b.followUp()
+	require.Equal(t, "second", b.leaseAll(b.known(), 1)[0].Stage)
+	b.checkTokens("pipe")
+}
+
+// Only the priority of a task that waits for its children can be changed.
+func TestChangeOfAParent(t *testing.T) {
+	b := setupFanOut(t)
+	id := b.fanOut(asyncflow.FanOut{})
+	_, err := b.Change(t.Context(), tenant, id, asyncflow.Patch{RunAt: b.Clock.Now()})
+	assert.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	assert.ErrorContains(t, err, "only its priority can be changed")
+	b.change(id, asyncflow.Patch{Priority: asyncflow.Priority{0}})
+	b.followUp()
+	_, err = b.Cancel(t.Context(), tenant, id, "")
+	require.NoError(t, err)
+	b.followUp()
+	assert.Equal(t, &asyncflow.Children{Total: 2, Cancelled: 2}, b.task(id).Children)
+	_, err = b.Redrive(t.Context(), tenant, id, store.Redrive{})
+	require.NoError(t, err)
+	b.followUp()
+	b.endChildren(goodEnd, goodEnd)
+	b.followUp()
+	assert.Equal(t, "second", b.leaseAll(b.known(), 1)[0].Stage)
+	b.checkTokens("pipe")
+}
