@@ -116,6 +116,100 @@ func testPriorityGoesDown(t *testing.T, b *bundle) {
 	b.checkTallies("pipe")
 }
 
+// A task of a cancelled tree ends as cancelled, also if its children were cancelled before it.
+func TestAMiddleTaskIsCancelled(t *testing.T) { eachSet(t, testAMiddleTaskIsCancelled) }
+
+func testAMiddleTaskIsCancelled(t *testing.T, b *bundle) {
+	b.byHand()
+	b.put(base())
+	pipe := b.put(spawning())
+	root := b.submit(newTask(`0`))[0].ID
+	b.startIn(b.leaseAll(pipe, 1)[0], asyncflow.Join{}, spawned("pipe", `1`), spawned("pipe", `2`))
+	b.followUp()
+	for _, l := range b.leaseAll(pipe, 2) {
+		b.startIn(l, asyncflow.Join{}, spawned("base", `3`))
+	}
+	b.followUp()
+	leaves := b.leaseAll(b.kind("base"), 2)
+	_, err := b.Cancel(t.Context(), tenant, root, "")
+	require.NoError(t, err)
+	b.exec(`UPDATE tenant_acme.outbox SET due = now() + interval '1 h' WHERE kind = 'stop'`)
+	begun, err := b.ParkHalted(t.Context(), b.kind("base"), leaves[:1])
+	require.NoError(t, err)
+	require.Empty(t, begun)
+	b.settle(b.kind("base"), leaves[1], badEnd)
+	b.followUp()
+	require.Equal(t, asyncflow.StatusCancelled, b.childOf("pipe", `1`).Status)
+	require.Equal(t, asyncflow.StatusFailed, b.childOf("pipe", `2`).Status, "its child has failed")
+	b.exec(`UPDATE tenant_acme.outbox SET due = now()`)
+	b.followUp()
+	require.Equal(t, &asyncflow.Children{Total: 2, Failed: 1, Cancelled: 1}, b.task(root).Children)
+	require.Zero(t, b.sweep())
+	b.checkTokens("pipe")
+	b.checkTallies("pipe")
+	b.checkTallies("base")
+
+	_, err = b.Redrive(t.Context(), tenant, root, store.Redrive{})
+	require.NoError(t, err)
+	b.followUp()
+	b.endAll(b.kind("base"), 2, "")
+	b.endAll(pipe, 2, "")
+	b.endAll(pipe, 1, "")
+	require.Equal(t, asyncflow.StatusSucceeded, b.task(root).Status)
+}
+
+// A redrive of a task that waited for its children redrives these, also if its type may no longer
+// start any.
+func TestRedriveOfAJoinWithoutSpawn(t *testing.T) {
+	b := setup(t)
+	pipe, id := setupJoin(t, b, asyncflow.Join{})
+	b.endAll(b.kind("base"), 2, `3`)
+	require.Equal(t, asyncflow.StatusFailed, b.task(id).Status)
+	spec := spawning()
+	spec.Stages[0].Spawn = nil
+	pipe = b.put(spec)
+	_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{})
+	require.NoError(t, err)
+	require.Equal(t, asyncflow.WaitChildren, b.task(id).WaitsFor)
+	b.followUp()
+	b.endAll(b.kind("base"), 1, "")
+	b.endAll(pipe, 1, "")
+	b.endAll(pipe, 1, "")
+	l := b.leaseAll(pipe, 1)[0]
+	require.Equal(t, id, l.ID)
+	require.Equal(t, "second", l.Stage)
+	b.checkTokens("pipe")
+}
+
+// A list may leave out children of earlier fan-outs, and tasks for which nobody waits.
+func TestLatestChildren(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(base())
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	listed := func(latest bool) (contexts []string) {
+		all, err := b.Tasks(t.Context(), tenant,
+			store.Filter{Type: "base", Parent: id, Latest: latest, Limit: 10})
+		require.NoError(t, err)
+		for _, one := range all {
+			contexts = append(contexts, string(b.task(one.ID).Context))
+		}
+		return contexts
+	}
+	require.Empty(t, listed(true))
+	l := b.leaseAll(pipe, 1)[0]
+	b.startIn(l, asyncflow.Join{}, spawned("base", `1`))
+	b.followUp()
+	b.endAll(b.kind("base"), 1, `1`)
+	_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{AllChildren: true})
+	require.NoError(t, err)
+	b.startIn(b.leaseAll(pipe, 1)[0], asyncflow.Join{}, spawned("base", `2`))
+	b.followUp()
+	require.Equal(t, []string{`2`, `1`}, listed(false))
+	require.Equal(t, []string{`2`}, listed(true))
+}
+
 // A child that was changed by itself keeps what it got, if that was later, and a task that names a
 // priority after the change keeps that.
 func TestTheLaterPriorityDecides(t *testing.T) {
