@@ -61,6 +61,8 @@ func testPriorityGoesDown(t *testing.T, b *bundle) {
 	root := b.submit(newTask(`0`))[0].ID
 	named := spawned("base", `"named"`)
 	named.Priority = asyncflow.Priority{7}
+	low := spawned("base", `"d"`)
+	low.Priority = asyncflow.Priority{8}
 	b.startIn(b.leaseAll(pipe, 1)[0], asyncflow.Join{}, spawned("pipe", `"middle"`),
 		spawned("pipe", `"runs"`), spawned("base", `"a"`), spawned("base", `"begun"`), named)
 	b.followUp()
@@ -79,7 +81,7 @@ func testPriorityGoesDown(t *testing.T, b *bundle) {
 			continue
 		}
 		b.startIn(l, asyncflow.Join{MaxParallel: 2}, spawned("base", `"b"`), spawned("base", `"c"`),
-			spawned("base", `"d"`))
+			low)
 	}
 	b.followUp()
 	middle := b.childOf("pipe", `"middle"`)

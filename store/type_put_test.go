@@ -10,6 +10,49 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
+// A type may not begin to use what a running node doesn't know, as it is of an older version.
+func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
+	b := setup(t)
+	old := func(ago string, knows any) {
+		b.exec(`DELETE FROM asyncflow.nodes WHERE id = 'old'`)
+		b.exec(`INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at, knows)
+			VALUES ('old', 'api', 'v0.0.9', now(), now() - $1::interval, $2)`, ago, knows)
+	}
+	put := func(t asyncflow.TaskType) error {
+		_, _, err := b.PutTaskType(b.t.Context(), tenant, t)
+		return err
+	}
+	old("1 s", nil)
+	require.NoError(t, put(twoStages()), "it uses nothing new")
+	for name, c := range map[string]struct {
+		spec asyncflow.TaskType
+		uses string
+	}{
+		"spawn":   {spawning(), "uses spawn and join, "},
+		"signals": {approval(), "uses signals, "},
+		"links":   {linkedApproval(), "uses signals and links, "},
+	} {
+		err := put(c.spec)
+		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), name)
+		require.ErrorContains(t, err, c.uses)
+		require.ErrorContains(t, err, "(old, v0.0.9)")
+		_, _, err = b.CheckTaskType(t.Context(), tenant, c.spec)
+		require.ErrorContains(t, err, c.uses, "a dry run")
+	}
+	old("1 s", []string{"signals", "later", "spawn"})
+	require.ErrorContains(t, put(spawning()), "uses join, ")
+	require.ErrorContains(t, put(linkedApproval()), "uses links, ")
+	require.NoError(t, put(approval()))
+	old("1 s", asyncflow.Capabilities)
+	require.NoError(t, put(spawning()))
+	old("1 s", nil)
+	spec := spawning()
+	spec.Stages[0].Priority = 9
+	require.NoError(t, put(spec), "it used it before")
+	old("16 s", nil)
+	require.NoError(t, put(linkedApproval()), "the node is gone")
+}
+
 func TestPutTaskType(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()

@@ -3227,6 +3227,10 @@ type ListTasksParams struct {
 	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
 
+	// Latest true leaves out children of earlier fan-outs of parent, and tasks that it started without
+	// waiting for them. Only with parent.
+	Latest bool `form:"latest,omitempty" json:"latest,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs; it excludes parent.
 	Children *bool `form:"children,omitempty" json:"children,omitempty"`
 
@@ -9536,6 +9540,14 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parent", params.Parent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "latest", params.Latest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {
