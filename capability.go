@@ -7,6 +7,8 @@ import "slices"
 type Capability string
 
 const (
+	CapDeliver Capability = "deliver" // what came before, in deliveries
+	CapNext    Capability = "next"    // stages that a worker chooses, or that follow a failure
 	CapSignals Capability = "signals" // stages that wait for a signal
 	CapLinks   Capability = "links"   // by which people decide about a wait
 	CapSpawn   Capability = "spawn"   // tasks that an attempt starts
@@ -14,7 +16,7 @@ const (
 )
 
 // Capabilities are all that this version knows.
-var Capabilities = []Capability{CapSignals, CapLinks, CapSpawn, CapJoin}
+var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin}
 
 // Uses returns what the type uses that a node may not know.
 func (t TaskType) Uses() (all []Capability) {
@@ -27,6 +29,12 @@ func (t TaskType) Uses() (all []Capability) {
 	}
 	for i := range t.Stages {
 		s := &t.Stages[i]
+		if s.Deliver != nil {
+			add(CapDeliver)
+		}
+		if len(s.Next) > 0 || s.OnFailure != nil {
+			add(CapNext)
+		}
 		if s.Mode == ModeWait {
 			add(CapSignals)
 		}

@@ -24,13 +24,16 @@ func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
 	}
 	old("1 s", nil)
 	require.NoError(t, put(twoStages()), "it uses nothing new")
+	delivering := twoStages()
+	delivering.Stages[1].Deliver = &asyncflow.Deliver{Input: true}
 	for name, c := range map[string]struct {
 		spec asyncflow.TaskType
 		uses string
 	}{
 		"spawn":   {spawning(), "uses spawn and join, "},
 		"signals": {approval(), "uses signals, "},
-		"links":   {linkedApproval(), "uses signals and links, "},
+		"links":   {linkedApproval(), "uses signals and links and next, "},
+		"deliver": {delivering, "uses deliver, "},
 	} {
 		err := put(c.spec)
 		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), name)
@@ -39,7 +42,7 @@ func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
 		_, _, err = b.CheckTaskType(t.Context(), tenant, c.spec)
 		require.ErrorContains(t, err, c.uses, "a dry run")
 	}
-	old("1 s", []string{"signals", "later", "spawn"})
+	old("1 s", []string{"signals", "later", "spawn", "next"})
 	require.ErrorContains(t, put(spawning()), "uses join, ")
 	require.ErrorContains(t, put(linkedApproval()), "uses links, ")
 	require.NoError(t, put(approval()))

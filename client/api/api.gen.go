@@ -4393,8 +4393,8 @@ type ClientInterface interface {
 	//
 	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
 	// tasks are only counted. It applies to pending and waiting tasks that were submitted before
-	// this call, and does to each what a change of one task's priority does. Tasks that wait for
-	// their children are skipped.
+	// this call, and does to each what a change of one task's priority does: that of a task that
+	// waits for its children goes down to these.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4405,8 +4405,8 @@ type ClientInterface interface {
 	//
 	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
 	// tasks are only counted. It applies to pending and waiting tasks that were submitted before
-	// this call, and does to each what a change of one task's priority does. Tasks that wait for
-	// their children are skipped.
+	// this call, and does to each what a change of one task's priority does: that of a task that
+	// waits for its children goes down to these.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4445,6 +4445,8 @@ type ClientInterface interface {
 	// priority moves the task in the order as if the task had entered its stage with it, and
 	// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 	// the past means at once, even for a retry. The answer is 409 if the task is running or final.
+	// The priority of a task that waits for its children goes down to its children that have not
+	// begun, on all levels, soon after the answer; its time can't be changed (409).
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4456,6 +4458,8 @@ type ClientInterface interface {
 	// priority moves the task in the order as if the task had entered its stage with it, and
 	// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 	// the past means at once, even for a retry. The answer is 409 if the task is running or final.
+	// The priority of a task that waits for its children goes down to its children that have not
+	// begun, on all levels, soon after the answer; its time can't be changed (409).
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6436,8 +6440,8 @@ func (c *Client) CountTasks(ctx context.Context, body CountTasksJSONRequestBody,
 //
 // Runs in the background, as an operation that can be followed and stopped. With dry_run the
 // tasks are only counted. It applies to pending and waiting tasks that were submitted before
-// this call, and does to each what a change of one task's priority does. Tasks that wait for
-// their children are skipped.
+// this call, and does to each what a change of one task's priority does: that of a task that
+// waits for its children goes down to these.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6458,8 +6462,8 @@ func (c *Client) PrioritizeTasksWithBody(ctx context.Context, contentType string
 //
 // Runs in the background, as an operation that can be followed and stopped. With dry_run the
 // tasks are only counted. It applies to pending and waiting tasks that were submitted before
-// this call, and does to each what a change of one task's priority does. Tasks that wait for
-// their children are skipped.
+// this call, and does to each what a change of one task's priority does: that of a task that
+// waits for its children goes down to these.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6538,6 +6542,8 @@ func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, 
 // priority moves the task in the order as if the task had entered its stage with it, and
 // applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 // the past means at once, even for a retry. The answer is 409 if the task is running or final.
+// The priority of a task that waits for its children goes down to its children that have not
+// begun, on all levels, soon after the answer; its time can't be changed (409).
 //
 // Takes any type of body and a specified content type.
 //
@@ -6559,6 +6565,8 @@ func (c *Client) PatchTaskWithBody(ctx context.Context, id TaskID, contentType s
 // priority moves the task in the order as if the task had entered its stage with it, and
 // applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 // the past means at once, even for a retry. The answer is 409 if the task is running or final.
+// The priority of a task that waits for its children goes down to its children that have not
+// begun, on all levels, soon after the answer; its time can't be changed (409).
 //
 // Takes a body of the `application/json` content type.
 //

@@ -78,7 +78,7 @@ func (s *Server) ListTasks(
 		Limit:  orDefaultPage(p.Limit),
 
 		NoChildren: isFalse(p.Children),
-		Latest:     p.Latest != nil && *p.Latest,
+		Latest:     p.Latest,
 	}
 	list := cursor.Of("tasks", p)
 	var err error
