@@ -244,6 +244,44 @@ func TestTheLaterPriorityDecides(t *testing.T) {
 		`"c"`: six}, b.priorities())
 }
 
+// A transaction that gives a task in the middle its priority may count its children as well.
+func TestPriorityAndEndsTogether(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(base())
+	pipe := b.put(spawning())
+	root := b.submit(newTask(`0`))[0].ID
+	b.startIn(b.leaseAll(pipe, 1)[0], asyncflow.Join{}, spawned("pipe", `"a"`),
+		spawned("pipe", `"b"`))
+	b.followUp()
+	for _, l := range b.leaseAll(pipe, 2) {
+		tasks := []asyncflow.SpawnedTask{spawned("base", `1`)}
+		if string(l.Context) == `"b"` {
+			tasks = append(tasks, spawned("base", `2`))
+		}
+		b.startIn(l, asyncflow.Join{}, tasks...)
+	}
+	b.followUp()
+	leaves := b.leaseAll(b.kind("base"), 3)
+	b.change(root, asyncflow.Patch{Priority: asyncflow.Priority{60}})
+	_, err := b.FollowUpRows(t.Context(), tenant, 1)
+	require.NoError(t, err)
+	require.Equal(t, 2, b.count(`SELECT count(*) FROM tenant_acme.outbox
+		WHERE kind = 'priority' AND at = -1`))
+	for _, l := range leaves {
+		if string(l.Context) == `1` {
+			b.settle(b.kind("base"), l, goodEnd)
+		}
+	}
+	b.followUp()
+	require.Zero(t, b.sweep(), "the counts are right")
+	next := b.leaseAll(pipe, 1)[0]
+	require.Equal(t, []any{"second", asyncflow.Priority{60}},
+		[]any{next.Stage, next.Options.Priority}, "one has joined")
+	b.checkTokens("pipe")
+	b.checkTokens("base")
+}
+
 // Children of paused tasks stay where they are, and go on with the new priority, also if one
 // transaction would end the pause and change them.
 func TestPriorityOfPausedChildren(t *testing.T) {

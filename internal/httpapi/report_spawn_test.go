@@ -116,6 +116,17 @@ func TestTooLongSpawnReport(t *testing.T) {
 	require.Contains(t, string(a.body), "spawn[0]", "it is decoded")
 }
 
+// A list of the latest children needs their parent.
+func TestListOfLatestChildren(t *testing.T) {
+	b := setup(t)
+	id, _, _ := b.spawning()
+	a := b.call("GET", "/v1/tasks?type=report&latest=true", "")
+	require.Equal(t, 400, a.status)
+	require.Contains(t, string(a.body), "latest needs parent")
+	require.Empty(t, read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=report&latest=true&parent="+id, "")).Data)
+}
+
 // A report makes the task wait for the tasks that it starts. The next delivery has their results.
 func TestSpawnReportJoins(t *testing.T) {
 	b := setup(t)
