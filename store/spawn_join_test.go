@@ -373,8 +373,8 @@ func TestSpawnBounds(t *testing.T) {
 	}
 }
 
-// Tasks of attempts that were lost, and those that others took the place of, don't count in a tree
-// for ever. It is counted anew once no attempt can be on its way.
+// Tasks of attempts that were lost, and tasks in whose place others were started, don't count in a
+// tree for ever. It is counted anew once no attempt can be on its way.
 func TestATreeIsCountedAnew(t *testing.T) { eachSet(t, testATreeIsCountedAnew) }
 
 func testATreeIsCountedAnew(t *testing.T, b *bundle) {

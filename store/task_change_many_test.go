@@ -80,7 +80,9 @@ func (b *bundle) since(t *store.Type, id asyncflow.TaskID) (at time.Time) {
 // A task that waits for its children gets the priority, too. If the operation leaves out children,
 // they get it from their parent.
 func TestPriorityOfParents(t *testing.T) {
-	for name, filter := range map[string]store.Filter{"all": {}, "no children": {NoChildren: true}} {
+	for name, filter := range map[string]store.Filter{
+		"all": {}, "no children": {NoChildren: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := setupFanOut(t)
 			id := b.fanOut(asyncflow.FanOut{})

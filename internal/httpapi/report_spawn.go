@@ -43,8 +43,8 @@ func countSpawn(body []byte) error {
 		n := 0
 		for ; w.Next(); n++ {
 			if n == asyncflow.MaxSpawn {
-				return asyncflow.InvalidField("spawn", "has more than %d entries, which is the limit",
-					asyncflow.MaxSpawn)
+				return asyncflow.InvalidField("spawn",
+					"has more than %d entries, which is the limit", asyncflow.MaxSpawn)
 			}
 			w.Skip()
 		}

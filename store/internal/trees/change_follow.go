@@ -82,8 +82,8 @@ func (f *followUp) prioritizeLater(o *records.FanOut, from int) {
 		ID: o.ID, FanOut: o.Seq, At: from})
 }
 
-// prioritizeRun changes the children of a run that have not begun, and leaves those that wait for
-// children to later transactions, each with its own.
+// prioritizeRun changes the children of a run that have not begun. It leaves a child that waits for
+// its own children to a later transaction, with these.
 func (f *followUp) prioritizeRun(t *config.Type, r records.ChildRun, p decidedPriority) error {
 	changes := f.changesOf(t)
 	_, changed, err := Prioritize(f.ctx, f.tx, t, r.IDs(),

@@ -86,8 +86,8 @@ func (s *Trees) addToTree(
 // tasks are in no other table.
 const admittedLater = time.Minute
 
-// treeSQL counts the tasks of all levels below the children of a fan-out: those of the latest
-// fan-out of each task.
+// treeSQL counts the tasks of all levels below the children of a fan-out: of each task, the children
+// of its latest fan-out.
 const treeSQL = `
 WITH RECURSIVE tree AS (
   SELECT type, count, spawned, firsts, starts, types, 0 AS level FROM {fan_outs}
@@ -128,7 +128,8 @@ func (s *Trees) recountTree(
 	}
 	tag, err := s.core.DB(t.Tenant).Exec(ctx, t.SQL(0, `UPDATE {fan_outs}
 		SET tree = $4, tree_at = $5
-		WHERE type = $1 AND id = $2 AND seq = $3 AND tree = $6 AND tree_at IS NOT DISTINCT FROM $7`),
+		WHERE type = $1 AND id = $2 AND seq = $3 AND tree = $6
+		  AND tree_at IS NOT DISTINCT FROM $7`),
 		root.Type, root.ID, root.Seq, found, now, before, at)
 	return err == nil && tag.RowsAffected() > 0 && found < before, err
 }
