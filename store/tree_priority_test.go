@@ -306,6 +306,29 @@ func TestPriorityOfPausedChildren(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
+// A transaction changes few children with shared input, as each change writes all of it.
+func TestPriorityOfChildrenWithSharedInput(t *testing.T) {
+	b := setupFanOut(t)
+	b.SetChunks(100, 100, 40)
+	const n = 5
+	id := b.submit(newTask(`{"items":[1,2,3,4,5],"shared":"x"}`))[0].ID
+	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], asyncflow.Outcome{
+		Kind: asyncflow.OutcomeFannedOut, FannedOut: &asyncflow.FannedOut{Count: n,
+			FanOut: asyncflow.FanOut{Items: "/items", Shared: "/shared"}}})
+	b.followUp()
+	b.change(id, asyncflow.Patch{Priority: asyncflow.Priority{60}})
+	for _, changed := range []int{2, 4, 5} {
+		_, err := b.FollowUpRows(t.Context(), tenant, 1)
+		require.NoError(t, err)
+		require.Equal(t, changed, b.count(`SELECT count(*) FROM tenant_acme.journal_1
+			WHERE outcome = 'changed'`)-1)
+	}
+	for _, l := range b.leaseAll(b.known(), n) {
+		require.Equal(t, asyncflow.Priority{60}, l.Options.Priority)
+		require.Equal(t, `"x"`, string(l.Options.Child.Shared))
+	}
+}
+
 // Only the priority of a task that waits for its children can be changed.
 func TestChangeOfAParent(t *testing.T) {
 	b := setupFanOut(t)

@@ -237,8 +237,8 @@ const startersSQL = `SELECT o.type, o.id FROM {outbox} o WHERE o.kind = 'start'
   AND o.type IN (` + TypesAtSQL + `) AND o.id >= $3 AND o.id < $4`
 
 // IsNeeded reports whether a roll without live tasks has children that are still awaited by their
-// parents, or were joined by tasks that are live; tasks that started tasks which aren't made yet; or
-// failed tasks that block other tasks of their flow key.
+// parents, or were joined by tasks that are live; tasks that started tasks which aren't made yet;
+// or failed tasks that block other tasks of their flow key.
 func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (needed bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
 		  SELECT FROM {fan_outs} f, `+typeRunsSQL+`

@@ -67,7 +67,7 @@ func (f *followUp) prioritize(t *config.Type, o *records.FanOut, from int) error
 	if p.at.IsZero() {
 		return nil
 	}
-	n := f.chunk(o, from)
+	n := f.priorityChunk(o, from)
 	err = f.eachRun(t, o, from, from+n, func(t *config.Type, r records.ChildRun) error {
 		return f.prioritizeRun(t, r, p)
 	})
@@ -75,6 +75,21 @@ func (f *followUp) prioritize(t *config.Type, o *records.FanOut, from int) error
 		f.prioritizeLater(o, from)
 	}
 	return err
+}
+
+// sharedWeight is for how many other children one with shared input counts: each change writes all
+// options of a child, and 64 KiB of them may be shared input.
+const sharedWeight = 32
+
+// priorityChunk is chunk for children that get a priority.
+func (f *followUp) priorityChunk(o *records.FanOut, from int) int {
+	if o.Rule.Shared == "" {
+		return f.chunk(o, from)
+	}
+	left := f.s.chunks.stop - f.stopped
+	n := max(0, min((left+sharedWeight-1)/sharedWeight, o.Spawned-from))
+	f.stopped += n * sharedWeight
+	return n
 }
 
 func (f *followUp) prioritizeLater(o *records.FanOut, from int) {

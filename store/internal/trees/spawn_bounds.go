@@ -86,8 +86,8 @@ func (s *Trees) addToTree(
 // tasks are in no other table.
 const admittedLater = time.Minute
 
-// treeSQL counts the tasks of all levels below the children of a fan-out: of each task, the children
-// of its latest fan-out.
+// treeSQL counts the tasks of all levels below the children of a fan-out: of each task, the
+// children of its latest fan-out.
 const treeSQL = `
 WITH RECURSIVE tree AS (
   SELECT type, count, spawned, firsts, starts, types, 0 AS level FROM {fan_outs}
