@@ -38,6 +38,9 @@ func (d Duration) Text() string {
 	return normalText(d.std)
 }
 
+// inDays reports whether d is written in days or weeks.
+func (d Duration) inDays() bool { return strings.ContainsAny(d.text, "dw") }
+
 // MarshalText returns d.Text. JSON and query strings use it.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.Text()), nil }
 

@@ -263,6 +263,10 @@ func filterParams(p ListParams) map[string]string {
 	if p.Children != nil {
 		children = strconv.FormatBool(*p.Children)
 	}
+	latest := ""
+	if p.Latest {
+		latest = "true"
+	}
 	return map[string]string{
 		"children": children,
 
@@ -275,6 +279,7 @@ func filterParams(p ListParams) map[string]string {
 		"since":  timeParam(p.Since),
 		"until":  timeParam(p.Until),
 		"parent": p.Parent,
+		"latest": latest,
 	}
 }
 

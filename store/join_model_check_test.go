@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,12 +122,21 @@ func (m *joinMachine) follows(w *joinTask, row store.Attempt) bool {
 	case row.Outcome == asyncflow.OutcomeCancelled && !w.status.Final() && w.halted():
 		w.end(asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled})
 		return true
+	case row.Outcome == asyncflow.OutcomeChanged && !w.status.Final() &&
+		w.status != asyncflow.StatusRunning && w.changedAbove():
+		w.change()
+		return true
 	case row.Outcome == asyncflow.OutcomeRedriven && w.redrivable() && w.part != nil &&
 		w.part.again:
 		w.redrive(w.stage, false)
 		return true
 	}
 	return false
+}
+
+// changedAbove reports whether a task above got another priority.
+func (w *joinTask) changedAbove() bool {
+	return slices.ContainsFunc(w.above(), func(g *joinGroup) bool { return g.parent.changed })
 }
 
 // joined notes that a task goes on, or fails, once all tasks of its list are final.
@@ -137,9 +147,9 @@ func (m *joinMachine) joined(w *joinTask, row store.Attempt) bool {
 	}
 	w.seq++
 	g.again, g.paused = false, false
-	if row.Final == asyncflow.StatusFailed {
+	if row.Final == asyncflow.StatusFailed || row.Error != "" {
 		require.True(m.t, g.tooMany(), "%s failed for no reason", w.id)
-		w.final(asyncflow.StatusFailed)
+		w.fail()
 		return true
 	}
 	require.False(m.t, g.tooMany(), "%s goes on, though too many have failed", w.id)

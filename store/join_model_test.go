@@ -27,6 +27,7 @@ type joinTask struct {
 	depth    int        // how many tasks in a row have started one another
 	part     *joinGroup // of which it is
 	own      *joinGroup // the latest tasks for which it waits
+	changed  bool       // it got a priority, which goes down
 	lease    asyncflow.Lease
 }
 
@@ -114,6 +115,8 @@ type joinMachine struct {
 	groups map[familyKey]*joinGroup
 	// redriving has the groups that FollowUp redrives, with how many are still to be redriven.
 	redriving map[familyKey]int
+	// priorities are how many were given.
+	priorities int
 }
 
 // Random steps and crashes lead trees of tasks that start others and wait for them where a simple
@@ -132,6 +135,7 @@ func holdJoinsAgainstModel(t *testing.T, b *bundle) {
 	spec, one := patient(), base()
 	one.Stages[0].Retry, one.Stages[0].Timeout = spec.Stages[0].Retry, spec.Stages[0].Timeout
 	spec.Stages[0].Next = []string{"second", asyncflow.NextFinish}
+	spec.Stages[0].OnFailure = &asyncflow.StageFailure{Next: "second"}
 	for i := range spec.Stages {
 		spec.Stages[i].Spawn = treeTypes
 	}
@@ -151,6 +155,7 @@ func holdJoinsAgainstModel(t *testing.T, b *bundle) {
 			"submit": m.submit, "work": m.work, "work on": m.work, "work more": m.work,
 			"expire": m.expire, "cancel": m.cancel, "redrive": m.redrive, "redrive more": m.redrive,
 			"pause": m.pause, "resume": m.resume, "roll": m.roll, "sweep": m.sweep,
+			"priority": m.priority, "priority of a parent": m.priorityOfParent,
 			"follow up": m.followUp, "follow up more": m.followUp, "die": m.die,
 			"quiet": m.quiet, "": m.check,
 		})
@@ -244,14 +249,21 @@ func often(t *rapid.T, what string) bool {
 func (m *joinMachine) outcome(t *rapid.T, w *joinTask) asyncflow.Outcome {
 	o := asyncflow.Outcome{Kind: rapid.SampledFrom([]asyncflow.OutcomeKind{asyncflow.OutcomeDone,
 		asyncflow.OutcomeDone, asyncflow.OutcomeDone, asyncflow.OutcomeDone,
-		asyncflow.OutcomeDone, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected}).
+		asyncflow.OutcomeDone, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected,
+		asyncflow.OutcomeSnoozed}).
 		Draw(t, "outcome")}
+	if o.Kind == asyncflow.OutcomeSnoozed {
+		o.FirstSent = m.b.Clock.Now()
+	}
 	if o.Kind != asyncflow.OutcomeDone {
 		o.Error = "no"
 		return o
 	}
 	if w.id.Type == "pipe" {
 		o.Finish = w.stage == 0 && rapid.IntRange(0, 3).Draw(t, "finish") == 0
+		if w.stage == 0 && !o.Finish && rapid.Bool().Draw(t, "names the next stage") {
+			o.Next = "second"
+		}
 		if w.depth < 3 && len(m.order) < 60 && often(t, "joins") {
 			m.join(t, w, &o)
 			return o
@@ -305,8 +317,10 @@ func (w *joinTask) end(o asyncflow.Outcome) {
 		w.pass(string(o.Output), o.Finish)
 	case o.Kind == asyncflow.OutcomeCancelled:
 		w.final(asyncflow.StatusCancelled)
+	case o.Kind == asyncflow.OutcomeSnoozed:
+		w.status = asyncflow.StatusPending
 	case o.Kind == asyncflow.OutcomeRejected || w.attempt == modelAttempts:
-		w.final(asyncflow.StatusFailed)
+		w.fail()
 	default:
 		w.attempt++
 		w.status = asyncflow.StatusPending
@@ -324,6 +338,16 @@ func (w *joinTask) pass(output string, finish bool) {
 	if output == "" {
 		w.contexts[1] = w.contexts[0]
 	}
+	w.stage, w.attempt, w.status, w.reason = 1, 1, asyncflow.StatusPending, ""
+}
+
+// fail has a task go on after its first stage has failed for good, or end after the last one.
+func (w *joinTask) fail() {
+	if w.id.Type == "base" || w.stage == 1 {
+		w.final(asyncflow.StatusFailed)
+		return
+	}
+	w.contexts[1] = w.contexts[0]
 	w.stage, w.attempt, w.status, w.reason = 1, 1, asyncflow.StatusPending, ""
 }
 
@@ -419,6 +443,43 @@ func (m *joinMachine) resumeOne(w *joinTask) {
 	_, err := m.b.ResumeTree(m.b.t.Context(), tenant, w.id)
 	require.NoError(m.t, err)
 	w.own.paused = false
+}
+
+// priority gives a task another priority.
+func (m *joinMachine) priority(t *rapid.T) {
+	m.prioritize(t, m.pick(t, func(w *joinTask) bool {
+		return w.status == asyncflow.StatusPending || w.status == asyncflow.StatusWaiting
+	}))
+}
+
+// priorityOfParent gives a task that waits for others another priority, which goes down to these.
+func (m *joinMachine) priorityOfParent(t *rapid.T) {
+	m.prioritize(t, m.pick(t, func(w *joinTask) bool {
+		return w.reason == asyncflow.WaitChildren
+	}))
+}
+
+func (m *joinMachine) prioritize(t *rapid.T, w *joinTask) {
+	m.priorities++
+	p := asyncflow.Patch{Priority: asyncflow.Priority{m.priorities}}
+	died, err := m.onNode(t, func(b *bundle) error {
+		_, err := b.Change(t.Context(), tenant, w.id, p)
+		return err
+	})
+	if died && !slices.Equal(m.b.task(w.id).Options.Priority, p.Priority) {
+		return
+	}
+	require.True(t, died || err == nil, "%v", err)
+	w.change()
+}
+
+// change notes that a task got another priority.
+func (w *joinTask) change() {
+	w.seq++
+	w.changed = true
+	if w.reason == asyncflow.WaitChildren {
+		w.own.waits = w.seq
+	}
 }
 
 // finish drives all tasks to their ends: none may wait for ever.

@@ -192,6 +192,37 @@ func TestLinksOfAStageThatFailed(t *testing.T) {
 	require.Equal(t, "approve", b.link(l).Decided.Decision)
 }
 
+// The links of a stage that joined count while its children are redriven.
+func TestLinksWhileChildrenAreRedriven(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(base())
+	spec := linkedApproval()
+	spec.Stages[0].Spawn = []string{"base"}
+	b.put(spec)
+	id := b.submit(newTask(`1`))[0].ID
+	l := b.leaseAll(b.known(), 1)[0]
+	b.settle(b.known(), l, joining(asyncflow.Join{}, spawned("base", `1`)))
+	b.followUp()
+	require.True(t, b.link(l).Open)
+	b.endAll(b.kind("base"), 1, `1`)
+	require.Equal(t, asyncflow.StatusFailed, b.task(id).Status)
+	require.False(t, b.link(l).Open)
+	_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{})
+	require.NoError(t, err)
+	require.True(t, b.link(l).Open)
+	b.change(id, asyncflow.Patch{Priority: asyncflow.Priority{9}})
+	b.followUp()
+	require.True(t, b.link(l).Open)
+	b.endAll(b.kind("base"), 1, "")
+	b.await()
+	b.followUp()
+	require.True(t, b.link(l).Open)
+	require.True(t, b.decide(b.link(l), "approve"))
+	b.takeSignal(id)
+	require.Equal(t, "approve", b.link(l).Decided.Decision)
+}
+
 // A redrive of the wait leaves the links valid; one of the stage before makes others.
 func TestLinksAfterARedrive(t *testing.T) {
 	b := setup(t)

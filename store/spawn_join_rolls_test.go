@@ -102,15 +102,17 @@ func TestRedriveOfAJoinWithoutItsChildren(t *testing.T) {
 	require.Equal(t, id, b.leaseAll(pipe, 1)[0].ID)
 }
 
-// The children of a task that runs after its join are kept, as their results may be read by URL.
+// The children of a task that is in line or runs after its join are kept, as their results may be
+// read by URL.
 func TestJoinKeepsItsChildren(t *testing.T) {
 	b := setup(t)
 	b.byHand()
 	b.put(withOwnSet(base()))
 	pipe, _ := setupFarJoin(t, b, asyncflow.Join{})
 	b.endAll(b.kind("base"), 2, ``)
+	require.False(t, b.dropFirst("base"), "the parent is in line")
 	l := b.leaseAll(pipe, 1)[0]
-	require.False(t, b.dropFirst("base"), "the parent runs")
+	require.False(t, b.dropNow("base"), "the parent runs")
 	b.settle(pipe, l, goodEnd)
 	require.True(t, b.dropNow("base"))
 }

@@ -373,6 +373,45 @@ func TestSpawnBounds(t *testing.T) {
 	}
 }
 
+// Tasks of attempts that were lost, and tasks in whose place others were started, don't count in a
+// tree for ever. It is counted anew once no attempt can be on its way.
+func TestATreeIsCountedAnew(t *testing.T) { eachSet(t, testATreeIsCountedAnew) }
+
+func testATreeIsCountedAnew(t *testing.T, b *bundle) {
+	pipe, _ := setupJoin(t, b, asyncflow.Join{})
+	middle := b.leaseAll(pipe, 1)[0]
+	b.startIn(middle, asyncflow.Join{}, spawned("pipe", `1`), spawned("base", `2`),
+		spawned("pipe", `3`))
+	b.followUp()
+	lower := b.leaseAll(pipe, 2)
+	for _, l := range lower {
+		b.startIn(l, asyncflow.Join{}, spawned("base", `1`), spawned("base", `2`))
+	}
+	b.followUp()
+	_, err := b.Cancel(t.Context(), tenant, lower[0].ID, "")
+	require.NoError(t, err)
+	b.followUp()
+	require.Equal(t, asyncflow.StatusFailed, b.task(middle.ID).Status)
+	_, err = b.Redrive(t.Context(), tenant, middle.ID, store.Redrive{AllChildren: true})
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "the root failed, too")
+
+	const root = ` FROM tenant_acme.fan_outs ORDER BY id, seq LIMIT 1`
+	counted := func(before int, ago string) error {
+		b.exec(`UPDATE tenant_acme.fan_outs SET tree = $1, tree_at = now() - $2::interval
+			WHERE id = (SELECT id`+root+`)`, before, ago)
+		return b.GrowTree(t.Context(), pipe, middle.Options, 90_000)
+	}
+	require.ErrorContains(t, counted(asyncflow.MaxTree-3, "1 s"), "would have more than")
+	require.NoError(t, counted(asyncflow.MaxTree-3, "2 min"))
+	require.Equal(t, 3+2+2+90_000, b.count(`SELECT tree`+root))
+	require.ErrorContains(t, counted(asyncflow.MaxTree-3, "59 s"), "would have more than",
+		"attempts of the last minute may come")
+	b.exec(`UPDATE tenant_acme.fan_outs SET tree_at = NULL`)
+	require.Error(t, b.GrowTree(t.Context(), pipe, middle.Options, 90_000))
+	require.Equal(t, 1, b.count(`SELECT count(tree_at) FROM tenant_acme.fan_outs`),
+		"an older node counted it: the minute begins")
+}
+
 // While a task waits for tasks of a type, the type is deleted by cascade only. What isn't made by
 // then counts as cancelled.
 func TestJoinOfADeletedType(t *testing.T) {

@@ -77,22 +77,38 @@ func (b *bundle) since(t *store.Type, id asyncflow.TaskID) (at time.Time) {
 	return at
 }
 
-// A task that waits for its children keeps its place and its priority; the children get theirs.
-func TestPriorityLeavesParentsAlone(t *testing.T) {
-	b := setupFanOut(t)
-	id := b.fanOut(asyncflow.FanOut{})
-	before, err := b.Task(t.Context(), tenant, id)
-	require.NoError(t, err)
-	require.Equal(t, asyncflow.WaitChildren, before.WaitsFor)
-	_, due := b.start(store.PrioritizeTasks, store.NewOperation{Priority: asyncflow.Priority{60}})
-	assert.Equal(t, []any{store.OperationDone, int64(3), int64(2), int64(1)},
-		figures(b.finish(due)))
-	after, err := b.Task(t.Context(), tenant, id)
-	require.NoError(t, err)
-	assert.Equal(t, before, after)
-	assert.Equal(t, 2,
-		b.count(`SELECT count(*) FROM tenant_acme.journal_1 WHERE outcome = 'changed'`))
-	b.checkTokens("pipe")
+// A task that waits for its children gets the priority, too. If the operation leaves out children,
+// they get it from their parent.
+func TestPriorityOfParents(t *testing.T) {
+	for name, filter := range map[string]store.Filter{
+		"all": {}, "no children": {NoChildren: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setupFanOut(t)
+			id := b.fanOut(asyncflow.FanOut{})
+			before := b.task(id)
+			require.Equal(t, asyncflow.WaitChildren, before.WaitsFor)
+			_, due := b.start(store.PrioritizeTasks, store.NewOperation{
+				Priority: asyncflow.Priority{60}, Filter: filter})
+			n := map[bool]int64{true: 1, false: 3}[filter.NoChildren]
+			assert.Equal(t, []any{store.OperationDone, n, n, int64(0)}, figures(b.finish(due)))
+			b.followUp()
+			after := b.task(id)
+			assert.Equal(t, asyncflow.Priority{60}, after.Options.Priority)
+			assert.Equal(t, []any{before.OrderTime, before.WaitsFor, before.Stage, before.Attempt,
+				before.Children}, []any{after.OrderTime, after.WaitsFor, after.Stage, after.Attempt,
+				after.Children}, "it keeps its place")
+			assert.Equal(t, 3,
+				b.count(`SELECT count(*) FROM tenant_acme.journal_1 WHERE outcome = 'changed'`))
+			for _, l := range b.leaseAll(b.known(), 2) {
+				assert.Equal(t, asyncflow.Priority{60}, l.Options.Priority)
+				b.settle(b.known(), l, goodEnd)
+			}
+			b.followUp()
+			assert.Equal(t, "second", b.leaseAll(b.known(), 1)[0].Stage)
+			b.checkTokens("pipe")
+		})
+	}
 }
 
 // Nodes that take steps of one operation change each task once, and a stop ends it.

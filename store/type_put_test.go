@@ -8,7 +8,88 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
+
+// A type may not begin to use what a running node doesn't know, as it is of an older version.
+func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
+	b := setup(t)
+	old := func(ago string, knows any) {
+		b.exec(`DELETE FROM asyncflow.nodes WHERE id = 'old'`)
+		b.exec(`INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at, knows)
+			VALUES ('old', 'api', 'v0.0.9', now(), now() - $1::interval, $2)`, ago, knows)
+	}
+	put := func(t asyncflow.TaskType) error {
+		_, _, err := b.PutTaskType(b.t.Context(), tenant, t)
+		return err
+	}
+	old("1 s", nil)
+	require.NoError(t, put(twoStages()), "it uses nothing new")
+	delivering := twoStages()
+	delivering.Stages[1].Deliver = &asyncflow.Deliver{Input: true}
+	for name, c := range map[string]struct {
+		spec asyncflow.TaskType
+		uses string
+	}{
+		"spawn":   {spawning(), "uses spawn and join, "},
+		"signals": {approval(), "uses signals, "},
+		"links":   {linkedApproval(), "uses signals and links and next, "},
+		"deliver": {delivering, "uses deliver, "},
+	} {
+		err := put(c.spec)
+		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), name)
+		require.ErrorContains(t, err, c.uses)
+		require.ErrorContains(t, err, "(old, v0.0.9)")
+		_, _, err = b.CheckTaskType(t.Context(), tenant, c.spec)
+		require.ErrorContains(t, err, c.uses, "a dry run")
+	}
+	old("1 s", []string{"signals", "later", "spawn", "next"})
+	require.ErrorContains(t, put(spawning()), "uses join, ")
+	require.ErrorContains(t, put(linkedApproval()), "uses links, ")
+	require.NoError(t, put(approval()))
+	old("1 s", asyncflow.Capabilities)
+	require.NoError(t, put(spawning()))
+	old("1 s", nil)
+	spec := spawning()
+	spec.Stages[0].Priority = 9
+	require.NoError(t, put(spec), "it used it before")
+	old("16 s", nil)
+	require.NoError(t, put(linkedApproval()), "the node is gone")
+}
+
+// A duration in days is for nodes that can read it, wherever it stands.
+func TestDaysAreForNodesThatKnowThem(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	b.exec(`INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at)
+		VALUES ('old', 'api', 'v0.0.9', now(), now())`)
+	day := asyncflow.Duration{}
+	require.NoError(t, day.UnmarshalText([]byte("1d")))
+	for name, change := range map[string]func(*asyncflow.TaskType){
+		"retention": func(t *asyncflow.TaskType) { t.Retention = day },
+		"roll_age":  func(t *asyncflow.TaskType) { t.RollAge = day },
+		"snooze":    func(t *asyncflow.TaskType) { t.Stages[1].MaxSnooze = day },
+		"window": func(t *asyncflow.TaskType) {
+			t.Stages[1] = asyncflow.Stage{Name: t.Stages[1].Name, Mode: asyncflow.ModeClaim,
+				Window: &asyncflow.Window{Tasks: 1, Per: day}}
+		},
+		"wait": func(t *asyncflow.TaskType) { *t = approval(); t.Stages[1].Wait.Timeout = day },
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := twoStages()
+			change(&changed)
+			_, _, err := b.PutTaskType(t.Context(), tenant, changed.WithDefaults())
+			require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
+			require.ErrorContains(t, err, "days")
+		})
+	}
+	_, _, err := b.PutSchedule(t.Context(), tenant, asyncflow.Schedule{Name: "daily", Type: "pipe",
+		Every: day, Context: []byte(`1`)}.WithDefaults())
+	require.ErrorContains(t, err, "it uses days, ")
+	_, err = b.PutAlerts(t.Context(), tenant, store.Alerts{
+		Rules: asyncflow.AlertRules{BacklogAge: day}})
+	require.ErrorContains(t, err, "it uses days, ")
+}
 
 func TestPutTaskType(t *testing.T) {
 	b := setup(t)

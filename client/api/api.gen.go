@@ -3275,6 +3275,10 @@ type ListTasksParams struct {
 	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
 
+	// Latest true leaves out children of earlier fan-outs of parent, and tasks that it started without
+	// waiting for them. Only with parent.
+	Latest bool `form:"latest,omitempty" json:"latest,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs; it excludes parent.
 	Children *bool `form:"children,omitempty" json:"children,omitempty"`
 
@@ -4453,8 +4457,8 @@ type ClientInterface interface {
 	//
 	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
 	// tasks are only counted. It applies to pending and waiting tasks that were submitted before
-	// this call, and does to each what a change of one task's priority does. Tasks that wait for
-	// their children are skipped.
+	// this call, and does to each what a change of one task's priority does: that of a task that
+	// waits for its children goes down to these.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4465,8 +4469,8 @@ type ClientInterface interface {
 	//
 	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
 	// tasks are only counted. It applies to pending and waiting tasks that were submitted before
-	// this call, and does to each what a change of one task's priority does. Tasks that wait for
-	// their children are skipped.
+	// this call, and does to each what a change of one task's priority does: that of a task that
+	// waits for its children goes down to these.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4505,6 +4509,8 @@ type ClientInterface interface {
 	// priority moves the task in the order as if the task had entered its stage with it, and
 	// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 	// the past means at once, even for a retry. The answer is 409 if the task is running or final.
+	// The priority of a task that waits for its children goes down to its children that have not
+	// begun, on all levels, soon after the answer; its time can't be changed (409).
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4516,6 +4522,8 @@ type ClientInterface interface {
 	// priority moves the task in the order as if the task had entered its stage with it, and
 	// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 	// the past means at once, even for a retry. The answer is 409 if the task is running or final.
+	// The priority of a task that waits for its children goes down to its children that have not
+	// begun, on all levels, soon after the answer; its time can't be changed (409).
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6532,8 +6540,8 @@ func (c *Client) CountTasks(ctx context.Context, body CountTasksJSONRequestBody,
 //
 // Runs in the background, as an operation that can be followed and stopped. With dry_run the
 // tasks are only counted. It applies to pending and waiting tasks that were submitted before
-// this call, and does to each what a change of one task's priority does. Tasks that wait for
-// their children are skipped.
+// this call, and does to each what a change of one task's priority does: that of a task that
+// waits for its children goes down to these.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6554,8 +6562,8 @@ func (c *Client) PrioritizeTasksWithBody(ctx context.Context, contentType string
 //
 // Runs in the background, as an operation that can be followed and stopped. With dry_run the
 // tasks are only counted. It applies to pending and waiting tasks that were submitted before
-// this call, and does to each what a change of one task's priority does. Tasks that wait for
-// their children are skipped.
+// this call, and does to each what a change of one task's priority does: that of a task that
+// waits for its children goes down to these.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6634,6 +6642,8 @@ func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, 
 // priority moves the task in the order as if the task had entered its stage with it, and
 // applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 // the past means at once, even for a retry. The answer is 409 if the task is running or final.
+// The priority of a task that waits for its children goes down to its children that have not
+// begun, on all levels, soon after the answer; its time can't be changed (409).
 //
 // Takes any type of body and a specified content type.
 //
@@ -6655,6 +6665,8 @@ func (c *Client) PatchTaskWithBody(ctx context.Context, id TaskID, contentType s
 // priority moves the task in the order as if the task had entered its stage with it, and
 // applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 // the past means at once, even for a retry. The answer is 409 if the task is running or final.
+// The priority of a task that waits for its children goes down to its children that have not
+// begun, on all levels, soon after the answer; its time can't be changed (409).
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9711,6 +9723,14 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parent", params.Parent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "latest", params.Latest, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {

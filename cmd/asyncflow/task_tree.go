@@ -127,7 +127,7 @@ func (c *tasksTreeCmd) list(
 			break
 		}
 		page, err := g.client().List(ctx, client.ListParams{Type: name, Parent: t.ID,
-			Status: status, Limit: limit - shown})
+			Latest: true, Status: status, Limit: limit - shown})
 		if err != nil {
 			return shown, err
 		}

@@ -39,7 +39,10 @@ func (s *Server) failTask(c *fiber.Ctx) error {
 
 func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	var body api.Completion
-	err := decodeBody(c, &body)
+	err := countSpawn(c.Request().Body())
+	if err == nil {
+		err = decodeBody(c, &body)
+	}
 	switch {
 	case err != nil:
 	case string(body.Output) == "null": // as in answers: many libraries write an absent output so

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -99,6 +100,31 @@ func TestSpawnReportOverQuota(t *testing.T) {
 		read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status)
 	require.Empty(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=report", "")).Data)
 	read[api.CallbackResult](b, 200, b.callAs(token, "POST", path, two))
+}
+
+// The entries of spawn are counted before they are decoded, however its name is written.
+func TestTooLongSpawnReport(t *testing.T) {
+	b := setup(t)
+	_, path, token := b.spawning()
+	zeros := strings.Repeat("0,", asyncflow.MaxSpawn) + "0"
+	for _, name := range []string{`"spawn"`, `"\u0073pawn"`, `"SPAWN"`, `"output":[{}],"spawn"`} {
+		a := b.callAs(token, "POST", path, `{`+name+`:[`+zeros+`]}`)
+		require.Equal(t, 400, a.status, name)
+		require.Contains(t, string(a.body), "has more than 10000 entries", name)
+	}
+	a := b.callAs(token, "POST", path, `{"spawn":[`+zeros[2:]+`]}`)
+	require.Contains(t, string(a.body), "spawn[0]", "it is decoded")
+}
+
+// A list of the latest children needs their parent.
+func TestListOfLatestChildren(t *testing.T) {
+	b := setup(t)
+	id, _, _ := b.spawning()
+	a := b.call("GET", "/v1/tasks?type=report&latest=true", "")
+	require.Equal(t, 400, a.status)
+	require.Contains(t, string(a.body), "latest needs parent")
+	require.Empty(t, read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=report&latest=true&parent="+id, "")).Data)
 }
 
 // A report makes the task wait for the tasks that it starts. The next delivery has their results.

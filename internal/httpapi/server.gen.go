@@ -1921,6 +1921,13 @@ func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter parent: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "latest" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "latest", query, &params.Latest, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter latest: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "children" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "children", query, &params.Children, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})

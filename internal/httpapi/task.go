@@ -78,11 +78,15 @@ func (s *Server) ListTasks(
 		Limit:  orDefaultPage(p.Limit),
 
 		NoChildren: isFalse(p.Children),
+		Latest:     p.Latest,
 	}
 	list := cursor.Of("tasks", p)
 	var err error
 	if f.Parent, err = readParent(p.Parent, p.Children); err != nil {
 		return nil, err
+	}
+	if f.Latest && p.Parent == "" {
+		return nil, asyncflow.InvalidField("latest", "needs parent: it selects its latest children")
 	}
 	if f.Before, err = list.ReadNumber(p.Cursor); err != nil {
 		return nil, err

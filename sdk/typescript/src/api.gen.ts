@@ -551,8 +551,8 @@ export interface paths {
          * Change the priority of all tasks that match a filter
          * @description Runs in the background, as an operation that can be followed and stopped. With dry_run the
          *     tasks are only counted. It applies to pending and waiting tasks that were submitted before
-         *     this call, and does to each what a change of one task's priority does. Tasks that wait for
-         *     their children are skipped.
+         *     this call, and does to each what a change of one task's priority does: that of a task that
+         *     waits for its children goes down to these.
          */
         post: operations["prioritizeTasks"];
         delete?: never;
@@ -607,6 +607,8 @@ export interface paths {
          * @description priority moves the task in the order as if the task had entered its stage with it, and
          *     applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
          *     the past means at once, even for a retry. The answer is 409 if the task is running or final.
+         *     The priority of a task that waits for its children goes down to its children that have not
+         *     begun, on all levels, soon after the answer; its time can't be changed (409).
          */
         patch: operations["patchTask"];
         trace?: never;
@@ -6237,6 +6239,11 @@ export interface operations {
                 until?: string;
                 /** @description Only the children of this task, of all its fan-outs, and the tasks that it started. */
                 parent?: string;
+                /**
+                 * @description true leaves out children of earlier fan-outs of parent, and tasks that it started without
+                 *     waiting for them. Only with parent.
+                 */
+                latest?: boolean;
                 /** @description false leaves out the children of fan-outs; it excludes parent. */
                 children?: boolean;
                 /** @description The most tasks on one page. */

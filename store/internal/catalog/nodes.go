@@ -2,10 +2,13 @@ package catalog
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -62,10 +65,10 @@ func (s *Core) Joining() bool {
 func (s *Core) beat(ctx context.Context) error {
 	now := s.Clock.Now()
 	_, err := s.DB("").Exec(ctx, `
-		INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at)
-		VALUES ($1, $2, $3, $4, $4)
-		ON CONFLICT (id) DO UPDATE SET seen_at = $4`, s.Config.Node, s.Config.Roles, s.Config.Build,
-		now)
+		INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at, knows)
+		VALUES ($1, $2, $3, $4, $4, $5)
+		ON CONFLICT (id) DO UPDATE SET seen_at = $4, knows = $5`, s.Config.Node, s.Config.Roles,
+		s.Config.Build, now, asyncflow.Capabilities)
 	if err != nil {
 		return postgres.Wrap(err, "beat")
 	}
@@ -88,6 +91,33 @@ func (s *Core) beat(ctx context.Context) error {
 		s.joined.Store(&at)
 	}
 	return nil
+}
+
+// CheckKnown refuses capabilities that a running node doesn't know: CodeConflict. It would do the
+// wrong thing with tasks that need them.
+func (s *Core) CheckKnown(ctx context.Context, needed []asyncflow.Capability) error {
+	if len(needed) == 0 {
+		return nil
+	}
+	var id, version string
+	var unknown []string
+	err := s.Base.QueryRow(ctx, `
+		SELECT id, version, u.unknown FROM asyncflow.nodes n, LATERAL (
+		  SELECT array_agg(c ORDER BY i) AS unknown
+		  FROM unnest($1::text[]) WITH ORDINALITY AS c (c, i)
+		  WHERE c <> ALL (coalesce(n.knows, '{}'))) u
+		WHERE seen_at > $2 AND cardinality(u.unknown) > 0
+		ORDER BY started_at, id LIMIT 1`, needed, s.Clock.Now().Add(-nodeGone)).
+		Scan(&id, &version, &unknown)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return postgres.Wrap(err, "CheckKnown")
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict, "it uses %s, which a running node of an "+
+		"older version (%s, %s) doesn't know: try again when all nodes have the new version",
+		strings.Join(unknown, " and "), id, version)
 }
 
 // leave deletes this node's row.

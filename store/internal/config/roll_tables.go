@@ -237,8 +237,8 @@ const startersSQL = `SELECT o.type, o.id FROM {outbox} o WHERE o.kind = 'start'
   AND o.type IN (` + TypesAtSQL + `) AND o.id >= $3 AND o.id < $4`
 
 // IsNeeded reports whether a roll without live tasks has children that are still awaited by their
-// parents, or were joined by tasks that wait or run now; tasks that started tasks which aren't made
-// yet; or failed tasks that block other tasks of their flow key.
+// parents, or were joined by tasks that are live; tasks that started tasks which aren't made yet;
+// or failed tasks that block other tasks of their flow key.
 func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (needed bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
 		  SELECT FROM {fan_outs} f, `+typeRunsSQL+`
@@ -253,7 +253,10 @@ func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (neede
 		  JOIN {wait} w ON w.type = t.number AND w.key = b.key AND w.reason = 'flow_key'
 		  WHERE t.number IN (`+TypesAtSQL+`) AND b.id >= $3 AND b.id < $4)`), s.Name, position,
 		FirstOfRoll(position), FirstOfRoll(position+1)).Scan(&needed)
-	return needed, err
+	if err != nil || needed {
+		return needed, err
+	}
+	return s.joinedInLine(ctx, tx, position)
 }
 
 // typeRunsSQL has the runs of children of a fan-out f with their types, as an item of FROM.
@@ -279,7 +282,10 @@ func (s *TableSet) NeedsChildren(
 		WHERE f.types IS NOT NULL AND u.type IN (`+TypesAtSQL+`) AND u.first >= $3 AND u.first < $4
 		  AND (NOT f.closed OR f.id = ANY ($5) OR `+parentLivesSQL+`))`), s.Name,
 		position, FirstOfRoll(position), FirstOfRoll(position+1), remaining).Scan(&needed)
-	return needed, err
+	if err != nil || needed {
+		return needed, err
+	}
+	return s.joinedInLine(ctx, tx, position)
 }
 
 // AddDependencies adds the tasks of a roll on which live tasks depend, of any roll and set: their

@@ -22,6 +22,7 @@ const (
 	OutboxStart     OutboxKind = "start"     // an attempt started tasks, which are to be made
 	OutboxStop      OutboxKind = "stop"      // children of a task are to be cancelled
 	OutboxPause     OutboxKind = "pause"     // a task's children were paused, or resumed
+	OutboxPriority  OutboxKind = "priority"  // a task's children get another priority
 	OutboxSignal    OutboxKind = "signal"    // a task may have a signal, or its wait may be over
 	// a signal for a key that no task had; the id is that of the signal
 	OutboxSignalKey OutboxKind = "signal_key"

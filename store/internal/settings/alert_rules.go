@@ -41,6 +41,9 @@ func alertType() asyncflow.TaskType {
 // stays, so do its verification and its health. PutAlerts also creates the task type if there
 // is none.
 func (s *Settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
+	if err := s.core.CheckKnown(ctx, a.Rules.Uses()); err != nil {
+		return a, err
+	}
 	rules, err := json.Marshal(a.Rules)
 	if err != nil {
 		return a, err

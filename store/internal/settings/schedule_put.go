@@ -44,6 +44,9 @@ func (s *Settings) putSchedule(
 	if err := timetable.Check(schedule, now); err != nil {
 		return stored, false, err
 	}
+	if err := s.core.CheckKnown(ctx, schedule.Uses()); err != nil {
+		return stored, false, err
+	}
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		stored, created, err = s.writeCheckedSchedule(ctx, tx, tenant, schedule, now)
 		if err == nil && dry {

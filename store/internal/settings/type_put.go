@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -39,6 +40,9 @@ func (s *Settings) CheckTaskType(
 func (s *Settings) putTaskType(
 	ctx context.Context, tenant string, t asyncflow.TaskType, dry bool,
 ) (stored config.StoredType, created bool, err error) {
+	if err := s.checkKnown(ctx, tenant, t); err != nil {
+		return stored, false, err
+	}
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		stored, created, err = s.writeCheckedType(ctx, tx, tenant, t)
 		if err == nil && dry {
@@ -56,6 +60,22 @@ func (s *Settings) putTaskType(
 		err = nil
 	}
 	return stored, created, postgres.Wrap(err, "PutTaskType(%q, %q)", tenant, t.Name)
+}
+
+// checkKnown refuses a type that begins to use what a running node doesn't know.
+func (s *Settings) checkKnown(ctx context.Context, tenant string, t asyncflow.TaskType) error {
+	needed := t.Uses()
+	if len(needed) == 0 {
+		return nil
+	}
+	old, err := s.core.Catalog.Type(tenant, t.Name)
+	if err == nil {
+		before := old.Uses()
+		needed = slices.DeleteFunc(needed, func(c asyncflow.Capability) bool {
+			return slices.Contains(before, c)
+		})
+	}
+	return s.core.CheckKnown(ctx, needed)
 }
 
 // writeCheckedType is writeTaskType within the tenant's quotas. It also reports whether the type

@@ -17,7 +17,8 @@ import (
 )
 
 // Change changes when a pending or waiting task runs, and returns the task. A task that is
-// running or final is CodeConflict. A patch that the task already has changes nothing.
+// running or final is CodeConflict. A patch that the task already has changes nothing. The priority
+// of a task that waits for its children goes down to them, soon after.
 func (s *Tasks) Change(
 	ctx context.Context, tenant string, id asyncflow.TaskID, p asyncflow.Patch,
 ) (Task, error) {
@@ -55,9 +56,13 @@ func (s *Tasks) tryChange(
 	ctx context.Context, t *config.Type, id asyncflow.TaskID, p asyncflow.Patch,
 ) (changed bool, err error) {
 	ts := &records.Tokens{}
+	parent := false // the task waits for its children
 	err = audit.Do(ctx, s.core, t.Tenant, func(tx pgx.Tx) error {
 		t, err := config.RollsNow(ctx, tx, t)
 		if err != nil {
+			return err
+		}
+		if err := trees.LockFanOuts(ctx, tx, t, []int64{id.Number}); err != nil {
 			return err
 		}
 		c, err := takeResting(ctx, tx, t, id)
@@ -68,11 +73,13 @@ func (s *Tasks) tryChange(
 		if err != nil {
 			return err
 		}
-		switch c.Blocked {
-		case asyncflow.WaitChildren:
+		parent = c.Blocked == asyncflow.WaitChildren
+		switch {
+		case parent && !p.RunAt.IsZero():
 			return asyncflow.Errorf(asyncflow.CodeConflict,
-				"task %s can't be changed: it waits for its children", id)
-		case asyncflow.WaitSignal:
+				"task %s can't run at another time: it waits for its children, and only its "+
+					"priority can be changed", id)
+		case c.Blocked == asyncflow.WaitSignal:
 			return asyncflow.Errorf(asyncflow.CodeConflict,
 				"task %s can't be changed: it waits for a signal", id)
 		}
@@ -93,6 +100,9 @@ func (s *Tasks) tryChange(
 	}
 	s.core.Wakeups.Announce(t.Key(), ts.Earliest)
 	s.core.Watchers.Tell(t.Key(), id.Number)
+	if parent {
+		s.core.TellFollowUp(t.Tenant)
+	}
 	return true, nil
 }
 
@@ -119,62 +129,12 @@ func writeChange(
 	ctx context.Context, tx pgx.Tx, t *config.Type, c hot.Candidate, p asyncflow.Patch,
 	at, now time.Time, ts *records.Tokens,
 ) error {
-	ch, same := changeOf(t, c, p, at, now)
+	ch, same := trees.ChangeOf(t, c, p, at, now)
 	if same {
 		return postgres.ErrSame
 	}
 	b := &pgx.Batch{}
-	ch.queue(b, t, ts, now)
+	ch.Queue(b, t, ts, now)
 	ts.Queue(b, t)
 	return tx.SendBatch(ctx, b).Close()
-}
-
-// change is what follows from a patch of a task whose token row is c.
-type change struct {
-	hot.Candidate
-	verdict asyncflow.Verdict
-	options *string   // the new ones; nil: the same as before
-	from    time.Time // since when the task has its place
-}
-
-// changeOf returns what follows from a patch, and reports whether that is the same as before. at is
-// when the token row was written.
-func changeOf(
-	t *config.Type, c hot.Candidate, p asyncflow.Patch, at, now time.Time,
-) (ch change, same bool) {
-	l := c.Lease
-	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt,
-		OrderTime: p.Order(t.TaskType, l, at, now), Reason: asyncflow.WaitDelay}
-	placed := now
-	if p.RunAt.IsZero() {
-		placed = c.Placed
-	}
-	others := c.Blocked.ForOthers()
-	if (p.RunAt.IsZero() || others) && c.Blocked != "" { // it still waits for the same reason
-		v.Reason = c.Blocked
-		if c.Blocked == asyncflow.WaitEndpoint || others {
-			v.Kind = asyncflow.Park
-		}
-	}
-	before := hot.OptionsText(l.Options)
-	after := hot.OptionsText(p.Options(l.Options))
-	sameOptions := (before == nil) == (after == nil) && (before == nil || *before == *after)
-	if sameOptions {
-		after = nil
-	}
-	return change{c, v, after, placed}, sameOptions && v.OrderTime.Equal(l.OrderTime)
-}
-
-// queue adds the journal row to a batch, and the token row to ts. The journal row keeps the error
-// of the previous attempt.
-func (ch change) queue(b *pgx.Batch, t *config.Type, ts *records.Tokens, now time.Time) {
-	l := ch.Lease
-	b.Queue(t.SQL(l.ID.Position(), `
-		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error,
-		  type)
-		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json,
-		  (SELECT error FROM {journal} WHERE type = $8 AND id = $1
-		    AND seq = $2::smallint - 1), $8)`),
-		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, ch.verdict.OrderTime, ch.options, t.Number())
-	ts.Add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), ch.verdict, ch.from, now)
 }

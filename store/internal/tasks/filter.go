@@ -24,6 +24,8 @@ type Filter struct {
 	Since  time.Time        // submitted at or after; zero: any time
 	Until  time.Time        // submitted before; zero: any time
 	Parent asyncflow.TaskID // children of this task, of all its fan-outs; zero: any tasks
+	// Latest leaves out children of earlier fan-outs of Parent, and other tasks that it started.
+	Latest bool
 	// NoChildren leaves out the children of fan-outs. It excludes Parent.
 	NoChildren bool
 	Before     int64 // only tasks of lesser numbers, for the next page; 0: the first page

@@ -69,7 +69,7 @@ func (s *Tasks) link(
 	}
 	task.Stage, _ = t.Place(task.Stage, 1)
 	if !task.Status.Final() {
-		visits = visits.With(task.seq+1, task.Stage)
+		visits = visits.With(task.seq+1, task.Stage, task.WaitsFor)
 	}
 	pass := visits.Pass(seq)
 	if at, ok := visits.Signalled(stage, pass); ok {

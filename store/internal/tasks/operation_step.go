@@ -98,7 +98,9 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	}
 	s.core.Wakeups.Announce(t.Key(), st.tokens.Earliest)
 	hot.AnnounceFreed(ctx, s.hot, t, st.cancelled)
-	s.tellRedriven(t)
+	if st.o.Kind != CountAll {
+		s.core.TellFollowUp(t.Tenant)
+	}
 	for _, c := range st.cancelled {
 		s.core.Watchers.Tell(t.Key(), c.Lease.ID.Number)
 	}

@@ -44,15 +44,8 @@ func (s *Tasks) Redrive(
 	dependents.Tell()
 	s.core.Wakeups.Announce(t.Key(), ts.Earliest)
 	s.core.Watchers.Tell(t.Key(), id.Number)
-	s.tellRedriven(t)
+	s.core.TellFollowUp(t.Tenant) // it may have to redrive children
 	task, err := s.Task(ctx, tenant, id)
 	task.Redriven = dependents.Done
 	return task, err
-}
-
-// tellRedriven says that FollowUp may have to redrive children of a type's tasks.
-func (s *Tasks) tellRedriven(t *config.Type) {
-	if t.HasFanOut() || t.Spawns() {
-		s.core.TellFollowUp(t.Tenant)
-	}
 }

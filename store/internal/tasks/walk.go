@@ -27,7 +27,8 @@ func (s *Tasks) walkOf(ctx context.Context, t *config.Type, f Filter) (*walk, er
 		w.before = min(w.before, f.Before)
 	}
 	var err error
-	if w.family, err = trees.FamilyOf(ctx, s.trees, t, f.Parent); err != nil || f.Key == "" {
+	w.family, err = trees.FamilyOf(ctx, s.trees, t, f.Parent, f.Latest)
+	if err != nil || f.Key == "" {
 		return w, err
 	}
 	id, err := s.holderOf(ctx, t, f.Key)

@@ -18,7 +18,7 @@ func CancelAll(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, reason string, now time.Time,
 ) (settled []asyncflow.Settlement, err error) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Error: reason}
-	if err := lockFanOutsOf(ctx, tx, t, ids); err != nil {
+	if err := LockFanOuts(ctx, tx, t, ids); err != nil {
 		return nil, err
 	}
 	var cancelled []int64
@@ -46,8 +46,8 @@ func CancelAll(
 	return nil, TooFast()
 }
 
-// lockFanOutsOf locks the fan-outs of tasks of one roll before their token rows, as FollowUp does.
-func lockFanOutsOf(ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64) error {
+// LockFanOuts locks the fan-outs of tasks of one roll before their token rows, as FollowUp does.
+func LockFanOuts(ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64) error {
 	_, err := tx.Exec(ctx, t.SQL(0, `SELECT FROM {fan_outs}
 		WHERE type = $1 AND id = ANY ($2) AND NOT closed ORDER BY id, seq FOR UPDATE`), t.Number(),
 		ids)

@@ -2,6 +2,7 @@ package trees
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 
@@ -132,10 +133,14 @@ func (f *followUp) followTree(
 ) (more bool, err error) {
 	f.changesOf(t).changed = append(f.changesOf(t).changed, o.ID)
 	pauseAt := o.Spawned
+	priorityAt := math.MaxInt
 	for _, r := range rows {
 		o.Ended.Add(r.Ended)
-		if r.Kind == records.OutboxPause {
+		switch r.Kind {
+		case records.OutboxPause:
 			pauseAt = min(pauseAt, r.At)
+		case records.OutboxPriority:
+			priorityAt = min(priorityAt, r.At)
 		}
 	}
 	stopAt, err := f.stops(t, o, rows)
@@ -148,6 +153,12 @@ func (f *followUp) followTree(
 	}
 	if o.Stopped {
 		o.Again = nil
+	}
+	if stopAt < 0 && !o.Stopped && !o.Closed && priorityAt < o.Spawned {
+		err := f.followPriority(t, o, priorityAt, pauseAt < o.Spawned)
+		if err != nil {
+			return false, err
+		}
 	}
 	var move func(t *config.Type) error
 	switch {

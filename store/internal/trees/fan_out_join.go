@@ -71,7 +71,11 @@ func (j *joins) read(rows pgx.Rows) (err error) {
 }
 
 // join settles the tasks, once the batch has been read.
-func (j *joins) join() (err error) {
+func (j *joins) join() error {
+	halted, err := j.haltedAbove()
+	if err != nil {
+		return err
+	}
 	for _, l := range j.leases {
 		o := j.byID[l.ID.Number]
 		joined := asyncflow.Outcome{Kind: asyncflow.OutcomeJoined}
@@ -83,6 +87,8 @@ func (j *joins) join() (err error) {
 		case o.Tally != nil:
 			joined.Output, joined.Error = voted(o)
 			j.changesOf(j.t).voters.add(o)
+		case halted[o.ID]:
+			joined = asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled, Error: childStopped}
 		case o.Stopped:
 			joined.Error = j.failed[o.ID].text()
 		default:
@@ -100,4 +106,31 @@ func (j *joins) join() (err error) {
 			Verdict: asyncflow.Decide(j.t.TaskType, l, joined, j.now)})
 	}
 	return nil
+}
+
+// haltedAbove returns the tasks whose children only ended because a task above is over, or about to
+// be: they are cancelled as well, whoever is cancelled first.
+func (j *joins) haltedAbove() (map[int64]bool, error) {
+	var asked []asyncflow.Lease
+	for _, l := range j.leases {
+		why := j.failed[l.ID.Number]
+		if l.Options = j.options[l.ID.Number]; why != nil && !why.found && l.Options.IsAwaited() {
+			asked = append(asked, l)
+		}
+	}
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	var halts Halts
+	b := &pgx.Batch{}
+	halts.Queue(b, j.t, ParentsOf(j.t, asked))
+	if err := j.tx.SendBatch(j.ctx, b).Close(); err != nil {
+		return nil, err
+	}
+	ids, _ := halts.split(j.t, asked)
+	halted := map[int64]bool{}
+	for _, id := range ids {
+		halted[id] = true
+	}
+	return halted, nil
 }

@@ -17,9 +17,9 @@ import (
 type Family []records.ChildRun
 
 // FamilyOf returns the ids of the tasks of a type that are children of a task, of all its fan-outs,
-// or that it started; all tasks for the zero id.
+// or that it started; all tasks for the zero id. latest leaves only children of its latest fan-out.
 func FamilyOf(
-	ctx context.Context, s *Trees, t *config.Type, parent asyncflow.TaskID,
+	ctx context.Context, s *Trees, t *config.Type, parent asyncflow.TaskID, latest bool,
 ) (Family, error) {
 	if parent == (asyncflow.TaskID{}) {
 		return nil, nil
@@ -31,13 +31,15 @@ func FamilyOf(
 	if err != nil {
 		return nil, err
 	}
-	f, err := s.startedBy(ctx, t, parent)
-	if err != nil {
-		return nil, err
+	f := Family{}
+	if !latest {
+		if f, err = s.startedBy(ctx, t, parent); err != nil {
+			return nil, err
+		}
 	}
-	var all []*records.FanOut
-	if parent.Type == t.Name || by.Spawns() {
-		all, err = s.fanOutsOf(ctx, by, parent.Number)
+	all, err := s.fanOutsOf(ctx, by, parent.Number)
+	if n := len(all); latest && n > 1 {
+		all = all[n-1:]
 	}
 	for _, o := range all {
 		for _, r := range o.Runs(0, o.Spawned) {
@@ -50,12 +52,12 @@ func FamilyOf(
 	return f, err
 }
 
-// fanOutsOf returns all fan-outs of a task.
+// fanOutsOf returns all fan-outs of a task, the latest one last.
 func (s *Trees) fanOutsOf(
 	ctx context.Context, t *config.Type, id int64,
 ) (all []*records.FanOut, err error) {
 	rows, _ := s.core.DB(t.Tenant).Query(ctx,
-		t.SQL(0, records.FanOutColumns+`WHERE type = $1 AND id = $2`), t.Number(), id)
+		t.SQL(0, records.FanOutColumns+`WHERE type = $1 AND id = $2 ORDER BY seq`), t.Number(), id)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*records.FanOut, error) {
 		o := &records.FanOut{}
 		return o, row.Scan(o.Columns()...)

@@ -59,10 +59,8 @@ func toReopen(
 	ctx context.Context, tx pgx.Tx, t *config.Type, task end, stage int, r Redrive,
 	keys map[string]int,
 ) (o *records.FanOut, refusal, err error) {
-	if task.Options.Child != nil && !t.Spawns() {
-		return nil, nil, nil
-	}
-	if !t.HasFanOut() && !t.Spawns() || r.AllChildren || len(r.Context) > 0 {
+	// The type may no longer fan out or start tasks, as it did.
+	if r.AllChildren || len(r.Context) > 0 {
 		return nil, nil, nil
 	}
 	o, err = records.LatestFanOut(ctx, tx, t, task.ID.Number, 0, "FOR UPDATE")
@@ -262,8 +260,8 @@ const busyPause = time.Second
 // untilBusy returns how many children come before the first one whose own children are still being
 // cancelled.
 func (f *followUp) untilBusy(t *config.Type, ended []end) (n int, err error) {
-	if len(ended) == 0 || !t.HasFanOut() && !t.Spawns() {
-		return len(ended), nil
+	if len(ended) == 0 {
+		return 0, nil
 	}
 	var first int64
 	err = f.tx.QueryRow(f.ctx, t.SQL(0, `SELECT coalesce(min(id), 0) FROM {fan_outs}

@@ -112,6 +112,15 @@ func (s *spawns) spawn() error {
 		if err != nil {
 			return err
 		}
+		if parent.Options.Spawned != nil { // there may be tasks above it
+			p, err := s.priorityBelow(s.t, o, parent.Options)
+			if err != nil {
+				return err
+			}
+			if p.above {
+				parent.Options.Priority = p.priority
+			}
+		}
 		n := min(o.Count-o.Spawned, o.Capacity())
 		items, err := s.children(o, parent, work, min(n, s.s.chunks.spawn-s.spawned))
 		if err != nil {

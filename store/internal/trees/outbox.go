@@ -39,7 +39,7 @@ const (
 type chunks struct {
 	edges int // of tasks of one type that it closes
 	spawn int // children that it makes
-	stop  int // children that it cancels, redrives or pauses
+	stop  int // children that it cancels, redrives, pauses or gives a priority
 	count int // children that a sweep counts; of one task it counts all
 }
 
@@ -93,7 +93,7 @@ type followUp struct {
 	listed int // bytes of the lists of tasks to start that it read, for which their parents wait
 
 	makesChildren bool // whether any are to be made in it
-	stopped       int  // children cancelled, redriven or paused in it
+	stopped       int  // children cancelled, redriven, paused or given a priority in it
 	interrupted   int  // running children cancelled in it before their turn
 	contexts      int  // tasks that got the results of their dependencies in it
 	joined        int  // bytes of results and signals of the tasks that go on in it
@@ -188,7 +188,8 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			waits[r.Number] = append(waits[r.Number], r.ID)
 		case records.OutboxStart:
 			starts = append(starts, r)
-		case records.OutboxChildren, records.OutboxSpawn, records.OutboxStop, records.OutboxPause:
+		case records.OutboxChildren, records.OutboxSpawn, records.OutboxStop, records.OutboxPause,
+			records.OutboxPriority:
 			trees = append(trees, r)
 		default: // a kind of a later version, for its nodes
 			r.Due = f.now.Add(followUpPause)

@@ -27,6 +27,7 @@ type visitRow struct {
 	stage   string
 	outcome asyncflow.OutcomeKind
 	final   bool
+	waits   bool // the token row of a task that waits for its children
 }
 
 // ReadVisits reads the rows of a task's journal up to a seq. An attempt that started tasks and
@@ -48,9 +49,10 @@ func ReadVisits(
 	})
 }
 
-// With adds the token row of a live task.
-func (v Visits) With(seq int, stage string) Visits {
-	return append(v, visitRow{seq: seq, stage: stage})
+// With adds the token row of a live task, and what it waits for.
+func (v Visits) With(seq int, stage string, reason asyncflow.WaitReason) Visits {
+	return append(v, visitRow{seq: seq, stage: stage,
+		waits: reason == asyncflow.WaitChildren})
 }
 
 // Pass returns the seq of the last row before a visit; 0: there is none. The visit is the one to
@@ -92,8 +94,14 @@ func (v Visits) Signalled(stage string, pass int) (seq int, ok bool) {
 // redriven reports whether a row redrives its stage, and not only the tasks for which its task
 // waits there.
 func (v Visits) redriven(i int) bool {
-	return v[i].outcome == asyncflow.OutcomeRedriven &&
-		(i+1 == len(v) || v[i+1].outcome != asyncflow.OutcomeJoined)
+	if v[i].outcome != asyncflow.OutcomeRedriven {
+		return false
+	}
+	next := i + 1
+	for next < len(v) && v[next].outcome == asyncflow.OutcomeChanged {
+		next++
+	}
+	return next == len(v) || v[next].outcome != asyncflow.OutcomeJoined && !v[next].waits
 }
 
 // ends reports whether a visit ends with a row: the stage was passed, or another one comes after
@@ -146,7 +154,7 @@ func (f *followUp) linkKeys(t *config.Type, waits []*signalWait) ([]string, erro
 		if err != nil {
 			return nil, err
 		}
-		if pass, ok := visits.With(w.Seq, w.Stage).WaitPass(w.Seq); ok {
+		if pass, ok := visits.With(w.Seq, w.Stage, asyncflow.WaitSignal).WaitPass(w.Seq); ok {
 			keys[i] = cmp.Or(keyOfPass(t, w, pass, sent[w.ID.Number]), noLink)
 		}
 	}

@@ -60,10 +60,13 @@ func (f *followUp) joinedList(
 ) (*startList, *asyncflow.Spawned, error) {
 	var text string
 	var depth int
+	var named time.Time // when the worker named the tasks
 	b := &pgx.Batch{}
-	b.Queue(t.SQL(0, `SELECT depth, tasks FROM {spawns}
-		WHERE type = $1 AND id = $2 AND seq = $3`), o.Number, o.ID, o.Seq-1).
-		QueryRow(func(row pgx.Row) error { return row.Scan(&depth, &text) })
+	b.Queue(t.SQL(asyncflow.TaskID{Number: o.ID}.Position(), `
+		SELECT s.depth, s.tasks, j.at FROM {spawns} s
+		JOIN {journal} j ON j.type = s.type AND j.id = s.id AND j.seq = s.seq
+		WHERE s.type = $1 AND s.id = $2 AND s.seq = $3`), o.Number, o.ID, o.Seq-1).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&depth, &text, &named) })
 	records.QueuePlaces(b, t, o)
 	options := records.QueueOptions(b, t, []int64{o.ID})
 	if err := f.tx.SendBatch(f.ctx, b).Close(); err != nil {
@@ -72,9 +75,12 @@ func (f *followUp) joinedList(
 	f.listed += len(text)
 	id := asyncflow.TaskID{Type: t.Name, Number: o.ID}
 	list := newStartList(text, o.Spawned)
-	if ahead, ok := options[o.ID].Priority.ForStage(t.StageIndex(o.Stage)); ok {
-		list.priority = asyncflow.Priority{int(ahead / time.Second)}
+	p, err := f.priorityBelow(t, o, options[o.ID])
+	if err != nil {
+		return nil, nil, err
 	}
+	list.priority = p.priority
+	list.changed = p.at.After(named)
 	return list, &asyncflow.Spawned{Parent: id.String(), Depth: depth,
 		Above: options[o.ID].Awaits(t.Number())}, nil
 }
@@ -83,8 +89,10 @@ func (f *followUp) joinedList(
 type startList struct {
 	walk asyncflow.JSONWalk
 	left json.RawMessage // a task that was read, and not taken
-	// priority is that of the parent in its stage, for tasks that name none.
+	// priority is that of the parent in its stage, for tasks that name none. If it was changed
+	// since the worker named the tasks, it is for all.
 	priority asyncflow.Priority
+	changed  bool
 }
 
 func newStartList(text string, skip int) *startList {
@@ -162,7 +170,7 @@ func (f *followUp) makeJoinedOf(
 	for *made < n && !f.spawnLimitReached() {
 		first := o.Firsts[run] + int64(o.Spawned-int(o.Starts[run]))
 		task := s.NewTask(f.partOf(o, by))
-		if len(task.Options.Priority) == 0 {
+		if len(task.Options.Priority) == 0 || list.changed {
 			task.Options.Priority = list.priority
 		}
 		item := hot.NewInsertion(t, asyncflow.TaskID{Number: first}.Sequence(), &task, f.now)

@@ -152,7 +152,7 @@ function Children({ task, type, first, live, all }: SomeChildren) {
   const ended = useSignal(false); // as of the last load
   const some = useLoad(async (signal) => {
     const page = await answer(api.GET("/v1/tasks", { signal,
-      params: { query: { type, parent: task.id, limit: first || 1 } } }));
+      params: { query: { type, parent: task.id, latest: true, limit: first || 1 } } }));
     ended.value = !live;
     return page;
   }, [task.id, type, first], live || !ended.value ? pause : 0);

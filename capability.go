@@ -1,0 +1,81 @@
+package asyncflow
+
+import "slices"
+
+// Capability is something that a task type, a schedule or rules of alerts may use, and that nodes
+// of an earlier version don't know: they would do the wrong thing with it.
+type Capability string
+
+const (
+	CapDeliver Capability = "deliver" // what came before, in deliveries
+	CapNext    Capability = "next"    // stages that a worker chooses, or that follow a failure
+	CapSignals Capability = "signals" // stages that wait for a signal
+	CapLinks   Capability = "links"   // by which people decide about a wait
+	CapSpawn   Capability = "spawn"   // tasks that an attempt starts
+	CapJoin    Capability = "join"    // and for which its task may wait
+	CapDays    Capability = "days"    // durations in days and weeks
+)
+
+// Capabilities are all that this version knows.
+var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
+	CapDays}
+
+// usesOf returns CapDays if any of some durations is written in days or weeks.
+func usesOf(all ...Duration) []Capability {
+	if slices.ContainsFunc(all, Duration.inDays) {
+		return []Capability{CapDays}
+	}
+	return nil
+}
+
+// Uses returns what the schedule uses that a node may not know.
+func (s Schedule) Uses() []Capability {
+	all := []Duration{s.Every}
+	for _, d := range s.DependsOn {
+		all = append(all, d.WaitFor)
+	}
+	return usesOf(all...)
+}
+
+// Uses returns what the rules use that a node may not know.
+func (r AlertRules) Uses() []Capability {
+	return usesOf(r.BacklogAge, r.NoClaimers, r.DependencyLate)
+}
+
+// Uses returns what the type uses that a node may not know.
+func (t TaskType) Uses() (all []Capability) {
+	add := func(some ...Capability) {
+		for _, c := range some {
+			if !slices.Contains(all, c) {
+				all = append(all, c)
+			}
+		}
+	}
+	add(usesOf(t.ScheduleInterval, t.RollAge, t.Retention)...)
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		add(usesOf(s.Timeout, s.MaxProcessingTime, s.MaxSnooze)...)
+		if s.Deliver != nil {
+			add(CapDeliver)
+		}
+		if len(s.Next) > 0 || s.OnFailure != nil {
+			add(CapNext)
+		}
+		if s.Mode == ModeWait {
+			add(CapSignals)
+		}
+		if s.Wait != nil {
+			add(usesOf(s.Wait.Timeout)...)
+		}
+		if s.Wait != nil && s.Wait.Links != nil {
+			add(CapLinks)
+		}
+		if s.Window != nil {
+			add(usesOf(s.Window.Per)...)
+		}
+		if len(s.Spawn) > 0 {
+			add(CapSpawn, CapJoin) // a worker may answer with join
+		}
+	}
+	return all
+}

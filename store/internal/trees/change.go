@@ -1,0 +1,242 @@
+package trees
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// Change is what follows from a patch of a task whose token row is in `wait` or `ready`.
+type Change struct {
+	hot.Candidate
+	verdict asyncflow.Verdict
+	options *string   // the new ones; nil: the same as before
+	from    time.Time // since when the task has its place
+}
+
+// ChangeOf returns what follows from a patch, and reports whether that is the same as before. at is
+// when the token row was written.
+func ChangeOf(
+	t *config.Type, c hot.Candidate, p asyncflow.Patch, at, now time.Time,
+) (ch Change, same bool) {
+	l := c.Lease
+	v := asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage, Attempt: l.Attempt,
+		OrderTime: p.Order(t.TaskType, l, at, now), Reason: asyncflow.WaitDelay}
+	if c.Blocked == asyncflow.WaitChildren { // it is in no line
+		v.OrderTime = l.OrderTime
+	}
+	placed := now
+	if p.RunAt.IsZero() {
+		placed = c.Placed
+	}
+	others := c.Blocked.ForOthers()
+	if (p.RunAt.IsZero() || others) && c.Blocked != "" { // it still waits for the same reason
+		v.Reason = c.Blocked
+		if c.Blocked == asyncflow.WaitEndpoint || others {
+			v.Kind = asyncflow.Park
+		}
+	}
+	before := hot.OptionsText(l.Options)
+	after := hot.OptionsText(p.Options(l.Options))
+	sameOptions := (before == nil) == (after == nil) && (before == nil || *before == *after)
+	if sameOptions {
+		after = nil
+	}
+	return Change{c, v, after, placed}, sameOptions && v.OrderTime.Equal(l.OrderTime)
+}
+
+// Queue adds the journal row to a batch, and the token row to ts. The journal row keeps the error
+// of the previous attempt. The children of a task that waits for them are left to FollowUp.
+func (ch Change) Queue(b *pgx.Batch, t *config.Type, ts *records.Tokens, now time.Time) {
+	l := ch.Lease
+	queueChanged(b, t, l, ch.verdict.OrderTime, ch.options, now)
+	ts.Add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), ch.verdict, ch.from, now)
+	if ch.Blocked != asyncflow.WaitChildren {
+		return
+	}
+	b.Queue(t.SQL(0, `
+		WITH moved AS (UPDATE {fan_outs} SET waits = $4::smallint
+		  WHERE type = $1 AND id = $2 AND waits = $3::smallint AND NOT closed
+		  RETURNING type, id, seq)
+		INSERT INTO {outbox} (kind, due, type, id, fan_out)
+		SELECT 'priority', $5, type, id, seq FROM moved`), t.Number(), l.ID.Number, l.Seq, l.Seq+1,
+		now)
+}
+
+// queueChanged adds the journal row of a change to a batch.
+func queueChanged(
+	b *pgx.Batch, t *config.Type, l asyncflow.Lease, order time.Time, options *string,
+	now time.Time,
+) {
+	b.Queue(t.SQL(l.ID.Position(), `
+		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error,
+		  type)
+		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json,
+		  (SELECT error FROM {journal} WHERE type = $8 AND id = $1
+		    AND seq = $2::smallint - 1), $8)`),
+		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, order, options, t.Number())
+}
+
+// PriorityChange gives tasks another priority.
+type PriorityChange struct {
+	Priority asyncflow.Priority
+	// Since leaves tasks alone that were changed later; zero: none are.
+	Since time.Time
+	// Parents also changes tasks that wait for their children.
+	Parents bool
+}
+
+// Prioritize changes the priority of the pending and waiting tasks among some tasks of one roll, as
+// a change does for one, and returns how many have it now, and which it changed. It leaves out
+// tasks that wait for a signal.
+func Prioritize(
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, p PriorityChange,
+	ts *records.Tokens, now time.Time,
+) (found int, changed []int64, err error) {
+	if p.Parents {
+		if err := LockFanOuts(ctx, tx, t, ids); err != nil {
+			return 0, nil, err
+		}
+	}
+	resting, err := lockResting(ctx, tx, t, ids, p.Parents)
+	if err != nil || len(resting) == 0 {
+		return 0, nil, err
+	}
+	all, err := readTokenStates(ctx, tx, t, restingIDs(resting))
+	if err != nil {
+		return 0, nil, err
+	}
+	b := &pgx.Batch{}
+	var orders []time.Time
+	for _, c := range resting {
+		state := all[c.ID.Number]
+		c.Options = state.options
+		if !p.Since.IsZero() && state.changed.After(p.Since) {
+			continue
+		}
+		ch, same := ChangeOf(t, c, asyncflow.Patch{Priority: p.Priority}, state.at, now)
+		if same {
+			continue
+		}
+		ch.Queue(b, t, ts, now)
+		changed = append(changed, c.ID.Number)
+		orders = append(orders, c.OrderTime)
+	}
+	if len(changed) == 0 {
+		return len(resting), nil, nil
+	}
+	if err := takeLocked(ctx, tx, t, changed, orders); err != nil {
+		return 0, nil, err
+	}
+	return len(resting), changed, tx.SendBatch(ctx, b).Close()
+}
+
+func restingIDs(all []hot.Candidate) []int64 {
+	ids := make([]int64, len(all))
+	for i, c := range all {
+		ids[i] = c.ID.Number
+	}
+	return ids
+}
+
+const (
+	lockWaitSQL = `
+SELECT k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time), k.reason
+FROM unnest($1::bigint[]) AS u (id) JOIN {wait} k ON k.type = $2 AND k.id = ANY (ARRAY[u.id])
+WHERE k.reason <> 'signal' AND ($4 OR k.reason <> 'children') AND k.seq <= $3
+ORDER BY k.id FOR UPDATE OF k`
+	lockReadySQL = `
+SELECT k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time), ''
+FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id) JOIN {ready} k
+  ON k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
+WHERE k.seq <= $4 ORDER BY k.id FOR UPDATE OF k`
+)
+
+// lockResting locks the token rows of tasks of one roll in wait and ready, and returns them. It
+// looks twice, as a row may just have moved from the one to the other. All rows of wait come first,
+// as in a cancel, so that the two don't deadlock.
+func lockResting(
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, parents bool,
+) (resting []hot.Candidate, err error) {
+	lock := func(position int, sql string, args ...any) error {
+		rows, _ := tx.Query(ctx, t.SQL(position, sql), args...)
+		more, err := pgx.CollectRows(rows,
+			func(row pgx.CollectableRow) (c hot.Candidate, err error) {
+				c.ID.Type = t.Name
+				err = row.Scan(&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.Placed,
+					&c.Blocked)
+				c.Stage, c.Attempt = t.Place(c.Stage, c.Attempt)
+				return c, err
+			})
+		resting = append(resting, more...)
+		return err
+	}
+	for range 2 {
+		if err := lock(0, lockWaitSQL, ids, t.Number(), records.MaxSeq, parents); err != nil {
+			return nil, err
+		}
+		if ids = records.Without(ids, restingIDs(resting)); len(ids) == 0 {
+			break
+		}
+		orders, live, err := records.ReadyPlaces(ctx, tx, t, ids)
+		if err != nil || len(live) == 0 {
+			return resting, err
+		}
+		for _, p := range t.Live() {
+			if err := lock(p, lockReadySQL, orders, live, t.Number(), records.MaxSeq); err != nil {
+				return nil, err
+			}
+		}
+		if ids = records.Without(live, restingIDs(resting)); len(ids) == 0 {
+			break
+		}
+	}
+	return resting, nil
+}
+
+// tokenState says since when a task's token row has had its place, and when its options were
+// changed last, and has its options.
+type tokenState struct {
+	at, changed time.Time
+	options     asyncflow.Options
+}
+
+// readTokenStates reads the states of tasks of one roll.
+func readTokenStates(
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
+) (map[int64]tokenState, error) {
+	rows, _ := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
+		SELECT t.id, coalesce(j.at, t.created_at), coalesce(j.changed, t.created_at),
+		  coalesce({options}, '{}')
+		FROM {task} t, LATERAL (SELECT max(at) AS at,
+		    max(at) FILTER (WHERE outcome = 'changed' AND options IS NOT NULL) AS changed
+		  FROM {journal} WHERE type = t.type AND id = t.id) j
+		WHERE t.type = $2 AND t.id = ANY ($1)`), ids, t.Number())
+	all := make(map[int64]tokenState, len(ids))
+	var id int64
+	var p tokenState
+	_, err := pgx.ForEachRow(rows, []any{&id, &p.at, &p.changed, &p.options}, func() error {
+		all[id] = p
+		p = tokenState{}
+		return nil
+	})
+	return all, err
+}
+
+// takeLocked deletes token rows from wait and ready that this transaction has locked.
+func takeLocked(
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, orders []time.Time,
+) error {
+	b := &pgx.Batch{}
+	b.Queue(t.SQL(0, records.TakeAnyWaitSQL), ids, t.Number())
+	for _, p := range t.Live() {
+		b.Queue(t.SQL(p, records.TakeAnyReadySQL), orders, ids, t.Number())
+	}
+	return tx.SendBatch(ctx, b).Close()
+}
