@@ -71,8 +71,8 @@ func TestPanicsAreSurvived(t *testing.T) {
 	assert.WithinDuration(t, b.Clock.Now(), good.Started, patience)
 }
 
-// A node doesn't begin a job that it is still running: a run goes on while another job, which is due
-// as often, runs several times.
+// A node doesn't begin a job that it is still running: a run goes on while another job, which is
+// due as often, runs several times.
 func TestNoOverlap(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgtest.Database(t, prepare), "a", governance.Config{})

@@ -125,7 +125,7 @@ func TestOperationsInTurn(t *testing.T) {
 		}
 		return left
 	}
-	// A machine may be so slow that a turn is over before anything begins: then it gets a longer one.
+	// A slow machine may begin nothing before a turn is over: then the turn is longer.
 	for turn := 200 * time.Millisecond; !b.takeATurn(t, url, turn); turn *= 2 {
 		require.Less(t, turn, patience)
 	}
