@@ -71,28 +71,48 @@ func TestPanicsAreSurvived(t *testing.T) {
 	assert.WithinDuration(t, b.Clock.Now(), good.Started, patience)
 }
 
-// A node doesn't begin a job that it is still running.
+// A node doesn't begin a job that it is still running: a run goes on while another job, which is
+// due as often, runs several times.
 func TestNoOverlap(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgtest.Database(t, prepare), "a", governance.Config{})
-	var now, most, others atomic.Int32
+	quick := make(chan struct{}) // a run of the job quick, for each value that is taken
+	overlapped := make(chan bool, 1)
+	var running, overlaps atomic.Int32
 	b.start(t,
 		governance.Job{Name: "slow", Spec: "@every 1s", DryRun: noDryRun,
 			Run: func(ctx context.Context) (int, error) {
-				if n := now.Add(1); n > most.Load() {
-					most.Store(n)
+				defer running.Add(-1)
+				if running.Add(1) > 1 {
+					overlaps.Add(1)
 				}
-				defer now.Add(-1)
+				for range 4 {
+					select {
+					case <-ctx.Done():
+						return 0, nil
+					case <-quick:
+					}
+				}
 				select {
-				case <-ctx.Done():
-				case <-time.After(3500 * time.Millisecond):
+				case overlapped <- overlaps.Load() > 0:
+				default:
 				}
 				return 0, nil
 			}},
 		governance.Job{Name: "quick", Spec: "@every 1s", DryRun: noDryRun,
-			Run: func(context.Context) (int, error) { others.Add(1); return 0, nil }})
-	require.Eventually(t, func() bool { return others.Load() > 5 }, patience, 10*time.Millisecond)
-	assert.EqualValues(t, 1, most.Load())
+			Run: func(ctx context.Context) (int, error) {
+				select {
+				case <-ctx.Done():
+				case quick <- struct{}{}:
+				}
+				return 0, nil
+			}})
+	select {
+	case is := <-overlapped:
+		assert.False(t, is)
+	case <-time.After(patience):
+		t.Fatal("the jobs don't run")
+	}
 }
 
 // Of several nodes, the newest run that did something is recorded; an idle run only once that one

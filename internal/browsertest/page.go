@@ -65,14 +65,17 @@ func asPerson(p *runtime.EvaluateParams) {
 	p.UserGesture = &yes
 }
 
-// Run runs a script until it returns true. While a page is loading it may also fail.
+// Run runs a script until it returns true. While a page is loading it may also fail. The pauses
+// grow: each try takes processor time from the page.
 func (p *Page) Run(script string) {
 	p.t.Helper()
 	whole := chromedp.Evaluate[bool](`!!(() => {`+finders+script+`})()`, asPerson)
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	pause := 20 * time.Millisecond
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(pause) {
 		if ok, err := chromedp.Run(p.Context, whole); ok && err == nil {
 			return
 		}
+		pause = min(pause*6/5, 150*time.Millisecond)
 	}
 	p.t.Fatalf("it never came to this: %s\nThe page shows:\n%s", script, p.Text())
 }

@@ -14,7 +14,7 @@ import (
 // Every answer in a test is checked against the contract (not in benchmarks). When all tests
 // have run, each answer of the contract must have been given in one of them.
 func TestMain(m *testing.M) {
-	pgtest.MoreAtOnce(8)
+	pgtest.MoreAtOnce(16) // a few wait for half a minute: the sooner they begin, the better
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" { // it would be what is measured
 		contracttest.Watch()
