@@ -74,7 +74,7 @@ func (s *Tasks) link(
 	if wait == nil || wait.Links == nil { // the type is another one now
 		return l, nil
 	}
-	task, err := s.readTask(ctx, tenant, id, placeColumns)
+	task, err := s.readPlace(ctx, tenant, id)
 	if err != nil {
 		return l, err
 	}
