@@ -198,7 +198,7 @@ func TestLinksThatCountNoMore(t *testing.T) {
 	both(links["approve"], 410, "Too late")
 }
 
-// A call that fails is logged without its link: whoever reads that could decide.
+// A call that fails is logged without its link: a reader of the log could decide with it.
 func TestLinksAreNotLogged(t *testing.T) {
 	var log lines
 	b := setupWith(t, func(c *httpapi.Config) {
