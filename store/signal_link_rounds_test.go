@@ -51,7 +51,7 @@ func TestALinkBehindASignalToAKey(t *testing.T) {
 	require.Equal(t, "second", b.leaseAll(b.known(), 1)[0].Stage)
 }
 
-// What a page says is recorded counts: the wait takes it before a signal that came in between, which
+// A recorded decision counts: the wait takes it before a signal that came in between. That signal
 // is kept for the next wait.
 func TestADecisionComesBeforeSignals(t *testing.T) {
 	b := setup(t)
@@ -120,9 +120,9 @@ func TestADecisionThatComesTooLate(t *testing.T) {
 
 // A redrive to a wait that has taken its signal asks anew: the newest links count, once more. So
 // they do after the next such redrive.
-func TestLinksAfterARedriveToTheirWait(t *testing.T) { eachSet(t, testLinksAfterARedriveToTheirWait) }
+func TestLinksAfterARedriveToTheirWait(t *testing.T) { eachSet(t, testRedriveToTheWait) }
 
-func testLinksAfterARedriveToTheirWait(t *testing.T, b *bundle) {
+func testRedriveToTheWait(t *testing.T, b *bundle) {
 	spec := linkedApproval()
 	spec.Stages = append(spec.Stages, asyncflow.Stage{Name: "third"})
 	spec.Stages[2].Next = nil
@@ -189,8 +189,8 @@ func TestADecisionIsKeptForTheNextRedrive(t *testing.T) {
 	require.Contains(t, string(b.leaseAll(b.known(), 1)[0].Context), "reject")
 }
 
-// After a redrive to the wait, the links of the last visit count, not those of earlier rounds of the
-// loop.
+// After a redrive to the wait, the links of the last visit count, and links of earlier rounds of
+// the loop don't.
 func TestTheNewestLinksCountAfterARedrive(t *testing.T) {
 	b := setup(t)
 	b.put(linkedApproval())

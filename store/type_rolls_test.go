@@ -65,8 +65,8 @@ func typeRolls(t *testing.T, b *bundle) {
 	assert.Equal(t, rolls[1].IdleSince.Add(asyncflow.DefaultRetention), rolls[1].DropsAt)
 }
 
-// The live tasks of a roll were noted, and have ended since: the roll goes as a whole, and no sooner
-// than its retention after that.
+// The live tasks of a roll were noted, and ended later: the roll goes as a whole, and no sooner
+// than its retention after their end.
 func TestTypeRollsWhoseTasksHaveEnded(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

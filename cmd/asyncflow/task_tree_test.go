@@ -175,8 +175,8 @@ endpoints: [{type: pipe, stage: map, url: "`+w.URL+`", secret: "`+testWebhook+`"
 		"--all-children").stderr, "they are for one task")
 }
 
-// The tree of a task lists its children of all types, and counts the tasks below each. The tree of a
-// child lists the children of that child.
+// The tree of a task lists its children of all types, and counts the tasks below each. The tree
+// of a child lists the children of that child.
 func TestCLIJoinedTree(t *testing.T) {
 	t.Parallel()
 	node := startNode(t, database(t))

@@ -122,13 +122,13 @@ func LatestOf(p *Path, t *config.Type, id int64) Latest {
 	return Latest{&p.latest, [2]latestKey{{t.Key(), id, optionsKind}, {t.Key(), id, contextKind}}}
 }
 
-// Args returns what LatestSQL needs of the options, then of the context: arrays with one entry each.
+// Args returns what LatestSQL needs of the options, then of the context: arrays with an entry each.
 func (l Latest) Args() []any {
 	return slices.Concat(l.rows.args(l.keys[:1]), l.rows.args(l.keys[1:]))
 }
 
-// Note remembers the rows that a statement has found. until is the last row of the journal, with its
-// time; nil: it didn't look for the context.
+// Note remembers the rows that a statement found. until is the last row of the journal, with its
+// time. A context of nil says that the statement didn't look for it.
 func (l Latest) Note(until int, at time.Time, options int16, context *int16) {
 	l.rows.note(l.keys[0], latest{int16(until), at, options})
 	if context != nil {

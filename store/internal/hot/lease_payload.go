@@ -142,8 +142,8 @@ FROM unnest($1::bigint[], $3::smallint[], $4::timestamptz[], $5::smallint[],
 var boundedLongPayloadsSQL = boundedSQL(longPayloadsSQL, "$9",
 	", until, at, options_row, context_row")
 
-// queueLongPayloads reads payloads of tasks with long journals, of one roll, by longPayloadsSQL or a
-// statement made of it with more arguments.
+// queueLongPayloads reads payloads of tasks with long journals, of one roll, by longPayloadsSQL or
+// a statement made of it with more arguments.
 func (s *Path) queueLongPayloads(
 	b *pgx.Batch, t *config.Type, position int, ids []int64, byID map[int64]*asyncflow.Lease,
 	sql string, more ...any,

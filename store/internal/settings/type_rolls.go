@@ -125,7 +125,7 @@ func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []Type
 				}
 			}
 			drops[name] = r.DropsAt
-			if idle != nil { // an earlier step may erase those that weren't live before
+			if idle != nil { // the note of earlier live tasks says nothing now
 				remaining = idle
 			}
 			if remaining != nil {

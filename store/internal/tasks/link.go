@@ -116,7 +116,7 @@ func isOpen(t *config.Type, visits trees.Visits, task Task, stage string, pass i
 }
 
 // scanSignals reads the signal of a link that the task has taken or will take, and whether another
-// signal comes before whatever a link sends now.
+// signal comes before a decision that a link sends now.
 func (l *Link) scanSignals(row pgx.Row) error {
 	var taken *bool
 	var data *string
@@ -174,7 +174,8 @@ func (s *Tasks) readOpenLink(
 		        SELECT t.options->>'key' FROM {task} t WHERE t.type = $1 AND t.id = $2))
 		FROM (SELECT) one
 		LEFT JOIN LATERAL (SELECT taken, data FROM {signals}
-		  WHERE type = $1 AND idempotency_key = ANY ($4) AND (taken OR kept_until > $5 AND name = $3)
+		  WHERE type = $1 AND idempotency_key = ANY ($4)
+		    AND (taken OR kept_until > $5 AND name = $3)
 		  ORDER BY taken DESC LIMIT 1) own ON true`), t.Number(), task.ID.Number, l.Signal.Name,
 		l.keys, s.core.Clock.Now()).QueryRow(l.scanSignals)
 	b.Queue(t.SQL(0, `SELECT until FROM {signal_waits} WHERE type = $1 AND id = $2`), t.Number(),

@@ -53,8 +53,8 @@ func (s *Tasks) tellPath(ctx context.Context, tenant string, task *Task) error {
 	return nil
 }
 
-// readPath returns the path of a task by its journal. It reads the rows since the ones that the node
-// remembers.
+// readPath returns the path of a task by its journal. It reads only the rows after the ones that
+// the node remembers.
 func (s *Tasks) readPath(ctx context.Context, t *config.Type, task *Task) (path, error) {
 	p := s.paths.get(t, task)
 	known := p.until

@@ -7,7 +7,7 @@ import (
 )
 
 // A path is counted from the first row of the journal on, and a task that loops may have thousands
-// of rows. So a node remembers the paths of tasks with long journals, and reads only the rows since.
+// of rows. So a node remembers the paths of tasks with long journals, and reads only later rows.
 
 // longPath is the number of rows from which on a path is remembered.
 const longPath = 500

@@ -106,8 +106,8 @@ LEFT JOIN LATERAL (
     AND l.id IS NULL AND w.id IS NULL AND j.final IS NULL LIMIT 1) r ON true`
 
 // Task returns a task; CodeNotFound when there is none. It takes one read by primary key,
-// whatever the age of the task; a node reads the rows of a long journal once. If the task is due and its type or tenant has limits, one or
-// a few more reads find which limit it waits for.
+// whatever the age of the task; a node reads the rows of a long journal once. If the task is due
+// and its type or tenant has limits, one or a few more reads find which limit it waits for.
 func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
 	task, err := s.task(ctx, tenant, id)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 
 // A decision by a link counts for one pass: the visit of the stage that was given the link, and
 // the wait that comes right after it. In a loop, an old link must not decide about what is asked
-// anew. A redrive to a wait that has taken its signal asks once more: it begins another round of the
+// anew. A redrive to a wait that took its signal asks once more: it begins another round of the
 // pass, as nobody gets new links. Each signal of a link names its round in its idempotency key
-// (asyncflow.LinkKey), and a wait with links takes no signals of other rounds. It takes the decision
-// of its round before any other signal, as the page said that it is recorded.
+// (asyncflow.LinkKey), and a wait with links takes no signals of other rounds. It takes the
+// decision of its round before any other signal, as the page said that it is recorded.
 
 // Visits are the rows of a task's journal, and at last its token row if it is live, as far as they
 // show where visits of stages end.
@@ -142,9 +142,9 @@ func (v Visits) ends(i int) bool {
 	return false
 }
 
-// linkKeys returns which signals each wait may take: "" stands for all, noLink for those that no
-// link sent, any other idempotency key for the signal that has it. alive is until when a signal must
-// have been kept for each wait. It reads journals of tasks only for which links have sent signals.
+// linkKeys returns which signals each wait may take: "" stands for all, noLink for all but the
+// signals of links, any other idempotency key for the signal with that key. alive is the time until
+// which each wait needs its signal kept. It reads a task's journal only if links sent it signals.
 func (f *followUp) linkKeys(
 	t *config.Type, waits []*signalWait, alive []time.Time,
 ) ([]string, error) {
