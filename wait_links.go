@@ -156,6 +156,13 @@ func (t TaskType) LinksAfter(stage string) (all []WaitLinks) {
 	return all
 }
 
+// HasLinksTo reports whether the deliveries of a stage carry links to the wait in another one.
+func (t TaskType) HasLinksTo(stage, wait string) bool {
+	i, to := t.StageIndex(stage), t.StageIndex(wait)
+	return i >= 0 && to >= 0 && t.Stages[to].hasLinks() && t.Stages[i].givesLinks() &&
+		slices.Contains(t.ways(i), to)
+}
+
 func (s Stage) hasLinks() bool { return s.Mode == ModeWait && s.Wait != nil && s.Wait.Links != nil }
 
 // LinkDecision is what somebody decided by a link. As JSON it is the data of the signal.
@@ -183,8 +190,8 @@ func (d LinkDecision) Validate() error {
 const linkKeys = "link/"
 
 // LinkKey returns the idempotency key of the signal for a decision: one for each time that a task
-// comes to a wait. pass is the seq of the last row in its journal before its visit of the stage
-// with the links.
-func LinkKey(task TaskID, stage string, pass int) string {
-	return linkKeys + task.String() + "/" + stage + "/" + strconv.Itoa(pass)
+// comes to a wait. round is the seq of the last row in its journal before its visit of the stage
+// with the links, or that of a redrive to the wait.
+func LinkKey(task TaskID, stage string, round int) string {
+	return linkKeys + task.String() + "/" + stage + "/" + strconv.Itoa(round)
 }

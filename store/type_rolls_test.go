@@ -3,6 +3,7 @@ package store_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -62,6 +63,27 @@ func typeRolls(t *testing.T, b *bundle) {
 	rolls = b.typeRolls()
 	require.Len(t, rolls, 2)
 	assert.Equal(t, rolls[1].IdleSince.Add(asyncflow.DefaultRetention), rolls[1].DropsAt)
+}
+
+// The live tasks of a roll were noted, and ended later: the roll goes as a whole, and no sooner
+// than its retention after their end.
+func TestTypeRollsWhoseTasksHaveEnded(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	later := newTask(`1`)
+	later.RunAt = time.Now().Add(time.Hour)
+	id := b.submit(later, newTask(`2`))[0].ID
+	b.rollAndClear()
+	require.True(t, b.mark(1))
+	marked := b.typeRolls()[1]
+	require.Zero(t, marked.DropsAt)
+	require.False(t, marked.CompactsAt.IsZero(), "its tasks are live")
+	_, err := b.Cancel(t.Context(), tenant, id, "no")
+	require.NoError(t, err)
+	b.idle(true)
+	r := b.typeRolls()[1]
+	require.Equal(t, r.IdleSince.Add(asyncflow.DefaultRetention), r.DropsAt)
+	require.Zero(t, r.CompactsAt, "nothing keeps it")
 }
 
 // A roll of shared tables is kept for the longest retention of its types. A type that has moved

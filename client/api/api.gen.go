@@ -2202,8 +2202,8 @@ type Roll struct {
 	Bytes int64 `json:"bytes"`
 
 	// CompactsAt When its tasks are erased that have ended, at the earliest, if live tasks keep its
-	// tables: its own, or those of an older roll. Absent if `drops_at` isn't later, and while
-	// its live tasks are more than 10,000 or not yet counted.
+	// tables: its own or, once it is idle, those of an older roll. Absent if `drops_at` isn't
+	// later, and while its live tasks are more than 10,000 or not yet counted.
 	CompactsAt time.Time `json:"compacts_at,omitempty,omitzero"`
 
 	// DrainedAt Since when none of its tables has tasks in line: those of its tasks that are live wait,

@@ -98,7 +98,7 @@ endpoints:
 	run(exitNotFound, "tasks", "results", "pipe.1.999999")
 }
 
-// A redrive runs the children again that failed, and with --all-children all of them.
+// A redrive runs failed children again; with --all-children it runs all children again.
 func TestCLIRedriveAllChildren(t *testing.T) {
 	t.Parallel()
 	cliRedriveAllChildren(t, amongStrangers(t))
@@ -175,8 +175,8 @@ endpoints: [{type: pipe, stage: map, url: "`+w.URL+`", secret: "`+testWebhook+`"
 		"--all-children").stderr, "they are for one task")
 }
 
-// The tree of a task that waits for tasks of several types lists those of all types, and counts
-// what is below them. The tree of such a child lists the tasks for which it waits itself.
+// The tree of a task lists its children of all types, and counts the tasks below each. The tree
+// of a child lists the children of that child.
 func TestCLIJoinedTree(t *testing.T) {
 	t.Parallel()
 	node := startNode(t, database(t))

@@ -289,8 +289,10 @@ func (c *typesRollsCmd) Run(ctx context.Context, g *globals) error {
 // rollEndText returns when a roll is dropped or compacted, or the next one opens.
 func rollEndText(r client.Roll) string {
 	switch {
-	case !r.CompactsAt.IsZero():
+	case !r.CompactsAt.IsZero() && r.IdleSince.IsZero():
 		return timeText(r.CompactsAt) + ", but for live tasks"
+	case !r.CompactsAt.IsZero():
+		return timeText(r.CompactsAt)
 	case !r.DropsAt.IsZero():
 		return timeText(r.DropsAt)
 	case r.NextTasks == 0:

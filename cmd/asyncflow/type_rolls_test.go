@@ -45,6 +45,8 @@ func TestRollsTable(t *testing.T) {
 		{Position: 7, OpenedAt: at(40), SealedAt: at(50), IdleSince: at(55), DropsAt: at(99),
 			TasksEstimate: 5, Retention: kept},
 		{Position: 6, OpenedAt: at(40), SealedAt: at(50), CompactsAt: at(90), Retention: kept},
+		{Position: 5, OpenedAt: at(30), SealedAt: at(40), IdleSince: at(45), CompactsAt: at(93),
+			Retention: kept},
 	}}
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "/v1/task-types/pipe/rolls", r.RequestURI)
@@ -60,7 +62,9 @@ func TestRollsTable(t *testing.T) {
 		"7     shared  5      0      " + day + "00:40.000Z  " + day + "00:50.000Z  " +
 		day + "00:55.000Z  " + day + "01:39.000Z\n" +
 		"6     shared  0      0      " + day + "00:40.000Z  " + day + "00:50.000Z  " +
-		"-                         " + day + "01:30.000Z, but for live tasks\n"
+		"-                         " + day + "01:30.000Z, but for live tasks\n" +
+		"5     shared  0      0      " + day + "00:30.000Z  " + day + "00:40.000Z  " +
+		day + "00:45.000Z  " + day + "01:33.000Z\n"
 	require.Equal(t, ran{0, want, ""}, runCLI(t, env, "types", "rolls", "pipe"))
 	list.Older = 4
 	require.Equal(t, want+"\nolder  4\n", runCLI(t, env, "types", "rolls", "pipe").stdout)

@@ -21,7 +21,7 @@ type verifyCmd struct {
 	Context      string        `placeholder:"JSON"`
 	Input        string        `placeholder:"JSON" help:"Input that all deliveries carry."`
 	Outputs      string        `placeholder:"JSON" help:"Outputs that all carry, by stage."`
-	Links        string        `placeholder:"JSON" help:"Decisions to which all have links, by stage."`
+	Links        string        `placeholder:"JSON" help:"Decisions by stage: each delivery has links to them."`
 	Checkpoint   string        `placeholder:"JSON" help:"A checkpoint that the worker may leave."`
 	Secret       string        `env:"ASYNCFLOW_ENDPOINT_SECRET"`
 	SecretFile   string        `type:"path" placeholder:"FILE" help:"File with the secret, instead."`

@@ -62,7 +62,8 @@ func (s *Server) decideLink(c *fiber.Ctx) error {
 	})
 }
 
-// decide sends the signal of a decision. Of several for one pass the first one counts.
+// decide sends the signal of a decision. Of several for one round the first one counts. The task
+// may take another signal, or go on, just before: then the decision doesn't count.
 func (s *Server) decide(
 	ctx context.Context, l callbacks.Link, of store.Link, d asyncflow.LinkDecision,
 ) (a linkAnswer, err error) {
@@ -71,18 +72,20 @@ func (s *Server) decide(
 		return a, err
 	}
 	sent, err := s.cfg.Store.SendSignal(ctx, l.Tenant, signal)
-	switch code := asyncflow.CodeOf(err); {
-	case err == nil && !sent.Existing:
-		return linkAnswer{http.StatusOK, linkpage.Page{Title: "Thank you", Decided: &d,
-			Message: "Your decision is recorded.", Task: l.Task.String()}}, nil
-	case err != nil && code != asyncflow.CodeKeyReused && code != asyncflow.CodeConflict:
+	code := asyncflow.CodeOf(err)
+	if err != nil && code != asyncflow.CodeKeyReused && code != asyncflow.CodeConflict {
 		return a, err
 	}
-	if of, err = s.linkOf(ctx, l); err != nil { // somebody decided just now
+	first := err == nil && !sent.Existing
+	of, err = s.cfg.Store.SentLink(ctx, l.Tenant, l.Task, l.Seq, l.Stage)
+	switch {
+	case err != nil:
 		return a, err
-	}
-	if of.Decided == nil {
+	case of.Decided == nil:
 		return tooLate, nil
+	case first:
+		return linkAnswer{http.StatusOK, linkpage.Page{Title: "Thank you", Decided: of.Decided,
+			Message: "Your decision is recorded.", Task: l.Task.String()}}, nil
 	}
 	return linkAnswer{http.StatusConflict, decidedPage(l, of)}, nil
 }

@@ -198,7 +198,7 @@ func TestLinksThatCountNoMore(t *testing.T) {
 	both(links["approve"], 410, "Too late")
 }
 
-// A call that fails is logged without its link: whoever reads that could decide.
+// A call that fails is logged without its link: a reader of the log could decide with it.
 func TestLinksAreNotLogged(t *testing.T) {
 	var log lines
 	b := setupWith(t, func(c *httpapi.Config) {
@@ -289,6 +289,33 @@ func TestManyDecideAtOnce(t *testing.T) {
 	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM tenant_acme.signals`).
 		Scan(&signals))
 	require.Equal(t, 1, signals)
+}
+
+// The wait takes another signal while somebody presses the button: the page says that it is too
+// late, and not that the decision is recorded.
+func TestALinkThatLosesToASignal(t *testing.T) {
+	b := setup(t)
+	l, token, links := b.linked(`1`)
+	require.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+l.ID.String()+"/complete",
+		"").status)
+	b.await()
+	pipe, err := b.store.Catalog.Type("acme", "pipe")
+	require.NoError(t, err)
+	_, err = b.db.Exec(t.Context(), pipe.SQL(l.ID.Position(), `
+		CREATE FUNCTION public.take_another() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		  INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, output,
+		    next_time)
+		  SELECT type, id, seq, now(), stage, 1, 'signalled', '"another"', order_time FROM {wait};
+		  INSERT INTO {ready} (type, order_time, id, seq, stage, attempt)
+		  SELECT type, order_time, id, seq + 1, 'ship', 1 FROM {wait};
+		  DELETE FROM {wait};
+		  RETURN NULL;
+		END $$;
+		CREATE TRIGGER take_another AFTER INSERT ON {signals}
+		  FOR EACH ROW EXECUTE FUNCTION public.take_another()`))
+	require.NoError(t, err)
+	requirePage(t, b.callAs("", "GET", links["approve"], ""), 200, "<button>approve</button>")
+	requirePage(t, b.press(links["approve"], "Anna"), 410, "Too late")
 }
 
 // The links of a type are read back as they were written; a caller can't send their signals.

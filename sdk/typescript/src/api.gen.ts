@@ -2477,8 +2477,8 @@ export interface components {
             /**
              * Format: date-time
              * @description When its tasks are erased that have ended, at the earliest, if live tasks keep its
-             *     tables: its own, or those of an older roll. Absent if `drops_at` isn't later, and while
-             *     its live tasks are more than 10,000 or not yet counted.
+             *     tables: its own or, once it is idle, those of an older roll. Absent if `drops_at` isn't
+             *     later, and while its live tasks are more than 10,000 or not yet counted.
              */
             compacts_at?: string;
             /**

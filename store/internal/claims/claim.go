@@ -94,6 +94,7 @@ func (s *Claims) leaseForClaims(
 
 // claiming is one transaction of LeaseForClaims.
 type claiming struct {
+	path  *hot.Path
 	t     *config.Type
 	stage string
 	asks  []*ClaimAsk
@@ -132,7 +133,7 @@ func (s *Claims) tryClaim(
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
 	now := s.core.Clock.Now()
-	c := &claiming{t: t, stage: stage, asks: asks, most: most, now: now,
+	c := &claiming{path: s.hot, t: t, stage: stage, asks: asks, most: most, now: now,
 		until: now.Add(t.FirstClaimOf(stage)), open: map[string][]asyncflow.Lease{},
 		byID: map[int64]hot.Candidate{}, voters: t.Stages[at].VotesAreNamed(),
 		window: t.Stages[at].Window, heard: t.Stages[at].Listened}

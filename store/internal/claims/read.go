@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -122,31 +121,8 @@ func (c *claiming) readPayloads(ctx context.Context, conn *postgres.TenantConn, 
 		return nil
 	}
 	b := &pgx.Batch{}
-	queueBoundedPayloads(b, c.t, all, byID, bytes)
+	hot.QueueBoundedPayloads(c.path, b, c.t, all, byID, bytes)
 	return conn.Send(ctx, b)
-}
-
-// queueBoundedPayloads is queuePayloads, but it reads no more contexts of a roll once they have
-// some bytes.
-func queueBoundedPayloads(
-	b *pgx.Batch, t *config.Type, leases []asyncflow.Lease, byID map[int64]*asyncflow.Lease,
-	bytes int,
-) {
-	for p, ids := range hot.PayloadParts(leases) {
-		sql := `SELECT id, options, CASE WHEN upto - size < $3 THEN context END, stage,
-			CASE WHEN upto - size < $3 THEN document END FROM (
-			SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS upto FROM (
-			SELECT *, octet_length(context) + coalesce(octet_length(document), 0) AS size
-			FROM (` + p.WideSQL() + `) p) q) r`
-		b.Queue(t.SQL(p.Position, sql), ids, t.Number(), bytes).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				if err := hot.ScanPayload(rows, t, byID); err != nil {
-					return err
-				}
-			}
-			return rows.Err()
-		})
-	}
 }
 
 // readPauses finds out which of the parents of the new claims are paused or stopped. A paused one

@@ -74,7 +74,7 @@ func (r *latestRows) note(key latestKey, l latest) {
 	r.known[key] = l
 }
 
-// args returns what is known, as three arrays: the columns until, at and row of latestSQL.
+// args returns what is known, as three arrays: the columns until, at and row of LatestSQL.
 func (r *latestRows) args(keys []latestKey) []any {
 	all := make([]latest, len(keys))
 	r.mu.Lock()
@@ -93,9 +93,9 @@ func (r *latestRows) args(keys []latestKey) []any {
 const topSQL = `LATERAL (
   SELECT seq, at FROM {journal} WHERE type = $2 AND id = u.id ORDER BY seq DESC LIMIT 1)`
 
-// latestSQL finds the latest journal row j of task u.id for which a condition holds, with a column.
+// LatestSQL finds the latest journal row j of task u.id for which a condition holds, with a column.
 // hint has what is known of it.
-func latestSQL(column, condition, hint string) string {
+func LatestSQL(column, condition, hint string) string {
 	return strings.NewReplacer("{column}", column, "{condition}", condition, "{hint}", hint).
 		Replace(`LATERAL (
   SELECT coalesce((SELECT k.seq FROM {journal} k
@@ -109,4 +109,29 @@ func latestSQL(column, condition, hint string) string {
     (SELECT j.seq, j.{column} FROM {journal} j
      WHERE j.type = $2 AND j.id = u.id AND j.seq = {hint}_row AND {condition} LIMIT 1)) found
   ORDER BY seq DESC LIMIT 1)`)
+}
+
+// Latest is what a node knows of a task's options and context, for statements of other packages.
+type Latest struct {
+	rows *latestRows
+	keys [2]latestKey // of options and context
+}
+
+// LatestOf returns what is known of a task.
+func LatestOf(p *Path, t *config.Type, id int64) Latest {
+	return Latest{&p.latest, [2]latestKey{{t.Key(), id, optionsKind}, {t.Key(), id, contextKind}}}
+}
+
+// Args returns what LatestSQL needs of the options, then of the context: arrays with an entry each.
+func (l Latest) Args() []any {
+	return slices.Concat(l.rows.args(l.keys[:1]), l.rows.args(l.keys[1:]))
+}
+
+// Note remembers the rows that a statement found. until is the last row of the journal, with its
+// time. A context of nil says that the statement didn't look for it.
+func (l Latest) Note(until int, at time.Time, options int16, context *int16) {
+	l.rows.note(l.keys[0], latest{int16(until), at, options})
+	if context != nil {
+		l.rows.note(l.keys[1], latest{int16(until), at, *context})
+	}
 }

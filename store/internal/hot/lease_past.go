@@ -26,13 +26,13 @@ FROM unnest($1::bigint[], $3::text[], $4::int[]) AS u (id, name, most), LATERAL 
 
 // outputsSQL reads the latest outputs of stages, in the same way. $5 are names of stages to which
 // removed ones are mapped, and $6 the names of these. $7 to $9 are what is known of long journals,
-// see latestSQL; it also returns the last row of each journal, and the row with the output.
+// see LatestSQL; it also returns the last row of each journal, and the row with the output.
 var outputsSQL = `
 SELECT u.id, u.name, coalesce(octet_length(o.output), 0),
   CASE WHEN octet_length(o.output) <= u.most THEN o.output END, top.seq, top.at, coalesce(o.seq, 0)
 FROM unnest($1::bigint[], $3::text[], $4::int[], $7::smallint[], $8::timestamptz[], $9::smallint[])
   AS u (id, name, most, o_until, o_at, o_row), ` + topSQL + ` top, ` +
-	latestSQL("output", `j.output IS NOT NULL AND j.outcome IN ('done', 'joined', 'signalled')
+	LatestSQL("output", `j.output IS NOT NULL AND j.outcome IN ('done', 'joined', 'signalled')
     AND (j.stage = u.name OR (u.name, j.stage) IN (SELECT * FROM unnest($5::text[], $6::text[])))`,
 		"o") + ` o ON true`
 

@@ -3,6 +3,7 @@ package hot
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,64 +19,92 @@ func QueuePayloads(
 	s *Path, b *pgx.Batch, t *config.Type, leases []asyncflow.Lease,
 	byID map[int64]*asyncflow.Lease,
 ) {
-	var long []int64
-	if slices.ContainsFunc(leases, hasLongJournal) {
-		leases = slices.Clone(leases)
-		leases = slices.DeleteFunc(leases, func(l asyncflow.Lease) bool {
-			if hasLongJournal(l) {
-				long = append(long, l.ID.Number)
-			}
-			return hasLongJournal(l)
-		})
-		s.queueLongPayloads(b, t, long, byID)
+	for p, ids := range payloadParts(leases) {
+		if p.long {
+			s.queueLongPayloads(b, t, p.position, ids, byID, longPayloadsSQL)
+			continue
+		}
+		b.Queue(t.SQL(p.position, p.sql()), ids, t.Number()).Query(scanPayloads(t, byID))
 	}
-	for p, ids := range PayloadParts(leases) {
-		b.Queue(t.SQL(p.Position, p.SQL()), ids, t.Number()).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				if err := ScanPayload(rows, t, byID); err != nil {
-					return err
-				}
-			}
-			return rows.Err()
-		})
+}
+
+// QueueBoundedPayloads is QueuePayloads, but a statement reads no more contexts once they have some
+// bytes: there is one for each roll, and another for long journals.
+func QueueBoundedPayloads(
+	s *Path, b *pgx.Batch, t *config.Type, leases []asyncflow.Lease,
+	byID map[int64]*asyncflow.Lease, bytes int,
+) {
+	for p, ids := range payloadParts(leases) {
+		if p.long {
+			s.queueLongPayloads(b, t, p.position, ids, byID, boundedLongPayloadsSQL, bytes)
+			continue
+		}
+		b.Queue(t.SQL(p.position, boundedSQL(p.wideSQL(), "$3", "")), ids, t.Number(), bytes).
+			Query(scanPayloads(t, byID))
 	}
+}
+
+// boundedSQL is a statement that reads payloads until they have some bytes. It also returns other
+// columns.
+func boundedSQL(sql, bytes, others string) string {
+	return strings.NewReplacer("{sql}", sql, "{bytes}", bytes, "{others}", others).Replace(`
+SELECT id, options, CASE WHEN upto - size < {bytes} THEN context END, stage,
+  CASE WHEN upto - size < {bytes} THEN document END{others} FROM (
+  SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS upto FROM (
+  SELECT *, octet_length(context) + coalesce(octet_length(document), 0) AS size
+  FROM ({sql}) p) q) r`)
 }
 
 // payloadPart are payloads that one statement reads.
 type payloadPart struct {
-	Position int
+	position int
 	later    bool // of attempts after the first
+	long     bool // of tasks with long journals
 }
 
-// SQL returns the statement that reads them.
-func (p payloadPart) SQL() string {
+// sql returns the statement that reads them.
+func (p payloadPart) sql() string {
 	if p.later {
 		return records.LaterPayloadsSQL
 	}
 	return records.PayloadsSQL
 }
 
-// WideSQL is SQL with the columns of checkpoints also for first attempts, which have none.
-func (p payloadPart) WideSQL() string {
+// wideSQL is sql with the columns of checkpoints also for first attempts, which have none.
+func (p payloadPart) wideSQL() string {
 	if p.later {
-		return p.SQL()
+		return p.sql()
 	}
 	return `SELECT p.*, NULL::text AS stage, NULL::text AS document
-		FROM (` + p.SQL() + `) p (id, options, context)`
+		FROM (` + p.sql() + `) p (id, options, context)`
 }
 
-// PayloadParts divides leases by the tables that have their payloads.
-func PayloadParts(leases []asyncflow.Lease) map[payloadPart][]int64 {
+// payloadParts divides leases by the statements that read their payloads.
+func payloadParts(leases []asyncflow.Lease) map[payloadPart][]int64 {
 	parts := map[payloadPart][]int64{}
 	for _, l := range leases {
-		p := payloadPart{l.ID.Position(), l.Seq > 1}
+		p := payloadPart{l.ID.Position(), l.Seq > 1, l.Seq > longJournal}
 		parts[p] = append(parts[p], l.ID.Number)
 	}
 	return parts
 }
 
-// ScanPayload reads a task's payload into its lease.
-func ScanPayload(rows pgx.Rows, t *config.Type, byID map[int64]*asyncflow.Lease) error {
+// scanPayloads reads tasks' payloads into their leases.
+func scanPayloads(
+	t *config.Type, byID map[int64]*asyncflow.Lease,
+) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := scanPayload(rows, t, byID); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+}
+
+// scanPayload reads a task's payload into its lease.
+func scanPayload(rows pgx.Rows, t *config.Type, byID map[int64]*asyncflow.Lease) error {
 	raw := rows.RawValues() // in text; copied once, below
 	var id int64
 	into := [5]any{&id}
@@ -98,40 +127,42 @@ func ScanPayload(rows pgx.Rows, t *config.Type, byID map[int64]*asyncflow.Lease)
 // longPayloadsSQL is LaterPayloadsSQL for long journals. It also returns their last rows, and the
 // rows that have options and context.
 var longPayloadsSQL = `
-SELECT t.id, coalesce(p.options, t.options), coalesce(o.output, t.context), c.stage, c.document,
-  coalesce(top.seq, 0), coalesce(top.at, t.created_at), coalesce(p.seq, 0), coalesce(o.seq, 0)
+SELECT t.id, coalesce(p.options, t.options) AS options, coalesce(o.output, t.context) AS context,
+  c.stage, c.document, coalesce(top.seq, 0) AS until, coalesce(top.at, t.created_at) AS at,
+  coalesce(p.seq, 0) AS options_row, coalesce(o.seq, 0) AS context_row
 FROM unnest($1::bigint[], $3::smallint[], $4::timestamptz[], $5::smallint[],
   $6::smallint[], $7::timestamptz[], $8::smallint[])
   AS u (id, p_until, p_at, p_row, o_until, o_at, o_row), LATERAL (
   SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t
   LEFT JOIN ` + topSQL + ` top ON true, ` +
-	latestSQL("options", "j.options IS NOT NULL", "p") + ` p ON true, ` +
-	latestSQL("output", "j.output IS NOT NULL", "o") + ` o ON true` + records.CheckpointJoin
+	LatestSQL("options", "j.options IS NOT NULL", "p") + ` p ON true, ` +
+	LatestSQL("output", "j.output IS NOT NULL", "o") + ` o ON true` + records.CheckpointJoin
 
-// hasLongJournal reports whether the task of a lease has a long journal.
-func hasLongJournal(l asyncflow.Lease) bool { return l.Seq > longJournal }
+// boundedLongPayloadsSQL is longPayloadsSQL until the payloads have some bytes.
+var boundedLongPayloadsSQL = boundedSQL(longPayloadsSQL, "$9",
+	", until, at, options_row, context_row")
 
-// queueLongPayloads is queuePayloads for tasks with long journals.
+// queueLongPayloads reads payloads of tasks with long journals, of one roll, by longPayloadsSQL or
+// a statement made of it with more arguments.
 func (s *Path) queueLongPayloads(
-	b *pgx.Batch, t *config.Type, ids []int64, byID map[int64]*asyncflow.Lease,
+	b *pgx.Batch, t *config.Type, position int, ids []int64, byID map[int64]*asyncflow.Lease,
+	sql string, more ...any,
 ) {
-	for position, ids := range config.ByPosition(ids) {
-		var options, contexts []latestKey
-		for _, id := range ids {
-			options = append(options, latestKey{t.Key(), id, optionsKind})
-			contexts = append(contexts, latestKey{t.Key(), id, contextKind})
-		}
-		args := slices.Concat([]any{ids, t.Number()}, s.latest.args(options),
-			s.latest.args(contexts))
-		b.Queue(t.SQL(position, longPayloadsSQL), args...).Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				if err := s.scanLongPayload(rows, t, byID); err != nil {
-					return err
-				}
-			}
-			return rows.Err()
-		})
+	var options, contexts []latestKey
+	for _, id := range ids {
+		options = append(options, latestKey{t.Key(), id, optionsKind})
+		contexts = append(contexts, latestKey{t.Key(), id, contextKind})
 	}
+	args := slices.Concat([]any{ids, t.Number()}, s.latest.args(options),
+		s.latest.args(contexts), more)
+	b.Queue(t.SQL(position, sql), args...).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := s.scanLongPayload(rows, t, byID); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
 }
 
 // scanLongPayload reads a row of longPayloadsSQL.

@@ -13,7 +13,7 @@ import (
 )
 
 // leasesSQL reads the leases of some tasks of one roll. $3 to $5 are what is known of long
-// journals, see latestSQL; it also returns the last row of each journal, and the row with options.
+// journals, see LatestSQL; it also returns the last row of each journal, and the row with options.
 var leasesSQL = `
 SELECT l.id, l.seq, l.stage, l.attempt, l.leased_at, l.until, coalesce(l.claimer, ''),
   coalesce(l.subject, ''), coalesce(p.options, t.options),
@@ -23,7 +23,7 @@ FROM unnest($1::bigint[], $3::smallint[], $4::timestamptz[], $5::smallint[])
   SELECT * FROM {lease} WHERE type = $2 AND id = u.id LIMIT 1) l, LATERAL (
   SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t
   LEFT JOIN ` + topSQL + ` top ON true, ` +
-	latestSQL("options", "j.options IS NOT NULL", "p") + ` p ON true`
+	LatestSQL("options", "j.options IS NOT NULL", "p") + ` p ON true`
 
 // LeasesOf returns the leases of the given tasks that are leased, without their contexts.
 func (s *Path) LeasesOf(ctx context.Context, t *config.Type, ids []asyncflow.TaskID) (

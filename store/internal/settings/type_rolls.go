@@ -33,8 +33,9 @@ type TypeRoll struct {
 	// DropsAt is when it is dropped if nothing delays that: once its retention is over, and the
 	// retention of each older roll of its set. Zero: one of these rolls isn't idle.
 	DropsAt time.Time
-	// CompactsAt is when its tasks that have ended are erased, as live tasks keep its tables. Zero:
-	// it is dropped by then, or too many are live, or that isn't known.
+	// CompactsAt is when its tasks that have ended are erased, as live tasks keep its tables: its
+	// own or, if it is idle, those of an older roll. Zero: it is dropped by then, or too many are
+	// live, or that isn't known.
 	CompactsAt time.Time
 
 	// NextTasks is about how many tasks the open roll has when the next one opens; 0: it isn't
@@ -124,6 +125,9 @@ func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []Type
 				}
 			}
 			drops[name] = r.DropsAt
+			if idle != nil { // the note of earlier live tasks says nothing now
+				remaining = idle
+			}
 			if remaining != nil {
 				r.CompactsAt = remaining.Add(config.CompactAfter(r.Retention))
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,12 +16,12 @@ import (
 
 // Link is how a task stands to a link of one of its deliveries.
 type Link struct {
-	// Decided is what was decided for the same pass; nil: nothing.
+	// Decided is what was decided in the last round of the pass; nil: nothing.
 	Decided *asyncflow.LinkDecision
 	// Open reports whether a decision counts: the task waits for it, or may come to that wait by
 	// the visit to which the delivery belongs.
 	Open bool
-	// Signal is what a decision sends, without its data. It stands for all decisions of the pass.
+	// Signal is what a decision sends, without its data. It stands for all decisions of the round.
 	Signal asyncflow.Signal
 	// Context is what the task has in its stage, while the link is open.
 	Context json.RawMessage
@@ -31,7 +30,7 @@ type Link struct {
 	// Until is when the wait ends; zero: the task doesn't wait yet.
 	Until time.Time
 
-	keys  []string // of signals that links sent in this pass
+	keys  []string // of signals that links sent in this round
 	taken bool     // a decision was taken after the journal was read
 }
 
@@ -47,6 +46,22 @@ func (s *Tasks) Link(
 	return l, postgres.Wrap(err, "Link(%q, %s, %d)", tenant, id, seq)
 }
 
+// SentLink is Link right after a decision was sent: if that is what it returns, the task takes it
+// and no other signal. It waits for a transaction that has the task go on.
+func (s *Tasks) SentLink(
+	ctx context.Context, tenant string, id asyncflow.TaskID, seq int, stage string,
+) (Link, error) {
+	t, err := s.core.TypeOf(ctx, tenant, id)
+	if err == nil {
+		_, err = s.core.DB(tenant).Exec(ctx, t.SQL(0, `SELECT FROM {wait}
+			WHERE type = $1 AND id = $2 FOR KEY SHARE`), t.Number(), id.Number)
+	}
+	if err != nil {
+		return Link{}, postgres.Wrap(err, "SentLink(%q, %s, %d)", tenant, id, seq)
+	}
+	return s.Link(ctx, tenant, id, seq, stage)
+}
+
 func (s *Tasks) link(
 	ctx context.Context, tenant string, id asyncflow.TaskID, seq int, stage string,
 ) (l Link, err error) {
@@ -59,7 +74,7 @@ func (s *Tasks) link(
 	if wait == nil || wait.Links == nil { // the type is another one now
 		return l, nil
 	}
-	task, err := s.readTask(ctx, tenant, id, placeColumns)
+	task, err := s.readPlace(ctx, tenant, id)
 	if err != nil {
 		return l, err
 	}
@@ -72,47 +87,49 @@ func (s *Tasks) link(
 		visits = visits.With(task.seq+1, task.Stage, task.WaitsFor)
 	}
 	pass := visits.Pass(seq)
-	if at, ok := visits.Signalled(stage, pass); ok {
-		l.Decided, err = s.decisionAt(ctx, t, id, at)
+	round, signalled := visits.Round(t, stage, pass)
+	if signalled > 0 {
+		l.Decided, err = s.decisionAt(ctx, t, id, signalled)
 		return l, err
 	}
-	if task.Status.Final() || !isOpen(visits, task, stage, pass) {
+	if task.Status.Final() || !isOpen(t, visits, task, stage, pass) {
 		return l, nil
 	}
 	l.Links = *wait.Links
 	l.Signal = asyncflow.Signal{Name: wait.Signal, Task: id.String(),
 		Keep:           asyncflow.NewDuration(asyncflow.MaxKeep),
-		IdempotencyKey: asyncflow.LinkKey(id, stage, pass)}
+		IdempotencyKey: asyncflow.LinkKey(id, stage, round)}
 	for _, name := range t.NamesOf(stage) { // it had when the signal was sent
-		l.keys = append(l.keys, asyncflow.LinkKey(id, name, pass))
+		l.keys = append(l.keys, asyncflow.LinkKey(id, name, round))
 	}
 	return l, s.readOpenLink(ctx, t, &task, &l)
 }
 
 // isOpen reports whether a live task is in the visit after a pass, or has come to the wait of a
 // stage by it.
-func isOpen(visits trees.Visits, task Task, stage string, pass int) bool {
+func isOpen(t *config.Type, visits trees.Visits, task Task, stage string, pass int) bool {
 	if visits.Pass(task.seq+1) == pass {
 		return true
 	}
-	of, ok := visits.WaitPass(task.seq + 1)
+	of, ok := visits.WaitPass(t, stage, task.seq+1)
 	return ok && of == pass && task.Stage == stage
 }
 
-// scanSignals reads whether a decision was taken, and the next signal that the task will take.
+// scanSignals reads the signal of a link that the task has taken or will take, and whether another
+// signal comes before a decision that a link sends now.
 func (l *Link) scanSignals(row pgx.Row) error {
-	var taken bool
-	var next *int64
-	var key, data *string
-	err := row.Scan(&taken, &next, &key, &data)
+	var taken *bool
+	var data *string
+	var others bool
+	err := row.Scan(&taken, &data, &others)
 	switch {
 	case err != nil:
 		return err
-	case taken:
+	case taken == nil:
+		l.Open = !others
+	case *taken:
 		l.taken = true
-	case next == nil:
-		l.Open = true
-	case data != nil && key != nil && slices.Contains(l.keys, *key):
+	case data != nil:
 		l.Decided = readDecision(*data)
 	}
 	return nil
@@ -146,15 +163,20 @@ func (s *Tasks) readOpenLink(
 	ctx context.Context, t *config.Type, task *Task, l *Link,
 ) (err error) {
 	b := &pgx.Batch{}
-	// The oldest signal is the one that the wait will take.
-	b.Queue(t.SQL(0, `SELECT EXISTS (SELECT FROM {signals}
-		  WHERE type = $1 AND idempotency_key = ANY ($4) AND taken),
-		  n.seq, n.idempotency_key, n.data FROM (SELECT) one
-		LEFT JOIN LATERAL (SELECT seq, idempotency_key, data FROM {signals}
-		  WHERE type = $1 AND task = $2 AND name = $3 AND NOT taken AND kept_until > $5
-		    AND (idempotency_key IS NULL OR idempotency_key = ANY ($4)
-		      OR NOT starts_with(idempotency_key, 'link/'))
-		  ORDER BY seq LIMIT 1) n ON true`), t.Number(), task.ID.Number, l.Signal.Name,
+	// A task takes the decision of a link first, then the oldest signal. Signals to its key from
+	// before it was there have no task until it waits.
+	b.Queue(t.SQL(task.ID.Position(), `
+		SELECT own.taken, own.data, EXISTS (SELECT FROM {signals}
+		    WHERE type = $1 AND task = $2 AND name = $3 AND NOT taken AND kept_until > $5
+		      AND starts_with(idempotency_key, 'link/') IS NOT TRUE)
+		  OR EXISTS (SELECT FROM {signals} s WHERE s.type = $1 AND s.task IS NULL
+		      AND s.name = $3 AND NOT s.taken AND s.kept_until > $5 AND s.key = (
+		        SELECT t.options->>'key' FROM {task} t WHERE t.type = $1 AND t.id = $2))
+		FROM (SELECT) one
+		LEFT JOIN LATERAL (SELECT taken, data FROM {signals}
+		  WHERE type = $1 AND idempotency_key = ANY ($4)
+		    AND (taken OR kept_until > $5 AND name = $3)
+		  ORDER BY taken DESC LIMIT 1) own ON true`), t.Number(), task.ID.Number, l.Signal.Name,
 		l.keys, s.core.Clock.Now()).QueryRow(l.scanSignals)
 	b.Queue(t.SQL(0, `SELECT until FROM {signal_waits} WHERE type = $1 AND id = $2`), t.Number(),
 		task.ID.Number).QueryRow(func(row pgx.Row) error {

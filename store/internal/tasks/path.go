@@ -2,11 +2,14 @@ package tasks
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 )
 
@@ -20,10 +23,14 @@ type Visit struct {
 // pathVisits is how many visits are shown at most, the last ones.
 const pathVisits = 100
 
-// pathSQL reads a task's journal up to a seq: the task may have gone on since it was read.
+// pathSQL reads a task's journal up to a seq ($3): the task may have gone on since it was read. It
+// leaves out rows up to the one with a seq ($4) and a time ($5), unless the database has gone back
+// and has another row there.
 const pathSQL = `
-SELECT stage, attempt, outcome, final IS NOT NULL, ` + hot.WaitsThen + ` FROM {journal} j
-WHERE type = $1 AND id = $2 AND seq <= $3 ORDER BY seq`
+SELECT seq, at, stage, attempt, outcome, final IS NOT NULL, ` + hot.WaitsThen + ` FROM {journal} j
+WHERE type = $1 AND id = $2 AND seq <= $3 AND seq > coalesce((SELECT k.seq FROM {journal} k
+  WHERE k.type = $1 AND k.id = $2 AND k.seq = $4 AND k.at = $5), 0)
+ORDER BY seq`
 
 // tellPath reads the path of a task into it, if its type branches.
 func (s *Tasks) tellPath(ctx context.Context, tenant string, task *Task) error {
@@ -31,16 +38,10 @@ func (s *Tasks) tellPath(ctx context.Context, tenant string, task *Task) error {
 	if err != nil || !t.Branches() || task.Options.Child != nil {
 		return err
 	}
-	p := path{ofStage: map[string]int{}}
-	var row pathRow
-	rows, _ := s.core.DB(tenant).Query(ctx, t.SQL(task.ID.Position(), pathSQL), t.Number(),
-		task.ID.Number, task.seq)
-	_, err = pgx.ForEachRow(rows, []any{&row.stage, &row.attempt, &row.outcome, &row.final,
-		&row.waits},
-		func() error {
-			p.add(row)
-			return nil
-		})
+	p, err := s.readPath(ctx, t, task)
+	if err != nil {
+		return err
+	}
 	if !task.Status.Final() {
 		p.add(pathRow{stage: task.Stage})
 	}
@@ -49,7 +50,32 @@ func (s *Tasks) tellPath(ctx context.Context, tenant string, task *Task) error {
 	}
 	task.Path = slices.Clone(p.visits[max(0, len(p.visits)-pathVisits):])
 	task.Steps = p.steps
-	return err
+	return nil
+}
+
+// readPath returns the path of a task by its journal. It reads only the rows after the ones that
+// the node remembers.
+func (s *Tasks) readPath(ctx context.Context, t *config.Type, task *Task) (path, error) {
+	p := s.paths.get(t, task)
+	known := p.until
+	var row pathRow
+	rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(task.ID.Position(), pathSQL), t.Number(),
+		task.ID.Number, task.seq, known, p.at)
+	_, err := pgx.ForEachRow(rows, []any{&row.seq, &row.at, &row.stage, &row.attempt, &row.outcome,
+		&row.final, &row.waits},
+		func() error {
+			if row.seq <= known { // the database has gone back
+				p = newPath()
+				known = 0
+			}
+			p.add(row)
+			return nil
+		})
+	if err != nil {
+		return p, err
+	}
+	s.paths.note(t, task.ID.Number, p)
+	return p, nil
 }
 
 // path is the way of a task through its stages.
@@ -58,10 +84,23 @@ type path struct {
 	steps   int
 	ofStage map[string]int // visits of each stage
 	passed  bool           // the stage of the last visit was passed
+	until   int            // the seq of the last row
+	at      time.Time      // its time
+}
+
+func newPath() path { return path{ofStage: map[string]int{}} }
+
+// clone returns a path to which rows can be added.
+func (p path) clone() path {
+	p.visits = slices.Clone(p.visits)
+	p.ofStage = maps.Clone(p.ofStage)
+	return p
 }
 
 // pathRow is a row of a journal, or a token row without an outcome.
 type pathRow struct {
+	seq     int
+	at      time.Time
 	stage   string
 	attempt int
 	outcome asyncflow.OutcomeKind
@@ -84,6 +123,10 @@ func (p *path) add(r pathRow) {
 	last := &p.visits[len(p.visits)-1]
 	if r.counts() {
 		last.Attempts = max(last.Attempts, r.attempt)
+	}
+	if r.seq > 0 {
+		p.until = r.seq
+		p.at = r.at
 	}
 	p.passed = r.outcome == asyncflow.OutcomeDone && !r.waits ||
 		r.outcome == asyncflow.OutcomeJoined || r.outcome == asyncflow.OutcomeSignalled

@@ -88,8 +88,7 @@ SELECT t.id, t.created_at, {options}, t.context,
   ` + resultSQL + `,
   l.progress, coalesce(l.note, ''), coalesce(j.seq, 0)`
 
-// placeColumns are stateColumns without the options, the context and the result: to find these may
-// take a read of the whole journal.
+// placeColumns are stateColumns without the options, the context and the result.
 var placeColumns = strings.NewReplacer("{options}", "NULL::json", "t.context", "''::text",
 	resultSQL, "NULL::text").Replace(stateColumns)
 
@@ -107,8 +106,8 @@ LEFT JOIN LATERAL (
     AND l.id IS NULL AND w.id IS NULL AND j.final IS NULL LIMIT 1) r ON true`
 
 // Task returns a task; CodeNotFound when there is none. It takes one read by primary key,
-// whatever the age of the task. If the task is due and its type or tenant has limits, one or
-// a few more reads find which limit it waits for.
+// whatever the age of the task; a node reads the rows of a long journal once. If the task is due
+// and its type or tenant has limits, one or a few more reads find which limit it waits for.
 func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
 	task, err := s.task(ctx, tenant, id)
 	if err != nil {
@@ -124,7 +123,7 @@ func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 func (s *Tasks) TaskPlace(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (task Task, err error) {
-	task, err = s.readTask(ctx, tenant, id, placeColumns)
+	task, err = s.readPlace(ctx, tenant, id)
 	if err == nil && task.WaitsFor == asyncflow.WaitDependencies {
 		var t *config.Type
 		if t, err = s.core.TypeOf(ctx, tenant, id); err == nil {
@@ -139,7 +138,7 @@ func (s *Tasks) TaskPlace(
 func (s *Tasks) TaskStatus(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (asyncflow.Status, error) {
-	task, err := s.readTask(ctx, tenant, id, placeColumns)
+	task, err := s.readPlace(ctx, tenant, id)
 	return task.Status, postgres.Wrap(err, "TaskStatus(%q, %s)", tenant, id)
 }
 
@@ -185,12 +184,29 @@ func (s *Tasks) tellSignal(ctx context.Context, tenant string, task *Task) error
 func (s *Tasks) task(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (Task, error) {
-	return s.readTask(ctx, tenant, id, stateColumns)
+	return s.readTask(ctx, tenant, id, func(t *config.Type) (Task, error) {
+		return s.readOne(ctx, t, id, taskSQL)
+	})
 }
 
-// readTask reads a task with stateColumns or placeColumns.
+// readPlace reads a task with placeColumns.
+func (s *Tasks) readPlace(
+	ctx context.Context, tenant string, id asyncflow.TaskID,
+) (Task, error) {
+	return s.readTask(ctx, tenant, id, func(t *config.Type) (Task, error) {
+		rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(),
+			placeColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
+			id.Number, t.Number())
+		return pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) {
+			return scanTask(row, t, s.core.Clock.Now())
+		})
+	})
+}
+
+// readTask reads a task from the tables that have it.
 func (s *Tasks) readTask(
-	ctx context.Context, tenant string, id asyncflow.TaskID, columns string,
+	ctx context.Context, tenant string, id asyncflow.TaskID,
+	read func(*config.Type) (Task, error),
 ) (task Task, err error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {
@@ -200,13 +216,7 @@ func (s *Tasks) readTask(
 		if !t.Has(id.Position()) { // its roll was dropped a moment ago
 			return config.UnknownTask(id)
 		}
-		rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(),
-			columns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
-			id.Number, t.Number())
-		task, err = pgx.CollectExactlyOneRow(rows,
-			func(row pgx.CollectableRow) (Task, error) {
-				return scanTask(row, t, s.core.Clock.Now())
-			})
+		task, err = read(t)
 		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -215,17 +225,18 @@ func (s *Tasks) readTask(
 	return task, err
 }
 
-// scanTask reads a row of stateColumns. now is the database's time.
-func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task, err error) {
+// scanTask reads a row of stateColumns, and more columns after these. now is the database's time.
+func scanTask(
+	row pgx.CollectableRow, t *config.Type, now time.Time, more ...any,
+) (task Task, err error) {
 	var order, until, ended *time.Time
 	var options, doc, result []byte
 	var percent *int
 	var note string
 	var snoozed bool
-	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage,
-		&task.Attempt,
-		&task.WaitsFor, &order, &until, &ended, &task.Error, &snoozed, &result, &percent, &note,
-		&task.seq)
+	err = row.Scan(append([]any{&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status,
+		&task.Stage, &task.Attempt, &task.WaitsFor, &order, &until, &ended, &task.Error, &snoozed,
+		&result, &percent, &note, &task.seq}, more...)...)
 	if err != nil {
 		return task, err
 	}

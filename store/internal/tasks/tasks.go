@@ -16,6 +16,7 @@ type Tasks struct {
 	trees     *trees.Trees
 	counts    *counts.Counts
 	countTime time.Duration
+	paths     knownPaths
 }
 
 // New returns the tasks of a database.

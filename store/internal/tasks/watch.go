@@ -31,11 +31,11 @@ func (s *Tasks) WatchPause() time.Duration {
 	return max(WatchPoll, time.Duration(s.core.Watchers.Following.Load())*5*time.Millisecond)
 }
 
-// watchColumns are stateColumns without the context, unless it is the result.
-var watchColumns = strings.NewReplacer(
+// watchSQL reads a task without its context, unless that is the result.
+var watchSQL = oneTaskSQL(strings.NewReplacer(
 	"t.context", "NULL::text",
 	resultSQL, "coalesce("+resultSQL+", CASE WHEN j.final = 'succeeded' THEN t.context END)").
-	Replace(stateColumns)
+	Replace(stateColumns))
 
 // Watch returns a task without its context, a page of its journal up to the task's state, and
 // whether there are more rows; CodeNotFound when there is no such task. It takes one round
@@ -49,13 +49,10 @@ func (s *Tasks) Watch(
 	}
 	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		b := &pgx.Batch{}
-		state := b.Queue(t.SQL(id.Position(),
-			watchColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
-			id.Number, t.Number())
+		one := s.oneTask(t, id)
+		state := b.Queue(t.SQL(id.Position(), watchSQL), one.args()...)
 		state.Query(func(rows pgx.Rows) (err error) {
-			task, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) {
-				return scanTask(row, t, s.core.Clock.Now())
-			})
+			task, err = one.collect(rows, s.core.Clock.Now())
 			return err
 		})
 		journal := b.Queue(t.SQL(id.Position(), attemptsSQL), p.args(t, id)...)

@@ -19,8 +19,9 @@ import (
 // last finds both:
 //
 //  1. It locks the task's row in wait. Another FollowUp that looks for the same task waits.
-//  2. It takes the oldest signal of that name that the task has. Statements see all signals that
-//     were committed before, also while it waited for the lock.
+//  2. It takes the decision of a link or, without one, the oldest signal of that name that the task
+//     has. Statements see all signals that were committed before, also while it waited for the
+//     lock.
 //  3. In the same transaction it deletes the row in wait and the signal, and settles the stage.
 //
 // Without a signal, a task whose time is over goes on in the same way: so a signal that was
@@ -213,7 +214,7 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 		}
 		alive = append(alive, at)
 	}
-	links, err := f.linkKeys(t, stand)
+	links, err := f.linkKeys(t, stand, alive)
 	if err != nil {
 		return err
 	}
@@ -245,16 +246,15 @@ UPDATE {signals} s SET task = k.id FROM (
   WHERE u.key <> '') k
 WHERE s.seq = ANY (ARRAY[k.seq])`
 
-	// NextSignalsSQL locks the oldest signal of each task. Of the signals of links, a wait with
-	// links takes only one of its own pass.
+	// NextSignalsSQL locks the oldest signal of each task that linkKeys leaves it.
 	NextSignalsSQL = `
 SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[], $4::timestamptz[], $5::text[])
   AS u (id, name, alive, link), LATERAL (
   SELECT k.seq, k.data FROM {signals} k
   WHERE k.type = $1 AND k.task = u.id AND k.name = u.name AND NOT k.taken
     AND k.kept_until > u.alive
-    AND (u.link = '' OR k.idempotency_key IS NULL OR k.idempotency_key = u.link
-      OR NOT starts_with(k.idempotency_key, 'link/'))
+    AND (u.link = '' OR k.idempotency_key = u.link
+      OR u.link = 'link/' AND starts_with(k.idempotency_key, 'link/') IS NOT TRUE)
   ORDER BY k.seq LIMIT 1 FOR UPDATE) s`
 )
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,8 +16,10 @@ import (
 
 // A decision by a link counts for one pass: the visit of the stage that was given the link, and
 // the wait that comes right after it. In a loop, an old link must not decide about what is asked
-// anew. So each signal of a link names its pass in its idempotency key (asyncflow.LinkKey), and a
-// wait with links takes no signals of other passes.
+// anew. A redrive to a wait that took its signal asks once more: it begins another round of the
+// pass, as nobody gets new links. Each signal of a link names its round in its idempotency key
+// (asyncflow.LinkKey), and a wait with links takes no signals of other rounds. It takes the
+// decision of its round before any other signal, as the page said that it is recorded.
 
 // Visits are the rows of a task's journal, and at last its token row if it is live, as far as they
 // show where visits of stages end.
@@ -66,29 +69,57 @@ func (v Visits) Pass(seq int) int {
 	return 0
 }
 
-// WaitPass returns the Pass of the visit right before a wait; ok reports whether there is one. A
-// redrive of the wait itself doesn't change it.
-func (v Visits) WaitPass(seq int) (pass int, ok bool) {
+// WaitPass returns the Pass of the visit that has the links of a wait: the one right before it or,
+// after a redrive to the wait, the last one that was given links to it. ok reports whether there is
+// one.
+func (v Visits) WaitPass(t *config.Type, wait string, seq int) (pass int, ok bool) {
 	for i := len(v) - 1; i >= 0; i-- {
-		if v[i].seq < seq && v.ends(i) {
+		switch {
+		case v[i].seq >= seq:
+		case v[i].outcome == asyncflow.OutcomeRedriven && v[i].stage == wait:
+			return v[:i].lastLinks(t, wait)
+		case v.ends(i):
 			return v.Pass(v[i].seq), true
 		}
 	}
 	return 0, false
 }
 
-// Signalled returns the seq of the row in which the wait of a stage took its signal after a pass;
-// ok reports whether there is one.
-func (v Visits) Signalled(stage string, pass int) (seq int, ok bool) {
-	for _, row := range v {
-		if row.outcome != asyncflow.OutcomeSignalled || row.stage != stage || row.seq <= pass {
-			continue
-		}
-		if of, ok := v.WaitPass(row.seq); ok && of == pass {
-			return row.seq, true
+// lastLinks returns the Pass of the last visit whose deliveries had links to a wait.
+func (v Visits) lastLinks(t *config.Type, wait string) (pass int, ok bool) {
+	for i := len(v) - 1; i >= 0; i-- {
+		if v[i].outcome != asyncflow.OutcomeRedriven && t.HasLinksTo(v[i].stage, wait) {
+			return v.Pass(v[i].seq), true
 		}
 	}
 	return 0, false
+}
+
+// Round returns the last round of a pass, and the seq of the row in which the wait took its signal
+// in that round; 0: it has not done so. The first round has the number of the pass, each other one
+// the seq of the redrive to the wait with which it begins.
+func (v Visits) Round(t *config.Type, wait string, pass int) (round, signalled int) {
+	round = pass
+	for _, row := range v {
+		redriven := row.outcome == asyncflow.OutcomeRedriven && signalled > 0
+		if row.seq <= pass || row.stage != wait ||
+			!redriven && row.outcome != asyncflow.OutcomeSignalled {
+			continue
+		}
+		end := row.seq
+		if redriven {
+			end++ // the redrive is part of the way to the wait
+		}
+		if of, ok := v.WaitPass(t, wait, end); !ok || of != pass {
+			continue
+		}
+		if redriven {
+			round, signalled = row.seq, 0
+		} else {
+			signalled = row.seq
+		}
+	}
+	return round, signalled
 }
 
 // redriven reports whether a row redrives its stage, and not only the tasks for which its task
@@ -119,15 +150,22 @@ func (v Visits) ends(i int) bool {
 	return false
 }
 
-// linkKeys returns which signals of links each wait may take: "" for all, else the one with an
-// idempotency key. It reads journals of tasks only for which there are such signals.
-func (f *followUp) linkKeys(t *config.Type, waits []*signalWait) ([]string, error) {
+// linkKeys returns which signals each wait may take: "" stands for all, noLink for all but the
+// signals of links, any other idempotency key for the signal with that key. alive is the time until
+// which each wait needs its signal kept. It reads a task's journal only if links sent it signals.
+func (f *followUp) linkKeys(
+	t *config.Type, waits []*signalWait, alive []time.Time,
+) ([]string, error) {
 	keys := make([]string, len(waits))
 	var ids []int64
+	var names []string
+	var kept []time.Time
 	for i, w := range waits {
 		if w.wait.Links != nil {
 			keys[i] = noLink
 			ids = append(ids, w.ID.Number)
+			names = append(names, w.wait.Signal)
+			kept = append(kept, alive[i])
 		}
 	}
 	if ids == nil {
@@ -136,7 +174,7 @@ func (f *followUp) linkKeys(t *config.Type, waits []*signalWait) ([]string, erro
 	sent := map[int64][]string{}
 	var id int64
 	var key string
-	rows, err := f.tx.Query(f.ctx, t.SQL(0, LinkedSignalsSQL), t.Number(), ids)
+	rows, err := f.tx.Query(f.ctx, t.SQL(0, LinkedSignalsSQL), t.Number(), ids, names, kept)
 	if err == nil {
 		_, err = pgx.ForEachRow(rows, []any{&id, &key}, func() error {
 			sent[id] = append(sent[id], key)
@@ -154,18 +192,20 @@ func (f *followUp) linkKeys(t *config.Type, waits []*signalWait) ([]string, erro
 		if err != nil {
 			return nil, err
 		}
-		if pass, ok := visits.With(w.Seq, w.Stage, asyncflow.WaitSignal).WaitPass(w.Seq); ok {
-			keys[i] = cmp.Or(keyOfPass(t, w, pass, sent[w.ID.Number]), noLink)
+		visits = visits.With(w.Seq, w.Stage, asyncflow.WaitSignal)
+		if pass, ok := visits.WaitPass(t, w.Stage, w.Seq); ok {
+			round, _ := visits.Round(t, w.Stage, pass)
+			keys[i] = cmp.Or(keyOfRound(t, w, round, sent[w.ID.Number]), noLink)
 		}
 	}
 	return keys, nil
 }
 
-// keyOfPass returns which of some idempotency keys is of a wait's pass. The stage may have had
+// keyOfRound returns which of some idempotency keys is of a round of a wait. The stage may have had
 // another name when the signal was sent.
-func keyOfPass(t *config.Type, w *signalWait, pass int, keys []string) string {
+func keyOfRound(t *config.Type, w *signalWait, round int, keys []string) string {
 	for _, name := range t.NamesOf(w.Stage) {
-		if key := asyncflow.LinkKey(w.ID, name, pass); slices.Contains(keys, key) {
+		if key := asyncflow.LinkKey(w.ID, name, round); slices.Contains(keys, key) {
 			return key
 		}
 	}
@@ -175,8 +215,11 @@ func keyOfPass(t *config.Type, w *signalWait, pass int, keys []string) string {
 // noLink is the idempotency key of no signal.
 const noLink = "link/"
 
-// LinkedSignalsSQL returns the idempotency keys of the signals that links sent to tasks.
+// LinkedSignalsSQL returns the idempotency keys of the signals that links sent to tasks for what
+// they wait for.
 const LinkedSignalsSQL = `
-SELECT u.id, k.idempotency_key FROM unnest($2::bigint[]) AS u (id), LATERAL (
-  SELECT k.idempotency_key FROM {signals} k WHERE k.type = $1 AND k.task = u.id AND NOT k.taken
+SELECT u.id, k.idempotency_key FROM unnest($2::bigint[], $3::text[], $4::timestamptz[])
+  AS u (id, name, alive), LATERAL (
+  SELECT k.idempotency_key FROM {signals} k WHERE k.type = $1 AND k.task = u.id
+    AND k.name = u.name AND NOT k.taken AND k.kept_until > u.alive
     AND starts_with(k.idempotency_key, 'link/') OFFSET 0) k`
