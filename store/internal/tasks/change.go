@@ -134,7 +134,7 @@ func writeChange(
 		return postgres.ErrSame
 	}
 	b := &pgx.Batch{}
-	ch.Queue(b, t, ts, now)
+	trees.QueueChanges(b, t, []trees.Change{ch}, ts, now)
 	ts.Queue(b, t)
 	return tx.SendBatch(ctx, b).Close()
 }

@@ -51,36 +51,46 @@ func ChangeOf(
 	return Change{c, v, after, placed}, sameOptions && v.OrderTime.Equal(l.OrderTime)
 }
 
-// Queue adds the journal row to a batch, and the token row to ts. The journal row keeps the error
-// of the previous attempt. The children of a task that waits for them are left to FollowUp.
-func (ch Change) Queue(b *pgx.Batch, t *config.Type, ts *records.Tokens, now time.Time) {
-	l := ch.Lease
-	queueChanged(b, t, l, ch.verdict.OrderTime, ch.options, now)
-	ts.Add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), ch.verdict, ch.from, now)
-	if ch.Blocked != asyncflow.WaitChildren {
-		return
+// QueueChanges adds the journal rows of changes of tasks of one roll to a batch, and the token rows
+// to ts. A journal row keeps the error of the previous attempt. The children of tasks that wait for
+// them are left to FollowUp.
+func QueueChanges(
+	b *pgx.Batch, t *config.Type, all []Change, ts *records.Tokens, now time.Time,
+) {
+	queueChanged(b, t, all, now)
+	for i := range all {
+		ch := &all[i]
+		l := &ch.Lease
+		ts.Add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), ch.verdict, ch.from, now)
+		if ch.Blocked != asyncflow.WaitChildren {
+			continue
+		}
+		b.Queue(t.SQL(0, `
+			WITH moved AS (UPDATE {fan_outs} SET waits = $4::smallint
+			  WHERE type = $1 AND id = $2 AND waits = $3::smallint AND NOT closed
+			  RETURNING type, id, seq)
+			INSERT INTO {outbox} (kind, due, type, id, fan_out)
+			SELECT 'priority', $5, type, id, seq FROM moved`), t.Number(), l.ID.Number, l.Seq,
+			l.Seq+1, now)
 	}
-	b.Queue(t.SQL(0, `
-		WITH moved AS (UPDATE {fan_outs} SET waits = $4::smallint
-		  WHERE type = $1 AND id = $2 AND waits = $3::smallint AND NOT closed
-		  RETURNING type, id, seq)
-		INSERT INTO {outbox} (kind, due, type, id, fan_out)
-		SELECT 'priority', $5, type, id, seq FROM moved`), t.Number(), l.ID.Number, l.Seq, l.Seq+1,
-		now)
 }
 
-// queueChanged adds the journal row of a change to a batch.
-func queueChanged(
-	b *pgx.Batch, t *config.Type, l asyncflow.Lease, order time.Time, options *string,
-	now time.Time,
-) {
-	b.Queue(t.SQL(l.ID.Position(), `
+// queueChanged adds the journal rows of changes to a batch.
+func queueChanged(b *pgx.Batch, t *config.Type, all []Change, now time.Time) {
+	b.Queue(t.SQL(all[0].ID.Position(), `
 		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error,
 		  type)
-		VALUES ($1, $2::smallint, $3, $4, $5, 'changed', $6, $7::text::json,
-		  (SELECT error FROM {journal} WHERE type = $8 AND id = $1
-		    AND seq = $2::smallint - 1), $8)`),
-		l.ID.Number, l.Seq, now, l.Stage, l.Attempt, order, options, t.Number())
+		SELECT u.id, u.seq, $7, u.stage, u.attempt, 'changed', u.next_time, u.options::json,
+		  (SELECT j.error FROM {journal} j WHERE j.type = $8 AND j.id = u.id
+		    AND j.seq = u.seq - 1), $8
+		FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::timestamptz[],
+		  $6::text[]) AS u (id, seq, stage, attempt, next_time, options)`),
+		records.Column(all, func(c *Change) int64 { return c.ID.Number }),
+		records.Column(all, func(c *Change) int16 { return int16(c.Seq) }),
+		records.Column(all, func(c *Change) string { return c.Stage }),
+		records.Column(all, func(c *Change) int16 { return int16(c.Attempt) }),
+		records.Column(all, func(c *Change) time.Time { return c.verdict.OrderTime }),
+		records.Column(all, func(c *Change) *string { return c.options }), now, t.Number())
 }
 
 // PriorityChange gives tasks another priority.
@@ -112,7 +122,7 @@ func Prioritize(
 	if err != nil {
 		return 0, nil, err
 	}
-	b := &pgx.Batch{}
+	var changes []Change
 	var orders []time.Time
 	for _, c := range resting {
 		state := all[c.ID.Number]
@@ -124,7 +134,7 @@ func Prioritize(
 		if same {
 			continue
 		}
-		ch.Queue(b, t, ts, now)
+		changes = append(changes, ch)
 		changed = append(changed, c.ID.Number)
 		orders = append(orders, c.OrderTime)
 	}
@@ -134,6 +144,8 @@ func Prioritize(
 	if err := takeLocked(ctx, tx, t, changed, orders); err != nil {
 		return 0, nil, err
 	}
+	b := &pgx.Batch{}
+	QueueChanges(b, t, changes, ts, now)
 	return len(resting), changed, tx.SendBatch(ctx, b).Close()
 }
 

@@ -139,8 +139,10 @@ func (f *followUp) prioritizeParent(
 		return err
 	}
 	options.Priority = p.priority
+	ch := Change{Candidate: hot.Candidate{Lease: l}, options: hot.OptionsText(options),
+		verdict: asyncflow.Verdict{OrderTime: l.OrderTime}}
 	b := &pgx.Batch{}
-	queueChanged(b, t, l, l.OrderTime, hot.OptionsText(options), f.now)
+	queueChanged(b, t, []Change{ch}, f.now)
 	b.Queue(t.SQL(0, `UPDATE {fan_outs} SET waits = $4 WHERE type = $1 AND id = $2 AND seq = $3`),
 		o.Number, o.ID, o.Seq, o.Waits+1)
 	o.Waits++
