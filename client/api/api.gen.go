@@ -2597,6 +2597,9 @@ type Task struct {
 	// Error Why its last attempt failed.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Existing Only in the answer to a submit: true if the key already belonged to this task.
+	Existing bool `json:"existing,omitempty,omitzero"`
+
 	// FinishedAt Present once the task is final.
 	FinishedAt time.Time `json:"finished_at,omitempty,omitzero"`
 
@@ -2677,6 +2680,9 @@ type Task struct {
 	// dependencies: the tasks that it depends on; claimer: a worker that asks for it; signal:
 	// the signal of its stage.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
+
+	// WaitsUntil Only in the answer to a submit: when its first wait for a dependency ends.
+	WaitsUntil time.Time `json:"waits_until,omitempty,omitzero"`
 }
 
 // TaskWaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
@@ -3239,6 +3245,10 @@ type ListTasksParams struct {
 
 // SubmitTaskParams defines parameters for SubmitTask.
 type SubmitTaskParams struct {
+	// Wait Answer when the task is final, but no later than after this time; at most 60s. Without
+	// it, or with 0s, the answer follows the submit.
+	Wait string `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
+
 	// IdempotencyKey The same as key in the body.
 	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
 }
@@ -4293,6 +4303,11 @@ type ClientInterface interface {
 	// quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
 	// with the code quota_exceeded.
 	//
+	// With wait, the answer follows the end of the task: 200 with the task, or 202 with its id
+	// when the time is up. Such a call counts among the event streams and waiting calls of the
+	// tenant: over its share the answer is 429, and nothing was submitted. It needs the scope read
+	// besides, as it shows the result.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
@@ -4304,6 +4319,11 @@ type ClientInterface interface {
 	// submits_per_second, the answer has the headers RateLimit and RateLimit-Policy; over the
 	// quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
 	// with the code quota_exceeded.
+	//
+	// With wait, the answer follows the end of the task: 200 with the task, or 202 with its id
+	// when the time is up. Such a call counts among the event streams and waiting calls of the
+	// tenant: over its share the answer is 429, and nothing was submitted. It needs the scope read
+	// besides, as it shows the result.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6246,6 +6266,11 @@ func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEdit
 // quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
 // with the code quota_exceeded.
 //
+// With wait, the answer follows the end of the task: 200 with the task, or 202 with its id
+// when the time is up. Such a call counts among the event streams and waiting calls of the
+// tenant: over its share the answer is 429, and nothing was submitted. It needs the scope read
+// besides, as it shows the result.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
@@ -6267,6 +6292,11 @@ func (c *Client) SubmitTaskWithBody(ctx context.Context, params *SubmitTaskParam
 // submits_per_second, the answer has the headers RateLimit and RateLimit-Policy; over the
 // quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
 // with the code quota_exceeded.
+//
+// With wait, the answer follows the end of the task: 200 with the task, or 202 with its id
+// when the time is up. Such a call counts among the event streams and waiting calls of the
+// tenant: over its share the answer is 429, and nothing was submitted. It needs the scope read
+// besides, as it shows the result.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9613,6 +9643,29 @@ func NewSubmitTaskRequestWithBody(server string, params *SubmitTaskParams, conte
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)

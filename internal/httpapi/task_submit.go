@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -28,6 +29,11 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 		return err
 	}
 	ctx := c.UserContext()
+	tenant := principalOf(ctx).Tenant
+	wait, err := submitWait(c, principalOf(ctx))
+	if err != nil {
+		return err
+	}
 	task := taskIn(&body)
 	switch {
 	case len(header) > asyncflow.MaxKeyLength:
@@ -42,20 +48,37 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	if wait > 0 { // before the submit: a caller that can't wait has submitted nothing
+		give, err := s.takeWait(tenant)
+		if err != nil {
+			return err
+		}
+		defer give()
+	}
 	if err := s.limitSubmits(ctx, task); err != nil {
 		return err
 	}
-	tenant := principalOf(ctx).Tenant
-	submitted := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{task})
-	s.giveBackChildren(ctx, []asyncflow.NewTask{task}, submitted)
-	result := submitted[0]
+	result := s.submitOne(ctx, tenant, task)
 	switch {
 	case result.Err != nil:
 		return result.Err
+	case wait > 0:
+		return s.answerFinal(c, result, wait)
 	case result.Existing:
-		return writeDocument(c, http.StatusOK, submittedLine(&result))
+		return s.answerExisting(c, result)
 	}
 	return writeDocument(c, http.StatusCreated, submittedLine(&result))
+}
+
+// submitOne submits a task. The call may take longer than the submit.
+func (s *Server) submitOne(
+	ctx context.Context, tenant string, task asyncflow.NewTask,
+) store.Submitted {
+	ctx, cancel := context.WithTimeout(ctx, dispatcher.SubmitPatience)
+	defer cancel()
+	submitted := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{task})
+	s.giveBackChildren(ctx, []asyncflow.NewTask{task}, submitted)
+	return submitted[0]
 }
 
 // decodeBody decodes the body of a request without a copy of the whole: Decode keeps nothing of

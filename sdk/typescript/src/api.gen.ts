@@ -382,6 +382,11 @@ export interface paths {
          *     submits_per_second, the answer has the headers RateLimit and RateLimit-Policy; over the
          *     quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
          *     with the code quota_exceeded.
+         *
+         *     With wait, the answer follows the end of the task: 200 with the task, or 202 with its id
+         *     when the time is up. Such a call counts among the event streams and waiting calls of the
+         *     tenant: over its share the answer is 429, and nothing was submitted. It needs the scope read
+         *     besides, as it shows the result.
          */
         post: operations["submitTask"];
         delete?: never;
@@ -3088,6 +3093,13 @@ export interface components {
         Task: {
             id: string;
             type: components["schemas"]["Name"];
+            /** @description Only in the answer to a submit: true if the key already belonged to this task. */
+            existing?: boolean;
+            /**
+             * Format: date-time
+             * @description Only in the answer to a submit: when its first wait for a dependency ends.
+             */
+            waits_until?: string;
             status: components["schemas"]["Status"];
             /** @description The stage that the task is in, or ended in. */
             stage?: string;
@@ -6093,7 +6105,13 @@ export interface operations {
     };
     submitTask: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Answer when the task is final, but no later than after this time; at most 60s. Without
+                 *     it, or with 0s, the answer follows the submit.
+                 */
+                wait?: string;
+            };
             header?: {
                 /** @description The same as key in the body. */
                 "Idempotency-Key"?: string;
@@ -6116,8 +6134,10 @@ export interface operations {
         };
         responses: {
             /**
-             * @description An earlier task has this key; the answer shows that task. If its context differs, the
-             *     answer is 422.
+             * @description With wait, the task is final. Without it, an earlier task has this key, and the answer
+             *     is that task, with its result if it has one. In both cases existing says whether the
+             *     task is an earlier one. If the context of the earlier task differs, the answer is 422. A
+             *     token without the scope read sees of an earlier task only how it stands.
              */
             200: {
                 headers: {
@@ -6126,7 +6146,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SubmittedTask"];
+                    "application/json": components["schemas"]["Task"];
                 };
             };
             /** @description The task was accepted and will not be lost. */
@@ -6144,6 +6164,28 @@ export interface operations {
                      *       "stage": "inspect",
                      *       "status": "pending",
                      *       "order_time": "2026-11-21T10:00:00Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SubmittedTask"];
+                };
+            };
+            /**
+             * @description The task, new or an earlier one with this key, was not final when the time to wait was
+             *     up, or the server had to answer earlier: it stops, or lacks memory for a long result.
+             */
+            202: {
+                headers: {
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "thumbnails.1.42",
+                     *       "type": "thumbnails",
+                     *       "stage": "inspect",
+                     *       "status": "running"
                      *     }
                      */
                     "application/json": components["schemas"]["SubmittedTask"];
