@@ -1855,6 +1855,7 @@ type NewTask struct {
 	//
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
+	OnFinal   *OnFinal `json:"on_final,omitempty"`
 
 	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 	// for each stage of the type. A list of another length is refused with 400, but a list of one
@@ -1939,6 +1940,38 @@ type NodeRoles struct {
 
 	// Governance They run the background jobs.
 	Governance int `json:"governance"`
+}
+
+// Notification What a task tells that is a delivery of on_final.
+type Notification struct {
+	// Event The id of the event.
+	Event string `json:"event"`
+
+	// Task The id of the task that ended.
+	Task string `json:"task"`
+
+	// URL Where the event is sent.
+	URL string `json:"url"`
+}
+
+// OnFinal Where the end of a task is told: url gets a signed POST with the event (see finalEvent), at
+// least once. A task's own on_final takes the place of its type's. The delivery is a task of
+// the type target: it is retried, limited and listed as any other.
+type OnFinal struct {
+	// On The ends that are told. By default all.
+	On []asyncflow.Status `json:"on,omitempty,omitzero"`
+
+	// Secret The secret that signs the event, as that of an endpoint: whsec_ or whsk_, and base64.
+	// It is never shown. By default the target has one of its own: rotate the secret of its
+	// endpoint to see one. Excludes target.
+	Secret string `json:"secret,omitempty,omitzero"`
+
+	// Target The task type of the deliveries, as read back: it stands for the secret that was given.
+	Target string `json:"target,omitempty,omitzero"`
+
+	// URL An absolute https URL that the operator's policy allows. There is one target for each
+	// origin and secret; a tenant may have 100.
+	URL string `json:"url"`
 }
 
 // Operation defines model for Operation.
@@ -2290,6 +2323,7 @@ type Schedule struct {
 
 	// NextRuns The next five runs; none while the schedule is paused.
 	NextRuns []time.Time `json:"next_runs"`
+	OnFinal  *OnFinal    `json:"on_final,omitempty"`
 
 	// Overlap What a run does while the task of the previous run is not final. skip: submits no task;
 	// queue (the default): submits its task; replace: cancels the previous task first.
@@ -2365,7 +2399,8 @@ type ScheduleSpec struct {
 	//
 	//
 	// Example: 30s
-	Every Duration `json:"every,omitempty,omitzero"`
+	Every   Duration `json:"every,omitempty,omitzero"`
+	OnFinal *OnFinal `json:"on_final,omitempty"`
 
 	// Overlap What a run does while the task of the previous run is not final. skip: submits no task;
 	// queue (the default): submits its task; replace: cancels the previous task first.
@@ -2611,7 +2646,16 @@ type Task struct {
 	Key string `json:"key,omitempty,omitzero"`
 
 	// MaxAttempts The attempts that the stage has for this task.
-	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
+	MaxAttempts  int           `json:"max_attempts,omitempty,omitzero"`
+	Notification *Notification `json:"notification,omitempty"`
+
+	// Notifications The tasks that tell its ends by on_final, the latest 10, newest first. Lists leave it
+	// out.
+	//
+	//
+	// Example: ["asyncflow-final-0123456789abcdef.1.7"]
+	Notifications []string `json:"notifications,omitempty,omitzero"`
+	OnFinal       *OnFinal `json:"on_final,omitempty"`
 
 	// OrderTime Its place in the order. Present while it is waiting or pending.
 	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
@@ -2766,6 +2810,11 @@ type TaskType struct {
 	// Example: thumbnails
 	Name Name `json:"name"`
 
+	// Notifies Present if the type is a target of on_final: the origin to which its tasks tell the
+	// ends of other tasks.
+	Notifies string   `json:"notifies,omitempty,omitzero"`
+	OnFinal  *OnFinal `json:"on_final,omitempty"`
+
 	// PauseReason Present while the type is paused.
 	PauseReason string `json:"pause_reason,omitempty,omitzero"`
 
@@ -2846,7 +2895,8 @@ type TaskTypeSpec struct {
 
 	// MaxSteps The most visits of stages that a task makes from its submit or its last redrive on, if
 	// any stage has `next`; then it fails, with its path as the error. By default 100.
-	MaxSteps int `json:"max_steps,omitempty,omitzero"`
+	MaxSteps int      `json:"max_steps,omitempty,omitzero"`
+	OnFinal  *OnFinal `json:"on_final,omitempty"`
 
 	// Rate A number of 1 to 1,000,000 for each second, minute or hour, such as 100/s, 6000/m or 3600/h.
 	// So many may begin in that time. It is divided among the nodes.

@@ -192,6 +192,13 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 		}
 		out.Dependencies = append(out.Dependencies, one)
 	}
+	out.OnFinal = onFinalOut(t.OnFinal)
+	if n := t.Options.Notification; n != nil {
+		out.Notification = &api.Notification{Event: n.Event, Task: n.Task, URL: n.URL}
+	}
+	for _, id := range t.Notifications {
+		out.Notifications = append(out.Notifications, id.String())
+	}
 	out.Steps = t.Steps
 	for _, v := range t.Path {
 		out.Path = append(out.Path, api.Visit{Stage: v.Stage, Visit: v.Visit, Attempts: v.Attempts})

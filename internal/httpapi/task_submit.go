@@ -119,7 +119,11 @@ func (s *Server) checkTask(
 	if err := checkContext(task.Context, quota); err != nil {
 		return err
 	}
-	return s.checkPriority(ctx, task.Type, task.Options.Priority)
+	err := s.checkPriority(ctx, task.Type, task.Options.Priority)
+	if err != nil || task.Options.OnFinal == nil {
+		return err
+	}
+	return s.findTarget(ctx, task.Options.OnFinal, false)
 }
 
 // checkPriority refuses a list of priorities that hasn't one entry for each stage of the task
@@ -144,7 +148,7 @@ func taskIn(t *api.NewTask) asyncflow.NewTask {
 		KeyWindow: t.KeyWindow,
 		DependsOn: t.DependsOn,
 		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey,
-			ContextFrom: t.ContextFrom},
+			ContextFrom: t.ContextFrom, OnFinal: onFinalIn(t.OnFinal)},
 	}
 	if !t.Retry.IsZero() {
 		task.Options.Retry = &t.Retry
