@@ -41,6 +41,7 @@ func holdVotesAgainstModel(t *testing.T, b *bundle) {
 	spec := patient()
 	spec.Stages = spec.Stages[:1]
 	spec.Stages[0].Mode, spec.Stages[0].Quorum = asyncflow.ModeClaim, &voteQuorum
+	spec.OnFinal = b.told()
 	b.put(spec)
 	require.NoError(t, b.Catalog.RefreshTenant(t.Context(), tenant))
 	nodes := newNodePair(t, b)
@@ -65,7 +66,7 @@ func (m *voteMachine) clear() {
 	kind := m.kind()
 	m.b.exec(fill(kind, kind.End, `DELETE FROM {task}; DELETE FROM {journal}; DELETE FROM {ready};
 		DELETE FROM {lease}; DELETE FROM {wait}; DELETE FROM {outbox}; DELETE FROM {fan_outs};
-		DELETE FROM {votes}; DELETE FROM {tallies}`))
+		DELETE FROM {votes}; DELETE FROM {tallies}; DELETE FROM {notifications}`))
 }
 
 func (m *voteMachine) submit(t *rapid.T) {
@@ -201,6 +202,7 @@ const (
 )
 
 func (m *voteMachine) check(t *rapid.T) {
+	require.Empty(t, m.b.wrongEnds())
 	kind := m.kind()
 	count := func(from string) int {
 		return m.b.count(fill(kind, kind.End, `SELECT count(*) FROM `+from))
