@@ -100,6 +100,7 @@ func (m *machine) anyLease(t *rapid.T) (*model, asyncflow.Lease) {
 func (m *machine) submit(t *rapid.T) {
 	doc := fmt.Sprint(len(m.order))
 	task := asyncflow.NewTask{Type: m.pipe.Name, Context: json.RawMessage(doc)}
+	task.Options.OnFinal = shop()
 	status := asyncflow.StatusPending
 	if rapid.Bool().Draw(t, "delayed") {
 		task.Delay, status = asyncflow.NewDuration(time.Hour), asyncflow.StatusWaiting
@@ -536,7 +537,7 @@ func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]fun
 	spec.Stages[0].Next = []string{"first", "second", asyncflow.NextFinish}
 	spec.Stages[1].Next = []string{"first", asyncflow.NextFinish}
 	spec.MaxSteps = modelSteps
-	spec.OnFinal = b.told()
+	b.told()
 	b.put(spec)
 	nodes := newNodePair(t, b)
 	checkSequences(t, 25, func(rt *rapid.T) {

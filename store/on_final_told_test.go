@@ -10,11 +10,17 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// told returns an on_final with its target.
-func (b *bundle) told() *asyncflow.OnFinal {
-	b.t.Helper()
+// shop is where the ends of tasks are told in these tests.
+func shop() *asyncflow.OnFinal {
 	f := &asyncflow.OnFinal{URL: "https://shop.example/ended"}
 	f.Target = f.TargetOf()
+	return f
+}
+
+// told makes the target of shop.
+func (b *bundle) told() *asyncflow.OnFinal {
+	b.t.Helper()
+	f := shop()
 	_, err := b.CreateTarget(b.t.Context(), tenant, asyncflow.OriginOf(f.URL), asyncflow.Endpoint{
 		ID: uuid.NewString(), Type: f.Target, URL: f.URL})
 	require.NoError(b.t, err)
@@ -42,8 +48,8 @@ func (b *bundle) wrongEnds() (wrong []string) {
 		ends AS (SELECT y.name, j.type, j.id, j.seq::int FROM (`+
 		b.tables("journal", "type, id, seq, final")+`) j JOIN tasks t USING (type, id)
 		  JOIN tenant_acme.task_types y ON y.number = j.type
-		  WHERE j.final IS NOT NULL AND y.spec ->> 'on_final' IS NOT NULL
-		    AND t.options -> 'child' IS NULL),
+		  WHERE j.final IS NOT NULL AND t.options -> 'child' IS NULL
+		    AND (y.spec -> 'on_final' IS NOT NULL OR t.options -> 'on_final' IS NOT NULL)),
 		told AS (SELECT type, id, at AS seq FROM tenant_acme.outbox WHERE kind = 'final'
 		  UNION ALL SELECT n.type, n.id, n.seq FROM tenant_acme.notifications n
 		    JOIN tasks t ON t.type = n.target AND t.id = n.task JOIN ends e ON e.type = n.type

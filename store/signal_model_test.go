@@ -73,7 +73,7 @@ func holdSignalsAgainstModel(t *testing.T, b *bundle) {
 	spec.Stages[0].Next = []string{"wait"}
 	spec.Stages[1].Wait.OnTimeout = &asyncflow.StageFailure{Next: "second"}
 	spec.Stages[2].Next = []string{"first", "wait", asyncflow.NextFinish}
-	spec.OnFinal = b.told()
+	b.told()
 	b.put(spec.WithDefaults())
 	nodes := newNodePair(t, b)
 	nodes.mortal.SetChunks(2, 2, 2)
@@ -128,6 +128,7 @@ func (m *signalMachine) submit(t *rapid.T) {
 	}
 	task := newTask(w.context)
 	task.Options.Key = w.key
+	task.Options.OnFinal = shop()
 	w.id = m.b.submit(task)[0].ID
 	m.add(w)
 }

@@ -41,7 +41,7 @@ func holdVotesAgainstModel(t *testing.T, b *bundle) {
 	spec := patient()
 	spec.Stages = spec.Stages[:1]
 	spec.Stages[0].Mode, spec.Stages[0].Quorum = asyncflow.ModeClaim, &voteQuorum
-	spec.OnFinal = b.told()
+	b.told()
 	b.put(spec)
 	require.NoError(t, b.Catalog.RefreshTenant(t.Context(), tenant))
 	nodes := newNodePair(t, b)
@@ -73,7 +73,9 @@ func (m *voteMachine) submit(t *rapid.T) {
 	if len(m.parents) > 2 {
 		t.Skip("enough")
 	}
-	id := m.b.submit(newTask(`1`))[0].ID
+	task := newTask(`1`)
+	task.Options.OnFinal = shop()
+	id := m.b.submit(task)[0].ID
 	m.parents = append(m.parents, id)
 	l := m.b.leaseAll(m.kind(), 1)[0]
 	m.b.settle(m.kind(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,

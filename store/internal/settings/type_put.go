@@ -95,6 +95,9 @@ func writeTaskType(
 		err = createTaskType(ctx, tx, tenant, t, spec, now)
 	case err == nil:
 		t = t.After(old.TaskType)
+		if spec, err = json.Marshal(t); err != nil {
+			return stored, g, err
+		}
 		if err = audit.CheckPrecondition(ctx, old.ETag(), sameSpec(old.TaskType, t)); err != nil {
 			return stored, g, err
 		}
