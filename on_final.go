@@ -169,8 +169,8 @@ func (t TaskType) checkTarget(out *problems) {
 	one := len(t.Stages) == 1 && t.Stages[0].Name == TargetStage
 	if !one || t.Stages[0].Mode != "" && t.Stages[0].Mode != ModePush ||
 		t.Stages[0].FanOut != nil || t.Stages[0].Quorum != nil || len(t.Stages[0].Next) > 0 {
-		out.add("stages", "must be the one stage %q, which pushes: the type is a target of on_final",
-			TargetStage)
+		out.add("stages",
+			"must be the one stage %q, which pushes: the type is a target of on_final", TargetStage)
 	}
 	if t.OnFinal != nil {
 		out.add("on_final", "can't be given: the type is itself a target of on_final")

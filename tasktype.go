@@ -80,7 +80,8 @@ type TaskType struct {
 	// any stage has a Next.
 	MaxSteps int `json:"max_steps,omitempty"`
 
-	// OnFinal says where the ends of its tasks are told, unless they say so themselves; nil: nowhere.
+	// OnFinal says where the ends of its tasks are told, unless they say so themselves; nil:
+	// nowhere.
 	OnFinal *OnFinal `json:"on_final,omitempty"`
 	// Notifies is the origin to which the tasks of the type tell ends: the type is a target of
 	// OnFinal. "": it is none.

@@ -39,8 +39,8 @@ func (b *bundle) tables(kind, columns string) string {
 	return strings.Join(all, ` UNION ALL `)
 }
 
-// wrongEnds returns the ends of tasks that are not told, or not once: each end that is to be told is
-// either to be followed up, or has a notification with its event.
+// wrongEnds returns the ends of tasks that are not told, or not once: each end that is to be told
+// is either to be followed up, or has a notification with its event.
 func (b *bundle) wrongEnds() (wrong []string) {
 	b.t.Helper()
 	rows, err := b.db.Query(b.t.Context(), `

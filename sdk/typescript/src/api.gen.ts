@@ -1809,6 +1809,7 @@ export interface components {
             stage_mapping?: {
                 [key: string]: components["schemas"]["Name"];
             };
+            on_final?: components["schemas"]["OnFinal"];
         };
         Stage: {
             name: components["schemas"]["Name"];
@@ -2276,6 +2277,12 @@ export interface components {
             stage_mapping?: {
                 [key: string]: components["schemas"]["Name"];
             };
+            on_final?: components["schemas"]["OnFinal"];
+            /**
+             * @description Present if the type is a target of on_final: the origin to which its tasks tell the
+             *     ends of other tasks.
+             */
+            notifies?: string;
             /**
              * Format: date-time
              * @description Present while the type is paused.
@@ -2908,6 +2915,117 @@ export interface components {
              * @enum {string}
              */
             context_from?: "dependencies";
+            on_final?: components["schemas"]["OnFinal"];
+        };
+        /**
+         * @description What a task tells that is a delivery of on_final.
+         * @example {
+         *       "event": "final-thumbnails.1.42.3",
+         *       "task": "thumbnails.1.42",
+         *       "url": "https://shop.example.com/ended"
+         *     }
+         */
+        Notification: {
+            /** @description The id of the event. */
+            event: string;
+            /** @description The id of the task that ended. */
+            task: string;
+            /** @description Where the event is sent. */
+            url: string;
+        };
+        /**
+         * @description Where the end of a task is told: url gets a signed POST with the event (see finalEvent), at
+         *     least once. A task's own on_final takes the place of its type's. The delivery is a task of
+         *     the type target: it is retried, limited and listed as any other.
+         * @example {
+         *       "url": "https://shop.example.com/ended",
+         *       "on": [
+         *         "failed",
+         *         "cancelled"
+         *       ]
+         *     }
+         */
+        OnFinal: {
+            /**
+             * @description An absolute https URL that the operator's policy allows. There is one target for each
+             *     origin and secret; a tenant may have 100.
+             */
+            url: string;
+            /**
+             * @description The secret that signs the event, as that of an endpoint: whsec_ or whsk_, and base64.
+             *     It is never shown. By default the target has one of its own: rotate the secret of its
+             *     endpoint to see one. Excludes target.
+             */
+            secret?: string;
+            /** @description The ends that are told. By default all. */
+            on?: ("succeeded" | "failed" | "cancelled")[];
+            /** @description The task type of the deliveries, as read back: it stands for the secret that was given. */
+            target?: string;
+        };
+        /**
+         * @description The event of the end of a task, as on_final sends it. The header webhook-id is its id: the
+         *     same in each delivery, and another one for the next end of a task that is redriven.
+         * @example {
+         *       "id": "final-thumbnails.1.42.3",
+         *       "type": "task.succeeded",
+         *       "timestamp": "2026-11-21T10:43:32.412Z",
+         *       "data": {
+         *         "id": "thumbnails.1.42",
+         *         "type": "thumbnails",
+         *         "key": "order-7",
+         *         "status": "succeeded",
+         *         "stage": "resize",
+         *         "attempts": 2,
+         *         "created_at": "2026-11-21T10:43:31.91376Z",
+         *         "finished_at": "2026-11-21T10:43:32.412Z",
+         *         "result": {
+         *           "thumbnails": [
+         *             "harbour.256.png"
+         *           ]
+         *         }
+         *       }
+         *     }
+         */
+        FinalEvent: {
+            id: string;
+            /** @enum {string} */
+            type: "task.succeeded" | "task.failed" | "task.cancelled";
+            /** Format: date-time */
+            timestamp: string;
+            data: components["schemas"]["FinalTask"];
+        };
+        /**
+         * @description A task at its end.
+         * @example {
+         *       "id": "thumbnails.1.42",
+         *       "type": "thumbnails",
+         *       "status": "failed",
+         *       "attempts": 20,
+         *       "created_at": "2026-11-21T10:43:31.91376Z",
+         *       "finished_at": "2026-11-21T18:02:11.1Z",
+         *       "error": "the image is broken"
+         *     }
+         */
+        FinalTask: {
+            id: string;
+            type: string;
+            /** @description The idempotency key that it was submitted with. */
+            key?: string;
+            /** @description The flow key that it was submitted with. */
+            flow_key?: string;
+            /** @enum {string} */
+            status: "succeeded" | "failed" | "cancelled";
+            /** @description The stage in which it ended. */
+            stage?: string;
+            /** @description All attempts of all stages so far. */
+            attempts: number;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            finished_at: string;
+            /** @description Why it failed or was cancelled. */
+            error?: string;
+            result?: components["schemas"]["JSON"];
         };
         /**
          * @description Another task, by its id, or by its type and idempotency key. With a key it may be submitted
@@ -3176,6 +3294,16 @@ export interface components {
             path?: components["schemas"]["Visit"][];
             /** @description The number of all visits of stages. Present with path. */
             steps?: number;
+            on_final?: components["schemas"]["OnFinal"];
+            /**
+             * @description The tasks that tell its ends by on_final, the latest 10, newest first. Lists leave it
+             *     out.
+             * @example [
+             *       "asyncflow-final-0123456789abcdef.1.7"
+             *     ]
+             */
+            notifications?: string[];
+            notification?: components["schemas"]["Notification"];
             /** @description After a redrive: the dependents that were redriven with it. */
             redriven?: string[];
             /** @description Why its last attempt failed. */
@@ -3586,6 +3714,7 @@ export interface components {
              * @enum {string}
              */
             context_from?: "dependencies";
+            on_final?: components["schemas"]["OnFinal"];
             /**
              * @description Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily,
              *     @weekly, @monthly or @yearly, in time_zone. Either this or every must be set.
@@ -3661,6 +3790,7 @@ export interface components {
              * @enum {string}
              */
             context_from?: "dependencies";
+            on_final?: components["schemas"]["OnFinal"];
             cron?: string;
             time_zone?: string;
             every?: components["schemas"]["Duration"];

@@ -195,7 +195,8 @@ func (f *followUp) notify(target *config.Type, ends []*toldEnd) error {
 	hot.QueueTasks(&f.last, target, items)
 	f.last.Queue(f.shared().SQL(0, `INSERT INTO {notifications} (type, id, seq, target, task)
 		SELECT u.type, u.id, u.seq, $4, u.task
-		FROM unnest($1::int[], $2::bigint[], $3::smallint[], $5::bigint[]) u (type, id, seq, task)`),
+		FROM unnest($1::int[], $2::bigint[], $3::smallint[], $5::bigint[])
+		  AS u (type, id, seq, task)`),
 		records.Column(ends, func(e **toldEnd) int32 { return (*e).row.Number }),
 		records.Column(ends, func(e **toldEnd) int64 { return (*e).row.ID }),
 		records.Column(ends, func(e **toldEnd) int16 { return int16((*e).row.At) }),
