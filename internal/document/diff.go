@@ -61,7 +61,7 @@ func (t Type) diff(ctx context.Context, c *client.Client) (Difference, error) {
 			MaxInFlight: full.MaxInFlight, Rate: full.Rate, Flow: full.Flow,
 			RollRows: full.RollRows, RollAge: full.RollAge, Retention: full.Retention,
 			MaxDeliverBytes: full.MaxDeliverBytes, MaxSteps: full.MaxSteps,
-			StageMapping: full.StageMapping}
+			StageMapping: full.StageMapping, OnFinal: withoutSecret(t.OnFinal)}
 	}
 	d.Fields = diffTypes(old, would)
 	return d, nil
@@ -101,6 +101,7 @@ func flatten(t client.TaskType, both func(string) bool) map[string]string {
 		"retention":         jsonText(t.Retention),
 		"max_deliver_bytes": jsonText(t.MaxDeliverBytes),
 		"max_steps":         jsonText(t.MaxSteps),
+		"on_final":          jsonText(t.OnFinal),
 		"retry":             jsonText(t.Retry),
 	}
 	for from, to := range t.StageMapping {
