@@ -40,8 +40,8 @@ func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error
 // SubmitAndWait is Submit and Wait in one call: it returns the task once it is final, or after d
 // with its present status, without an error: see Status.Final. If d is more than a minute, or the
 // tenant's share of waiting calls is in use, it asks again as Wait does. If d is 0 or less, only
-// ctx bounds the wait. With a Key that stands for an earlier task, it waits for that one: Existing of
-// the result says so. An error with a Task that has an ID means that the task was submitted.
+// ctx bounds the wait. With a Key that stands for an earlier task, it waits for that one: Existing
+// of the result says so. An error with a Task that has an ID means that the task was submitted.
 func (c *Client) SubmitAndWait(
 	ctx context.Context, task NewTask, d time.Duration,
 ) (Task, error) {

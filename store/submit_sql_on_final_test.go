@@ -23,8 +23,8 @@ func TestSQLSubmitTellsEnds(t *testing.T) {
 	got = b.sqlRefusal(app, ended)
 	require.Equal(t, []string{"42704", "not_found", "on_final"},
 		[]string{got.Code, got.Detail, got.ColumnName})
-	require.Contains(t, got.Message, "the origin https://shop.example, for which there is no target "+
-		shop().Target)
+	require.Contains(t, got.Message,
+		"the origin https://shop.example, for which there is no target "+shop().Target)
 	b.told()
 	b.byHand()
 	id, err := b.bySQL(app, ended)

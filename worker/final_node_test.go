@@ -20,8 +20,8 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// A worker does tasks, and is told their ends: each by one event. The log has how long after the end
-// the events came; in the long form there are 1,000 ends a second.
+// A worker does tasks, and is told their ends: each by one event. The log has how long after the
+// end the events came; in the long form there are 1,000 ends a second.
 func TestANodeTellsEnds(t *testing.T) {
 	t.Parallel()
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

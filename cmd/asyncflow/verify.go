@@ -128,7 +128,8 @@ func (c *verifyCmd) config() (workercheck.Config, error) {
 				asyncflow.InvalidField(name, "is %v; it must be above 0", d)
 		}
 	}
-	cfg := workercheck.Config{URL: c.Worker, OnFinal: c.OnFinal, Type: c.Type, Stage: c.Stage, Secret: secret,
+	cfg := workercheck.Config{URL: c.Worker, OnFinal: c.OnFinal, Type: c.Type, Stage: c.Stage,
+		Secret:  secret,
 		Context: document, Batch: c.Batch,
 		Timeout: c.Timeout, ReportTime: c.ReportWithin, Listen: c.Listen,
 		CallbackURL: c.CallbackURL,

@@ -133,8 +133,11 @@ func TestOnFinalRefused(t *testing.T) {
 	}
 	assert.Equal(t, before, b.contents(), "nothing was made")
 	submitOnly := b.newToken("acme", auth.ScopeSubmit)
-	assert.Equal(t, 201, b.callAs(submitOnly, "POST", "/v1/tasks",
-		`{"type":"single","context":1,"on_final":{"url":"https://shop.example/"}}`).status)
+	a := b.callAs(submitOnly, "POST", "/v1/tasks",
+		`{"type":"single","context":1,"on_final":{"url":"https://shop.example/"}}`)
+	assert.Equal(t, 403, a.status, "it would read the result")
+	assert.Contains(t, a.problem.Detail, `the scope "read"`)
+	assert.Equal(t, before, b.contents(), "nothing was made")
 }
 
 // With challenges, a target gets nothing until its URL has echoed one.

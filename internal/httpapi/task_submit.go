@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
@@ -122,6 +123,10 @@ func (s *Server) checkTask(
 	err := s.checkPriority(ctx, task.Type, task.Options.Priority)
 	if err != nil || task.Options.OnFinal == nil {
 		return err
+	}
+	if !principalOf(ctx).Has(auth.ScopeRead) {
+		return asyncflow.Errorf(asyncflow.CodeForbidden, "on_final sends the result somewhere: "+
+			"this needs the scope %q, which the token doesn't carry", string(auth.ScopeRead))
 	}
 	return s.findTarget(ctx, task.Options.OnFinal, false)
 }

@@ -2935,7 +2935,7 @@ export interface components {
         };
         /**
          * @description Where the end of a task is told: url gets a signed POST with the event (see finalEvent), at
-         *     least once. A task's own on_final takes the place of its type's. The delivery is a task of
+         *     least once. With a task it needs the scope read besides, as the event has the result. A task's own on_final takes the place of its type's. The delivery is a task of
          *     the type target: it is retried, limited and listed as any other.
          * @example {
          *       "url": "https://shop.example.com/ended",

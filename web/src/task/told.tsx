@@ -15,7 +15,7 @@ const read = (id: string, signal: AbortSignal) =>
 
 const link = (id: string) => <a href={`/console/tasks/${encodeURIComponent(id)}`}>{id}</a>;
 
-/** Where the end of a task is told, and how the notifications stand; or what a notification tells. */
+/** Where the end of a task is told, and how the notifications stand; or what one tells. */
 export function Told({ task }: { task: Task }) {
   if (task.notification) {
     const { event, task: ended, url } = task.notification;
