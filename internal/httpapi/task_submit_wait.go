@@ -18,12 +18,20 @@ import (
 // calls of its tenant. A submit with the key of an earlier task is answered with that task: it may
 // wait, too.
 
+// longestWaitText bounds the text of a wait, in bytes, as the contract does.
+const longestWaitText = 40
+
 // submitWait returns how long a submit waits for the end of its task; 0: not at all.
 func submitWait(c *fiber.Ctx, p auth.Principal) (time.Duration, error) {
 	if len(c.Request().URI().QueryString()) == 0 {
 		return 0, nil
 	}
-	wait, err := readWait(string(c.Context().QueryArgs().Peek("wait")))
+	text := string(c.Context().QueryArgs().Peek("wait"))
+	if len(text) > longestWaitText {
+		return 0, asyncflow.InvalidField("wait", "is %d bytes long; the limit is %d", len(text),
+			longestWaitText)
+	}
+	wait, err := readWait(text)
 	if err == nil && wait > 0 && !p.Has(auth.ScopeRead) {
 		err = asyncflow.Errorf(asyncflow.CodeForbidden, "wait answers with the task and its "+
 			"result: this needs the scope %q, which the token doesn't carry",
