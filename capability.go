@@ -7,18 +7,19 @@ import "slices"
 type Capability string
 
 const (
-	CapDeliver Capability = "deliver" // what came before, in deliveries
-	CapNext    Capability = "next"    // stages that a worker chooses, or that follow a failure
-	CapSignals Capability = "signals" // stages that wait for a signal
-	CapLinks   Capability = "links"   // by which people decide about a wait
-	CapSpawn   Capability = "spawn"   // tasks that an attempt starts
-	CapJoin    Capability = "join"    // and for which its task may wait
-	CapDays    Capability = "days"    // durations in days and weeks
+	CapDeliver Capability = "deliver"  // what came before, in deliveries
+	CapNext    Capability = "next"     // stages that a worker chooses, or that follow a failure
+	CapSignals Capability = "signals"  // stages that wait for a signal
+	CapLinks   Capability = "links"    // by which people decide about a wait
+	CapSpawn   Capability = "spawn"    // tasks that an attempt starts
+	CapJoin    Capability = "join"     // and for which its task may wait
+	CapDays    Capability = "days"     // durations in days and weeks
+	CapOnFinal Capability = "on_final" // ends that are told
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
-	CapDays}
+	CapDays, CapOnFinal}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {
@@ -33,6 +34,9 @@ func (s Schedule) Uses() []Capability {
 	all := []Duration{s.Every}
 	for _, d := range s.DependsOn {
 		all = append(all, d.WaitFor)
+	}
+	if s.OnFinal != nil {
+		return append(usesOf(all...), CapOnFinal)
 	}
 	return usesOf(all...)
 }
@@ -52,6 +56,9 @@ func (t TaskType) Uses() (all []Capability) {
 		}
 	}
 	add(usesOf(t.ScheduleInterval, t.RollAge, t.Retention)...)
+	if t.OnFinal != nil || t.Notifies != "" {
+		add(CapOnFinal)
+	}
 	for i := range t.Stages {
 		s := &t.Stages[i]
 		add(usesOf(s.Timeout, s.MaxProcessingTime, s.MaxSnooze)...)

@@ -30,6 +30,7 @@ func (t TaskType) NamesOf(stage string) []string {
 // their stages exist again. A mapping to a stage that has been removed since leads to that
 // stage's own mapping, if there is one.
 func (t TaskType) After(old TaskType) TaskType {
+	t.Notifies = old.Notifies
 	merged := maps.Clone(old.StageMapping)
 	if merged == nil {
 		merged = map[string]string{}

@@ -76,12 +76,17 @@ type Options struct {
 	ContextFrom string `json:"context_from,omitempty"`
 	// Spawned says which task started it; nil: none.
 	Spawned *Spawned `json:"spawned,omitempty"`
+	// OnFinal says where its end is told; nil: as its type says.
+	OnFinal *OnFinal `json:"on_final,omitempty"`
+	// Notification is what it tells, if it is a notification itself; nil: it is none.
+	Notification *Notification `json:"notification,omitempty"`
 }
 
 // IsZero reports whether no option is set.
 func (o Options) IsZero() bool {
 	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == "" &&
-		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil
+		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil &&
+		o.OnFinal == nil && o.Notification == nil
 }
 
 // Validate checks a new task. now is the database's time, and maxContext the limit for the

@@ -80,6 +80,13 @@ type TaskType struct {
 	// any stage has a Next.
 	MaxSteps int `json:"max_steps,omitempty"`
 
+	// OnFinal says where the ends of its tasks are told, unless they say so themselves; nil:
+	// nowhere.
+	OnFinal *OnFinal `json:"on_final,omitempty"`
+	// Notifies is the origin to which the tasks of the type tell ends: the type is a target of
+	// OnFinal. "": it is none.
+	Notifies string `json:"notifies,omitempty"`
+
 	// StageMapping maps removed stages to the ones with which their remaining tasks continue.
 	StageMapping map[string]string `json:"-"`
 }
@@ -188,6 +195,7 @@ func (t TaskType) Validate() error {
 	t.checkFirstWait(&out)
 	t.checkSteps(&out)
 	t.checkLinks(&out)
+	t.checkTarget(&out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)

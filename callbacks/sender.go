@@ -1,6 +1,7 @@
 package callbacks
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -87,7 +88,8 @@ func (s *Sender) Send(ctx context.Context, all []asyncflow.Delivery) []asyncflow
 	outcomes, _ := s.attempt(ctx, all, newLimit(all[0].Timeout))
 	took := time.Since(start)
 	for i := range outcomes {
-		outcomes[i].Endpoint, outcomes[i].Duration = all[0].Endpoint.URL, took
+		outcomes[i].Endpoint = cmp.Or(outcomes[i].Endpoint, all[0].Endpoint.URL)
+		outcomes[i].Duration = took
 	}
 	return outcomes
 }
@@ -97,6 +99,10 @@ func (s *Sender) attempt(
 	ctx context.Context, all []asyncflow.Delivery, l limit,
 ) ([]asyncflow.Outcome, exchange) {
 	first := all[0]
+	if first.Lease.Options.Notification != nil {
+		o, x := s.notify(ctx, &first, l)
+		return toAll(all[:1], o), x
+	}
 	to, err := s.open(first.Tenant, first.Endpoint)
 	if err != nil {
 		return toAll(all, failed(err)), exchange{}

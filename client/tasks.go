@@ -37,6 +37,57 @@ func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error
 	return submitted, tries.result(err)
 }
 
+// SubmitAndWait is Submit and Wait in one call: it returns the task once it is final, or after d
+// with its present status, without an error: see Status.Final. If d is more than a minute, or the
+// tenant's share of waiting calls is in use, it asks again as Wait does. If d is 0 or less, only
+// ctx bounds the wait. With a Key that stands for an earlier task, it waits for that one: Existing
+// of the result says so. An error with a Task that has an ID means that the task was submitted.
+func (c *Client) SubmitAndWait(
+	ctx context.Context, task NewTask, d time.Duration,
+) (Task, error) {
+	if err := checkContext(task); err != nil {
+		return Task{}, err
+	}
+	body, err := encode(task)
+	if err != nil {
+		return Task{}, err
+	}
+	start := time.Now()
+	wait := asyncflow.MaxWait
+	if d > 0 {
+		wait = max(min(wait, d.Round(time.Millisecond)), time.Millisecond)
+	}
+	submitCtx, tries := keyed(ctx, task)
+	got, err := call[Task](submitCtx, c, wait,
+		func(ctx context.Context) (*http.Response, error) {
+			return c.api.SubmitTaskWithBody(ctx, &api.SubmitTaskParams{Wait: wait.String()},
+				contentJSON, bytes.NewReader(body))
+		})
+	var busy *Error
+	switch {
+	case errors.As(err, &busy) && busy.Status == http.StatusTooManyRequests:
+		submitted, err := c.Submit(ctx, task)
+		if err != nil {
+			return Task{}, err
+		}
+		got = Task{ID: submitted.ID, Existing: submitted.Existing}
+	case err != nil:
+		return got, tries.result(err)
+	case got.Status.Final():
+		return got, nil
+	}
+	left := d - time.Since(start)
+	if d > 0 && left <= 0 {
+		return got, nil
+	}
+	last, err := c.Wait(ctx, got.ID, max(left, 0))
+	if last.ID == "" {
+		return got, err
+	}
+	last.Existing = got.Existing
+	return last, err
+}
+
 // Get returns a task with its present status.
 func (c *Client) Get(ctx context.Context, id string) (Task, error) { return c.get(ctx, id, 0) }
 

@@ -167,6 +167,52 @@ func TestWaitOverTheShare(t *testing.T) {
 	require.Len(t, f.requests(), 3)
 }
 
+// SubmitAndWait asks for the rest of the time when the answer has no final task.
+func TestSubmitAndWait(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		wait, err := time.ParseDuration(r.URL.Query().Get("wait"))
+		require.NoError(t, err)
+		require.LessOrEqual(t, wait, asyncflow.MaxWait)
+		if r.Method == http.MethodPost {
+			writeJSON(w, 202, SubmittedTask{ID: "t.1.1", Type: "t", Stage: "s",
+				Status: StatusRunning, Existing: true})
+			return
+		}
+		writeJSON(w, 200, Task{ID: "t.1.1", Status: StatusSucceeded, Result: JSON(`[1]`)})
+	})
+	task, err := f.client(t).SubmitAndWait(t.Context(),
+		NewTask{Type: "t", Context: JSON(`1`), Key: "k"}, 10*time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, Task{ID: "t.1.1", Status: StatusSucceeded, Result: JSON(`[1]`),
+		Existing: true}, task)
+	require.Equal(t, []string{"POST /v1/tasks?wait=1m0s", "GET /v1/tasks/t.1.1?wait=1m0s"},
+		f.requests())
+	_, err = f.client(t).SubmitAndWait(t.Context(), NewTask{Type: "t", Context: JSON(`{`)}, 0)
+	require.EqualError(t, err, "context is not valid JSON")
+}
+
+// When the tenant's share of waiting calls is in use, SubmitAndWait submits first.
+func TestSubmitAndWaitOverTheShare(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Query().Has("wait") && r.Method == http.MethodPost:
+			writeProblem(w, Problem{Type: "about:blank", Title: "Too Many Requests", Status: 429,
+				Code: "rate_limited"})
+		case r.Method == http.MethodPost:
+			writeJSON(w, 201, taskN(7))
+		default:
+			writeJSON(w, 200, Task{ID: "t.1.7", Status: StatusFailed})
+		}
+	})
+	task, err := f.client(t).SubmitAndWait(t.Context(), NewTask{Type: "t", Context: JSON(`1`)},
+		time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, "t.1.7", task.ID)
+	require.Equal(t, StatusFailed, task.Status)
+}
+
 // A server that answers at once isn't flooded, and Wait ends in time.
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,9 @@ type (
 	// of the stages. See [api.NewTask] for its fields.
 	NewTask = api.NewTask
 
+	// OnFinal says where the end of a task is told. See [api.OnFinal] for its fields.
+	OnFinal = api.OnFinal
+
 	// SpawnedTask is a task that an attempt starts: see worker.Spawn. See [api.SpawnedTask]
 	// for its fields.
 	SpawnedTask = api.SpawnedTask

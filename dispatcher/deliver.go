@@ -52,7 +52,7 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 			o := released(why)
 			d.settle(t, asyncflow.Settlement{Lease: l, Outcome: o,
 				Verdict: asyncflow.ParkFor(l, blocked).Bound(l, o)})
-		case e.Batch.IsZero():
+		case e.Batch.IsZero() || l.Options.Notification != nil:
 			d.workers.Do(func() { d.attempt(t, e, leases[i:i+1:i+1]) })
 		default:
 			if together == nil {

@@ -42,7 +42,7 @@ var smallNumbers = map[string]string{
 	"position of rolls":                                     "TestEndOfRolls",
 	"progress of lease":                                     "a percentage",
 	"remaining_types of rolls":                              "as in task_types",
-	"seq of checkpoints, fan_outs, journal, lease, ready, spawns, wait": "TestEndOfAJournal",
+	"seq of checkpoints, fan_outs, journal, lease, notifications, ready, spawns, wait": "TestEndOfAJournal",
 	"spawned of fan_outs":                             "100,000 children at most",
 	"starts of fan_outs":                              "100,000 children at most",
 	"depth of spawns":                                 "MaxDepth",
@@ -55,7 +55,8 @@ var smallNumbers = map[string]string{
 	"version of schedules, task_types, type_versions": "TestEndOfVersions",
 	"waits of fan_outs":                               "a seq",
 	"weight of endpoints":                             "the API's limit",
-	"type of checkpoints, claim_stages, claim_windows, edges, fan_outs, journal, lease, outbox, past_keys, " +
+	"target of notifications":                         "as in task_types",
+	"type of checkpoints, claim_stages, claim_windows, edges, fan_outs, journal, lease, notifications, outbox, past_keys, " +
 		"ready, signal_waits, signals, spawns, task, voters, votes, wait": "as in task_types",
 }
 

@@ -18,6 +18,7 @@ import (
 // check compares the database with the models after a step. FollowUp may
 // move tasks on, if there is a reason for it: then the model does so too.
 func (m *joinMachine) check(t *rapid.T) {
+	require.Empty(t, m.b.wrongEnds())
 	m.seen = m.look()
 	m.lookAtRedrives()
 	for _, g := range m.groups {

@@ -139,6 +139,8 @@ func holdJoinsAgainstModel(t *testing.T, b *bundle) {
 	for i := range spec.Stages {
 		spec.Stages[i].Spawn = treeTypes
 	}
+	spec.OnFinal = b.told()
+	one.OnFinal = spec.OnFinal
 	b.put(one)
 	b.put(spec)
 	nodes := newNodePair(t, b)

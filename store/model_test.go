@@ -100,6 +100,7 @@ func (m *machine) anyLease(t *rapid.T) (*model, asyncflow.Lease) {
 func (m *machine) submit(t *rapid.T) {
 	doc := fmt.Sprint(len(m.order))
 	task := asyncflow.NewTask{Type: m.pipe.Name, Context: json.RawMessage(doc)}
+	task.Options.OnFinal = shop()
 	status := asyncflow.StatusPending
 	if rapid.Bool().Draw(t, "delayed") {
 		task.Delay, status = asyncflow.NewDuration(time.Hour), asyncflow.StatusWaiting
@@ -473,6 +474,7 @@ func (m *machine) promote(t *rapid.T) {
 // check compares the store with the models, and the one-token-row rule and the
 // tallies with the tables.
 func (m *machine) check(t *rapid.T) {
+	require.Empty(t, m.b.wrongEnds())
 	m.b.checkTokens(m.pipe.Name)
 	m.b.checkTallies(m.pipe.Name)
 	for id, w := range m.tasks {
@@ -535,10 +537,12 @@ func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]fun
 	spec.Stages[0].Next = []string{"first", "second", asyncflow.NextFinish}
 	spec.Stages[1].Next = []string{"first", asyncflow.NextFinish}
 	spec.MaxSteps = modelSteps
+	b.told()
 	b.put(spec)
 	nodes := newNodePair(t, b)
 	checkSequences(t, 25, func(rt *rapid.T) {
 		b.clear()
+		b.exec(`TRUNCATE tenant_acme.outbox, tenant_acme.notifications`)
 		m := &machine{b: b, nodes: nodes, t: rt, pipe: b.known(),
 			tasks: map[asyncflow.TaskID]*model{}}
 		m.setPaused(false)

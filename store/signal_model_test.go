@@ -73,6 +73,7 @@ func holdSignalsAgainstModel(t *testing.T, b *bundle) {
 	spec.Stages[0].Next = []string{"wait"}
 	spec.Stages[1].Wait.OnTimeout = &asyncflow.StageFailure{Next: "second"}
 	spec.Stages[2].Next = []string{"first", "wait", asyncflow.NextFinish}
+	b.told()
 	b.put(spec.WithDefaults())
 	nodes := newNodePair(t, b)
 	nodes.mortal.SetChunks(2, 2, 2)
@@ -81,7 +82,7 @@ func holdSignalsAgainstModel(t *testing.T, b *bundle) {
 			tasks: map[asyncflow.TaskID]*signalTask{}, keys: map[string]*signalTask{}}
 		b.clear()
 		b.exec(`TRUNCATE tenant_acme.signals, tenant_acme.signal_waits, tenant_acme.spawns,
-			tenant_acme.outbox, tenant_acme.idempotency_keys`)
+			tenant_acme.outbox, tenant_acme.notifications, tenant_acme.idempotency_keys`)
 		rt.Repeat(map[string]func(*rapid.T){
 			"submit": m.submit, "signal": m.signal, "signal again": m.signal,
 			"signal more": m.signal, "work": m.work, "work on": m.work,
@@ -127,6 +128,7 @@ func (m *signalMachine) submit(t *rapid.T) {
 	}
 	task := newTask(w.context)
 	task.Options.Key = w.key
+	task.Options.OnFinal = shop()
 	w.id = m.b.submit(task)[0].ID
 	m.add(w)
 }
@@ -387,6 +389,7 @@ func (m *signalMachine) take(timeUp bool) {
 
 // check compares the store with the models.
 func (m *signalMachine) check(t *rapid.T) {
+	require.Empty(t, m.b.wrongEnds())
 	m.b.checkTokens(m.pipe.Name)
 	for _, w := range m.order {
 		task, err := m.b.Task(t.Context(), tenant, w.id)
@@ -419,5 +422,6 @@ func (m *signalMachine) finish() {
 		}
 	}
 	m.b.checkTallies(m.pipe.Name)
-	require.Equal(m.t, len(m.order), m.b.count(m.b.at(1, `SELECT count(*) FROM {task}`)))
+	require.Equal(m.t, len(m.order), m.b.count(m.b.at(1,
+		`SELECT count(*) FROM {task} WHERE type = {number}`)))
 }

@@ -12,6 +12,7 @@ import (
 // check compares the database with the models after a step. What follows from the ends of other
 // tasks may have happened, if there is a reason for it: then it is noted in the model.
 func (m *treeMachine) check(t *rapid.T) {
+	require.Empty(t, m.b.wrongEnds())
 	m.seen = m.look()
 	require.Empty(t, m.seen.later, "rows that couldn't be handled")
 	tooMany := map[*family]bool{}

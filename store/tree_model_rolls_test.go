@@ -60,6 +60,7 @@ func (m *treeMachine) clear() {
 	m.b.exec(sql.String() + `
 		DELETE FROM tenant_acme.lease; DELETE FROM tenant_acme.wait; DELETE FROM tenant_acme.edges;
 		DELETE FROM tenant_acme.outbox; DELETE FROM tenant_acme.fan_outs;
+		DELETE FROM tenant_acme.notifications;
 		DELETE FROM tenant_acme.tallies; DELETE FROM tenant_acme.idempotency_keys`)
 	for _, name := range treeTypes {
 		for m.kind(name).Set().First < m.kind(name).Set().End {

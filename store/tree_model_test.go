@@ -114,6 +114,8 @@ func holdTreesAgainstModel(t *testing.T, b *bundle) {
 	one, spec := base(), patient()
 	one.Stages[0].Retry = spec.Stages[0].Retry
 	spec.Stages[0].FanOut = &asyncflow.FanOut{Items: "/items"}
+	spec.OnFinal = b.told()
+	one.OnFinal = spec.OnFinal
 	b.put(one)
 	b.put(spec)
 	b.exec(`UPDATE tenant_acme.task_types SET awaited_since = now() - interval '1 h'`)

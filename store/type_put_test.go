@@ -4,6 +4,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -27,6 +28,8 @@ func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
 	require.NoError(t, put(twoStages()), "it uses nothing new")
 	delivering := twoStages()
 	delivering.Stages[1].Deliver = &asyncflow.Deliver{Input: true}
+	telling := twoStages()
+	telling.OnFinal = &asyncflow.OnFinal{URL: "https://shop.example.com/ended"}
 	for name, c := range map[string]struct {
 		spec asyncflow.TaskType
 		uses string
@@ -35,6 +38,7 @@ func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
 		"signals": {approval(), "uses signals, "},
 		"links":   {linkedApproval(), "uses signals and links and next, "},
 		"deliver": {delivering, "uses deliver, "},
+		"ends":    {telling, "uses on_final, "},
 	} {
 		err := put(c.spec)
 		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), name)
@@ -43,6 +47,9 @@ func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
 		_, _, err = b.CheckTaskType(t.Context(), tenant, c.spec)
 		require.ErrorContains(t, err, c.uses, "a dry run")
 	}
+	_, err := b.CreateTarget(t.Context(), tenant, "https://shop.example.com", asyncflow.Endpoint{
+		ID: uuid.NewString(), Type: telling.OnFinal.TargetOf(), URL: telling.OnFinal.URL})
+	require.ErrorContains(t, err, "uses on_final, ", "the first target of a task")
 	old("1 s", []string{"signals", "later", "spawn", "next"})
 	require.ErrorContains(t, put(spawning()), "uses join, ")
 	require.ErrorContains(t, put(linkedApproval()), "uses links, ")

@@ -41,6 +41,7 @@ func holdVotesAgainstModel(t *testing.T, b *bundle) {
 	spec := patient()
 	spec.Stages = spec.Stages[:1]
 	spec.Stages[0].Mode, spec.Stages[0].Quorum = asyncflow.ModeClaim, &voteQuorum
+	b.told()
 	b.put(spec)
 	require.NoError(t, b.Catalog.RefreshTenant(t.Context(), tenant))
 	nodes := newNodePair(t, b)
@@ -65,14 +66,16 @@ func (m *voteMachine) clear() {
 	kind := m.kind()
 	m.b.exec(fill(kind, kind.End, `DELETE FROM {task}; DELETE FROM {journal}; DELETE FROM {ready};
 		DELETE FROM {lease}; DELETE FROM {wait}; DELETE FROM {outbox}; DELETE FROM {fan_outs};
-		DELETE FROM {votes}; DELETE FROM {tallies}`))
+		DELETE FROM {votes}; DELETE FROM {tallies}; DELETE FROM {notifications}`))
 }
 
 func (m *voteMachine) submit(t *rapid.T) {
 	if len(m.parents) > 2 {
 		t.Skip("enough")
 	}
-	id := m.b.submit(newTask(`1`))[0].ID
+	task := newTask(`1`)
+	task.Options.OnFinal = shop()
+	id := m.b.submit(task)[0].ID
 	m.parents = append(m.parents, id)
 	l := m.b.leaseAll(m.kind(), 1)[0]
 	m.b.settle(m.kind(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
@@ -201,6 +204,7 @@ const (
 )
 
 func (m *voteMachine) check(t *rapid.T) {
+	require.Empty(t, m.b.wrongEnds())
 	kind := m.kind()
 	count := func(from string) int {
 		return m.b.count(fill(kind, kind.End, `SELECT count(*) FROM `+from))

@@ -91,6 +91,10 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		write(rw, http.StatusOK, map[string]string{"challenge": e.Challenge})
 		return
 	}
+	if e.isFinal() {
+		w.serveFinal(rw, r, signed, body)
+		return
+	}
 	x, first, err := w.take(r, signed, e)
 	switch {
 	case err != nil:

@@ -94,6 +94,7 @@ type Worker struct {
 
 	mu       sync.Mutex
 	handlers map[stageName]*handler
+	final    FinalHandler    // nil: the worker handles no events
 	learned  map[string]bool // public keys that came by Register
 	inFlight int
 	closing  bool

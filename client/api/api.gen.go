@@ -1872,6 +1872,7 @@ type NewTask struct {
 	//
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
+	OnFinal   *OnFinal `json:"on_final,omitempty"`
 
 	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 	// for each stage of the type. A list of another length is refused with 400, but a list of one
@@ -1956,6 +1957,38 @@ type NodeRoles struct {
 
 	// Governance They run the background jobs.
 	Governance int `json:"governance"`
+}
+
+// Notification What a task tells that is a delivery of on_final.
+type Notification struct {
+	// Event The id of the event.
+	Event string `json:"event"`
+
+	// Task The id of the task that ended.
+	Task string `json:"task"`
+
+	// URL Where the event is sent.
+	URL string `json:"url"`
+}
+
+// OnFinal Where the end of a task is told: url gets a signed POST with the event (see finalEvent), at
+// least once. With a task it needs the scope read besides, as the event has the result. A task's own on_final takes the place of its type's. The delivery is a task of
+// the type target: it is retried, limited and listed as any other.
+type OnFinal struct {
+	// On The ends that are told. By default all.
+	On []asyncflow.Status `json:"on,omitempty,omitzero"`
+
+	// Secret The secret that signs the event, as that of an endpoint: whsec_ or whsk_, and base64.
+	// It is never shown. By default the target has one of its own: rotate the secret of its
+	// endpoint to see one. Excludes target.
+	Secret string `json:"secret,omitempty,omitzero"`
+
+	// Target The task type of the deliveries, as read back: it stands for the secret that was given.
+	Target string `json:"target,omitempty,omitzero"`
+
+	// URL An absolute https URL that the operator's policy allows. There is one target for each
+	// origin and secret; a tenant may have 100.
+	URL string `json:"url"`
 }
 
 // Operation defines model for Operation.
@@ -2309,6 +2342,7 @@ type Schedule struct {
 
 	// NextRuns The next five runs; none while the schedule is paused.
 	NextRuns []time.Time `json:"next_runs"`
+	OnFinal  *OnFinal    `json:"on_final,omitempty"`
 
 	// Overlap What a run does while the task of the previous run is not final. skip: submits no task;
 	// queue (the default): submits its task; replace: cancels the previous task first.
@@ -2385,7 +2419,8 @@ type ScheduleSpec struct {
 	//
 	//
 	// Example: 30s
-	Every Duration `json:"every,omitempty,omitzero"`
+	Every   Duration `json:"every,omitempty,omitzero"`
+	OnFinal *OnFinal `json:"on_final,omitempty"`
 
 	// Overlap What a run does while the task of the previous run is not final. skip: submits no task;
 	// queue (the default): submits its task; replace: cancels the previous task first.
@@ -2617,6 +2652,9 @@ type Task struct {
 	// Error Why its last attempt failed.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Existing Only in the answer to a submit: true if the key already belonged to this task.
+	Existing bool `json:"existing,omitempty,omitzero"`
+
 	// FinishedAt Present once the task is final.
 	FinishedAt time.Time `json:"finished_at,omitempty,omitzero"`
 
@@ -2628,7 +2666,16 @@ type Task struct {
 	Key string `json:"key,omitempty,omitzero"`
 
 	// MaxAttempts The attempts that the stage has for this task.
-	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
+	MaxAttempts  int           `json:"max_attempts,omitempty,omitzero"`
+	Notification *Notification `json:"notification,omitempty"`
+
+	// Notifications The tasks that tell its ends by on_final, the latest 10, newest first. Lists leave it
+	// out.
+	//
+	//
+	// Example: ["asyncflow-final-0123456789abcdef.1.7"]
+	Notifications []string `json:"notifications,omitempty,omitzero"`
+	OnFinal       *OnFinal `json:"on_final,omitempty"`
 
 	// OrderTime Its place in the order. Present while it is waiting or pending.
 	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
@@ -2697,6 +2744,9 @@ type Task struct {
 	// dependencies: the tasks that it depends on; claimer: a worker that asks for it; signal:
 	// the signal of its stage.
 	WaitsFor TaskWaitsFor `json:"waits_for,omitempty,omitzero"`
+
+	// WaitsUntil Only in the answer to a submit: when its first wait for a dependency ends.
+	WaitsUntil time.Time `json:"waits_until,omitempty,omitzero"`
 }
 
 // TaskWaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
@@ -2779,6 +2829,11 @@ type TaskType struct {
 	//
 	// Example: thumbnails
 	Name Name `json:"name"`
+
+	// Notifies Present if the type is a target of on_final: the origin to which its tasks tell the
+	// ends of other tasks.
+	Notifies string   `json:"notifies,omitempty,omitzero"`
+	OnFinal  *OnFinal `json:"on_final,omitempty"`
 
 	// PauseReason Present while the type is paused.
 	PauseReason string `json:"pause_reason,omitempty,omitzero"`
@@ -2863,7 +2918,8 @@ type TaskTypeSpec struct {
 
 	// MaxSteps The most visits of stages that a task makes from its submit or its last redrive on, if
 	// any stage has `next`; then it fails, with its path as the error. By default 100.
-	MaxSteps int `json:"max_steps,omitempty,omitzero"`
+	MaxSteps int      `json:"max_steps,omitempty,omitzero"`
+	OnFinal  *OnFinal `json:"on_final,omitempty"`
 
 	// Rate A number of 1 to 1,000,000 for each second, minute or hour, such as 100/s, 6000/m or 3600/h.
 	// So many may begin in that time. It is divided among the nodes.
@@ -3291,6 +3347,10 @@ type ListTasksParams struct {
 
 // SubmitTaskParams defines parameters for SubmitTask.
 type SubmitTaskParams struct {
+	// Wait Answer when the task is final, but no later than after this time; at most 60s. Without
+	// it, or with 0s, the answer follows the submit.
+	Wait string `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
+
 	// IdempotencyKey The same as key in the body.
 	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
 }
@@ -4361,6 +4421,11 @@ type ClientInterface interface {
 	// quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
 	// with the code quota_exceeded.
 	//
+	// With wait, the answer follows the end of the task: 200 with the task, or 202 with its id
+	// when the time is up. Such a call counts among the event streams and waiting calls of the
+	// tenant: over its share the answer is 429, and nothing was submitted. It needs the scope read
+	// besides, as it shows the result.
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
@@ -4372,6 +4437,11 @@ type ClientInterface interface {
 	// submits_per_second, the answer has the headers RateLimit and RateLimit-Policy; over the
 	// quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
 	// with the code quota_exceeded.
+	//
+	// With wait, the answer follows the end of the task: 200 with the task, or 202 with its id
+	// when the time is up. Such a call counts among the event streams and waiting calls of the
+	// tenant: over its share the answer is 429, and nothing was submitted. It needs the scope read
+	// besides, as it shows the result.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6354,6 +6424,11 @@ func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEdit
 // quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
 // with the code quota_exceeded.
 //
+// With wait, the answer follows the end of the task: 200 with the task, or 202 with its id
+// when the time is up. Such a call counts among the event streams and waiting calls of the
+// tenant: over its share the answer is 429, and nothing was submitted. It needs the scope read
+// besides, as it shows the result.
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/tasks (the `SubmitTask` operationId).
@@ -6375,6 +6450,11 @@ func (c *Client) SubmitTaskWithBody(ctx context.Context, params *SubmitTaskParam
 // submits_per_second, the answer has the headers RateLimit and RateLimit-Policy; over the
 // quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
 // with the code quota_exceeded.
+//
+// With wait, the answer follows the end of the task: 200 with the task, or 202 with its id
+// when the time is up. Such a call counts among the event streams and waiting calls of the
+// tenant: over its share the answer is 429, and nothing was submitted. It needs the scope read
+// besides, as it shows the result.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9808,6 +9888,29 @@ func NewSubmitTaskRequestWithBody(server string, params *SubmitTaskParams, conte
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)

@@ -13,19 +13,22 @@ import (
 )
 
 type tasksSubmitCmd struct {
-	Type        string        `arg:"" optional:""`
-	Context     string        `arg:"" optional:""`
-	File        string        `short:"f" placeholder:"FILE"`
-	Priority    int           `placeholder:"SECONDS" help:"Seconds of head start, 0 to a year."`
-	Delay       time.Duration `placeholder:"TIME" xor:"when"`
-	RunAt       time.Time     `placeholder:"TIME" xor:"when"`
-	MaxAttempts int           `placeholder:"N"`
-	Key         *string       `placeholder:"KEY"`
-	FlowKey     *string       `placeholder:"KEY"`
-	DependsOn   []string      `sep:"none" placeholder:"TASK" help:"A task to wait for; repeatable."`
-	ContextFrom string        `placeholder:"dependencies"`
-	Wait        bool
-	Timeout     time.Duration `default:"5m" help:"How long to wait with --wait."`
+	Type          string        `arg:"" optional:""`
+	Context       string        `arg:"" optional:""`
+	File          string        `short:"f" placeholder:"FILE"`
+	Priority      int           `placeholder:"SECONDS" help:"Seconds of head start, 0 to a year."`
+	Delay         time.Duration `placeholder:"TIME" xor:"when"`
+	RunAt         time.Time     `placeholder:"TIME" xor:"when"`
+	MaxAttempts   int           `placeholder:"N"`
+	Key           *string       `placeholder:"KEY"`
+	FlowKey       *string       `placeholder:"KEY"`
+	DependsOn     []string      `sep:"none" placeholder:"TASK" help:"A task to wait for; repeatable."`
+	ContextFrom   string        `placeholder:"dependencies"`
+	OnFinal       string        `placeholder:"URL" help:"Where the end of the task is told."`
+	On            []string      `placeholder:"STATUS" help:"Which ends are told; all by default."`
+	OnFinalSecret string        `env:"ASYNCFLOW_ON_FINAL_SECRET" placeholder:"SECRET"`
+	Wait          bool
+	Timeout       time.Duration `default:"5m" help:"How long to wait with --wait."`
 }
 
 func (c *tasksSubmitCmd) Help() string {
@@ -38,6 +41,9 @@ succeeded, 6 if it failed, and 7 if it was not final in time.
 With --depends-on, the task waits until the other one has ended. Behind the id or TYPE:KEY may
 follow ",on_failure=fail", cancel or run, and ",wait_for=24h". With --context-from dependencies,
 its first stage gets the results of these tasks, too.
+
+With --on-final, asyncflow tells a URL when the task has ended, or has ended as --on says. The
+secret that signs it is in ASYNCFLOW_ON_FINAL_SECRET; without one, the target has its own.
 
 With --file, each line is the context of a task of TYPE or, without TYPE, a whole task such as
 {"type": "thumbnails", "context": {}, "delay": "5m"}. Files may have any size. Refused lines are
@@ -103,7 +109,8 @@ func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error 
 // check refuses flags that don't go together.
 func (c *tasksSubmitCmd) check() error {
 	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 ||
-		c.Key != nil || c.FlowKey != nil || len(c.DependsOn) > 0 || c.ContextFrom != ""
+		c.Key != nil || c.FlowKey != nil || len(c.DependsOn) > 0 || c.ContextFrom != "" ||
+		c.OnFinal != ""
 	switch {
 	case c.Key != nil && *c.Key == "": // such as from an unset variable in a script
 		return asyncflow.InvalidField("--key", "must not be empty")
@@ -112,6 +119,8 @@ func (c *tasksSubmitCmd) check() error {
 			asyncflow.ContextFromDependencies)
 	case c.ContextFrom != "" && len(c.DependsOn) == 0:
 		return asyncflow.InvalidField("--context-from", "needs --depends-on")
+	case c.OnFinal == "" && len(c.On) > 0:
+		return asyncflow.InvalidField("--on", "needs --on-final")
 	case c.FlowKey != nil && *c.FlowKey == "":
 		return asyncflow.InvalidField("--flow-key", "must not be empty")
 	case c.File == "" && c.Type == "":
@@ -178,6 +187,12 @@ func (c *tasksSubmitCmd) template() client.NewTask {
 	}
 	if c.FlowKey != nil {
 		t.FlowKey = *c.FlowKey
+	}
+	if c.OnFinal != "" {
+		t.OnFinal = &client.OnFinal{URL: c.OnFinal, Secret: c.OnFinalSecret}
+		for _, status := range c.On {
+			t.OnFinal.On = append(t.OnFinal.On, client.Status(status))
+		}
 	}
 	if c.Priority != 0 {
 		t.Priority = client.Priority{c.Priority}

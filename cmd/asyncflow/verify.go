@@ -16,8 +16,9 @@ import (
 // verifyCmd tests a worker during its development. It needs no server.
 type verifyCmd struct {
 	Worker       string        `arg:"" name:"worker-url"`
-	Type         string        `required:"" help:"Task type of the deliveries."`
-	Stage        string        `required:"" help:"Their stage."`
+	Type         string        `help:"Task type of the deliveries."`
+	Stage        string        `help:"Their stage."`
+	OnFinal      bool          `help:"Send events of on_final, in place of deliveries."`
 	Context      string        `placeholder:"JSON"`
 	Input        string        `placeholder:"JSON" help:"Input that all deliveries carry."`
 	Outputs      string        `placeholder:"JSON" help:"Outputs that all carry, by stage."`
@@ -47,11 +48,15 @@ applicable (n/a).
 
 The worker does its work about 20 times: run it where that does no harm.
 
-Example:
+With --on-final, it tries out a receiver of the ends of tasks: it sends events that are signed,
+not signed, old, long, or come twice.
+
+Examples:
 
     export ASYNCFLOW_ENDPOINT_SECRET=whsec_…
     asyncflow verify http://127.0.0.1:9000 --type hello --stage greet --context '{"name": "Ada"}' \
-      --allow-http --allow-private-networks`
+      --allow-http --allow-private-networks
+    asyncflow verify https://shop.example.com/ended --on-final`
 }
 
 // Run tests the worker.
@@ -102,6 +107,12 @@ func ownFlags(err error) error {
 }
 
 func (c *verifyCmd) config() (workercheck.Config, error) {
+	for name, value := range map[string]string{"--type": c.Type, "--stage": c.Stage} {
+		if value == "" && !c.OnFinal {
+			return workercheck.Config{}, asyncflow.Errorf(asyncflow.CodeInvalid,
+				"missing flags: %s; only --on-final needs none", name)
+		}
+	}
 	document, err := readContext(c.Context)
 	if err != nil {
 		return workercheck.Config{}, err
@@ -117,7 +128,8 @@ func (c *verifyCmd) config() (workercheck.Config, error) {
 				asyncflow.InvalidField(name, "is %v; it must be above 0", d)
 		}
 	}
-	cfg := workercheck.Config{URL: c.Worker, Type: c.Type, Stage: c.Stage, Secret: secret,
+	cfg := workercheck.Config{URL: c.Worker, OnFinal: c.OnFinal, Type: c.Type, Stage: c.Stage,
+		Secret:  secret,
 		Context: document, Batch: c.Batch,
 		Timeout: c.Timeout, ReportTime: c.ReportWithin, Listen: c.Listen,
 		CallbackURL: c.CallbackURL,

@@ -99,11 +99,28 @@ func (t Type) taskType() asyncflow.TaskType {
 		ScheduleInterval: t.ScheduleInterval,
 		Limits:           asyncflow.Limits{MaxInFlight: t.MaxInFlight, Rate: t.Rate}, Flow: t.Flow,
 		RollRows: t.RollRows, RollAge: t.RollAge, Retention: t.Retention,
-		MaxDeliverBytes: t.MaxDeliverBytes, MaxSteps: t.MaxSteps, StageMapping: t.StageMapping}
+		MaxDeliverBytes: t.MaxDeliverBytes, MaxSteps: t.MaxSteps, StageMapping: t.StageMapping,
+		OnFinal: onFinal(t.OnFinal)}
 	for _, s := range t.Stages {
 		full.Stages = append(full.Stages, asyncflow.Stage(s))
 	}
 	return full
+}
+
+// onFinal returns an on_final as the rules of the domain take it.
+func onFinal(f *client.OnFinal) *asyncflow.OnFinal {
+	if f == nil {
+		return nil
+	}
+	return &asyncflow.OnFinal{URL: f.URL, On: f.On, Target: f.Target}
+}
+
+// withoutSecret returns an on_final as the server would show it, as far as that is known.
+func withoutSecret(f *client.OnFinal) *client.OnFinal {
+	if f == nil {
+		return nil
+	}
+	return &client.OnFinal{URL: f.URL, On: f.On, Target: f.Target}
 }
 
 // schedule returns the entry as the rules of the domain take it, with its defaults.
@@ -111,7 +128,8 @@ func (e Schedule) schedule() asyncflow.Schedule {
 	full := asyncflow.Schedule{Name: e.Name, Type: e.Type, Context: e.Context, Priority: e.Priority,
 		Cron: e.Cron, TimeZone: e.TimeZone, Every: e.Every,
 		Overlap: e.Overlap, CatchUp: e.CatchUp, CatchUpLimit: e.CatchUpLimit, StartsAt: e.StartsAt,
-		EndsAt: e.EndsAt, DependsOn: e.DependsOn, ContextFrom: e.ContextFrom}
+		EndsAt: e.EndsAt, DependsOn: e.DependsOn, ContextFrom: e.ContextFrom,
+		OnFinal: onFinal(e.OnFinal)}
 	if !e.Retry.IsZero() {
 		full.Retry = &e.Retry
 	}

@@ -70,6 +70,10 @@ func TestEveryFieldIsKept(t *testing.T) {
 	b.pipe()
 	id := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints",
 		`{"type":"pipe","stage":"first","url":"https://w.example.com/first"}`)).ID
+	told := fmt.Sprintf(`"on_final":{"url":"https://w.example.com/ended","on":["failed"],"target":%q}`,
+		asyncflow.TargetName("https://w.example.com", ""))
+	read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", // it makes the target
+		`{"type":"pipe","context":1,"on_final":{"url":"https://w.example.com/"}}`))
 	const stage = `"name":"one","timeout":"7s","max_processing_time":"8m","max_snooze":"9h","priority":9,
 		"retry":{"max_attempts":3,"interval":4},"next":["finish"],"spawn":["pipe"]`
 	const delivery = `"weight":2,"max_in_flight":3,"rate":"4/s",
@@ -82,7 +86,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 		{"TaskTypeSpec", "PUT", "/v1/task-types/other", []string{`{"stages":[{` + stage + `}],
 			"retry":{"max_attempts":5,"interval":6},"schedule_limit":7,"schedule_interval":"8s",
 			"max_in_flight":9,"rate":"10/m","flow":{"max_in_flight":2,"rate":"3/s"},"roll_rows":1234,
-			"roll_age":"13h","retention":"336h","max_deliver_bytes":1234,"max_steps":77}`,
+			"roll_age":"13h","retention":"336h","max_deliver_bytes":1234,"max_steps":77,` + told + `}`,
 			`{"stages":[{"name":"two"}],"stage_mapping":{"one":"two"}}`}, ""},
 		{"Stage", "PUT", "/v1/task-types/staged", []string{"{" + stage + `,
 			"deliver":{"input":true,"outputs":["one"]},"fan_out":{"items":"/a",
@@ -97,7 +101,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 			"on_failure":"run","wait_for":"3h"}],"context_from":"dependencies","cron":"*/7 3 * * *",
 			"time_zone":"Europe/Berlin","overlap":"skip","catch_up":"all","catch_up_limit":5,
 			"starts_at":"2031-01-01T00:00:00Z","ends_at":"2032-01-01T00:00:00Z"}`,
-			`{"type":"pipe","context":0,"every":"17s"}`}, ""},
+			`{"type":"pipe","context":0,"every":"17s",` + told + `}`}, ""},
 		{"NewEndpoint", "POST", "/v1/endpoints", []string{
 			`{"type":"pipe","stage":"second","url":"https://w.example.com/x",` + delivery + `}`},
 			"listen secret secret_kind allow_duplicate auth tls"},

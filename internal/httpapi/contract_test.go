@@ -98,7 +98,8 @@ func TestExamples(t *testing.T) {
 // exemplary reports whether a schema has an example, or is a list of values that have one.
 func exemplary(s *openapi3.Schema) bool {
 	for _, name := range []string{"data", "deliveries"} {
-		if list := s.Properties[name]; list != nil && exemplary(list.Value.Items.Value) {
+		list := s.Properties[name]
+		if list != nil && list.Value.Items != nil && exemplary(list.Value.Items.Value) {
 			return true
 		}
 	}

@@ -86,6 +86,7 @@ func (s *Server) pass(
 	answer := s.answers.Lend(answerShare(ctx, o))
 	defer answer.End()
 	ctx = context.WithValue(ctx, answerMemoryKey{}, &answer)
+	ctx = context.WithValue(ctx, bodyMemoryKey{}, &memory)
 	c.SetUserContext(context.WithValue(ctx, answerHeadersKey{}, headers))
 	if err := s.validate(c, o, values); err != nil {
 		return err
@@ -103,6 +104,8 @@ func (s *Server) pass(
 // timeOf returns how long a call may take.
 func timeOf(c *fiber.Ctx, o *contract.Operation) time.Duration {
 	switch {
+	case o.ID == "submitTask" && c.Context().QueryArgs().Has("wait"):
+		return dispatcher.SubmitPatience + asyncflow.MaxWait
 	case o.ID == "submitTask" || o.ID == "submitTasks":
 		return dispatcher.SubmitPatience
 	case o.ID == "claimTasks":

@@ -60,6 +60,9 @@ func (s *Server) PutSchedule(
 	if err := s.checkPriority(ctx, schedule.Type, schedule.Priority); err != nil {
 		return nil, err
 	}
+	if err := s.findTarget(ctx, schedule.OnFinal, r.Params.DryRun); err != nil {
+		return nil, err
+	}
 	put := s.cfg.Store.PutSchedule
 	if r.Params.DryRun {
 		put = s.cfg.Store.CheckSchedule
@@ -144,6 +147,7 @@ func scheduleIn(name string, spec api.ScheduleSpec) asyncflow.Schedule {
 		Priority:     spec.Priority,
 		DependsOn:    spec.DependsOn,
 		ContextFrom:  spec.ContextFrom,
+		OnFinal:      onFinalIn(spec.OnFinal),
 		Cron:         spec.Cron,
 		TimeZone:     spec.TimeZone,
 		Every:        spec.Every,
@@ -184,6 +188,7 @@ func (s *Server) scheduleOut(stored store.StoredSchedule) (api.Schedule, error) 
 		Priority:      stored.Priority,
 		DependsOn:     stored.DependsOn,
 		ContextFrom:   stored.ContextFrom,
+		OnFinal:       onFinalOut(stored.OnFinal),
 		Cron:          stored.Cron,
 		TimeZone:      stored.TimeZone,
 		Every:         stored.Every,

@@ -35,10 +35,18 @@ func (s *Server) GetTask(
 func (s *Server) awaitFinal(
 	ctx context.Context, tenant string, id asyncflow.TaskID, wait time.Duration,
 ) (store.Task, error) {
-	if err := s.streams.Take(tenant, 1); err != nil {
+	give, err := s.takeWait(tenant)
+	if err != nil {
 		return store.Task{}, err
 	}
-	defer s.streams.Give(tenant, 1)
+	defer give()
+	return s.follow(ctx, tenant, id, wait)
+}
+
+// follow returns a task once it is final, or in its state after wait, or when the server stops.
+func (s *Server) follow(
+	ctx context.Context, tenant string, id asyncflow.TaskID, wait time.Duration,
+) (store.Task, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
@@ -187,6 +195,13 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 			one.Task = d.Task.String()
 		}
 		out.Dependencies = append(out.Dependencies, one)
+	}
+	out.OnFinal = onFinalOut(t.OnFinal)
+	if n := t.Options.Notification; n != nil {
+		out.Notification = &api.Notification{Event: n.Event, Task: n.Task, URL: n.URL}
+	}
+	for _, id := range t.Notifications {
+		out.Notifications = append(out.Notifications, id.String())
 	}
 	out.Steps = t.Steps
 	for _, v := range t.Path {

@@ -9,7 +9,9 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -28,6 +30,11 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 		return err
 	}
 	ctx := c.UserContext()
+	tenant := principalOf(ctx).Tenant
+	wait, err := submitWait(c, principalOf(ctx))
+	if err != nil {
+		return err
+	}
 	task := taskIn(&body)
 	switch {
 	case len(header) > asyncflow.MaxKeyLength:
@@ -42,20 +49,37 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	if wait > 0 { // before the submit: a caller that can't wait has submitted nothing
+		give, err := s.takeWait(tenant)
+		if err != nil {
+			return err
+		}
+		defer give()
+	}
 	if err := s.limitSubmits(ctx, task); err != nil {
 		return err
 	}
-	tenant := principalOf(ctx).Tenant
-	submitted := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{task})
-	s.giveBackChildren(ctx, []asyncflow.NewTask{task}, submitted)
-	result := submitted[0]
+	result := s.submitOne(ctx, tenant, task)
 	switch {
 	case result.Err != nil:
 		return result.Err
+	case wait > 0:
+		return s.answerFinal(c, result, wait)
 	case result.Existing:
-		return writeDocument(c, http.StatusOK, submittedLine(&result))
+		return s.answerExisting(c, result)
 	}
 	return writeDocument(c, http.StatusCreated, submittedLine(&result))
+}
+
+// submitOne submits a task. The call may take longer than the submit.
+func (s *Server) submitOne(
+	ctx context.Context, tenant string, task asyncflow.NewTask,
+) store.Submitted {
+	ctx, cancel := context.WithTimeout(ctx, dispatcher.SubmitPatience)
+	defer cancel()
+	submitted := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{task})
+	s.giveBackChildren(ctx, []asyncflow.NewTask{task}, submitted)
+	return submitted[0]
 }
 
 // decodeBody decodes the body of a request without a copy of the whole: Decode keeps nothing of
@@ -96,7 +120,15 @@ func (s *Server) checkTask(
 	if err := checkContext(task.Context, quota); err != nil {
 		return err
 	}
-	return s.checkPriority(ctx, task.Type, task.Options.Priority)
+	err := s.checkPriority(ctx, task.Type, task.Options.Priority)
+	if err != nil || task.Options.OnFinal == nil {
+		return err
+	}
+	if !principalOf(ctx).Has(auth.ScopeRead) {
+		return asyncflow.Errorf(asyncflow.CodeForbidden, "on_final sends the result somewhere: "+
+			"this needs the scope %q, which the token doesn't carry", string(auth.ScopeRead))
+	}
+	return s.findTarget(ctx, task.Options.OnFinal, false)
 }
 
 // checkPriority refuses a list of priorities that hasn't one entry for each stage of the task
@@ -121,7 +153,7 @@ func taskIn(t *api.NewTask) asyncflow.NewTask {
 		KeyWindow: t.KeyWindow,
 		DependsOn: t.DependsOn,
 		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey,
-			ContextFrom: t.ContextFrom},
+			ContextFrom: t.ContextFrom, OnFinal: onFinalIn(t.OnFinal)},
 	}
 	if !t.Retry.IsZero() {
 		task.Options.Retry = &t.Retry

@@ -51,6 +51,9 @@ func (s *Server) PutTaskType(
 	if err := t.Validate(); err != nil {
 		return nil, err
 	}
+	if err := s.findTarget(ctx, t.OnFinal, r.Params.DryRun); err != nil {
+		return nil, err
+	}
 	put := s.cfg.Store.PutTaskType
 	if r.Params.DryRun {
 		put = s.cfg.Store.CheckTaskType
@@ -94,6 +97,7 @@ func taskTypeIn(name string, spec api.TaskTypeSpec) asyncflow.TaskType {
 		Retention:        spec.Retention,
 		MaxSteps:         spec.MaxSteps,
 		StageMapping:     spec.StageMapping,
+		OnFinal:          onFinalIn(spec.OnFinal),
 	}
 }
 
@@ -113,6 +117,7 @@ func specOut(t asyncflow.TaskType) api.TaskTypeSpec {
 		Retention:        t.Retention,
 		MaxSteps:         t.MaxSteps,
 		StageMapping:     t.StageMapping,
+		OnFinal:          onFinalOut(t.OnFinal),
 	}
 }
 
@@ -212,6 +217,8 @@ func (s *Server) taskTypeOut(t store.StoredType) api.TaskType {
 		Retention:        t.Retention,
 		MaxSteps:         t.MaxSteps,
 		StageMapping:     t.StageMapping,
+		OnFinal:          onFinalOut(t.OnFinal),
+		Notifies:         t.Notifies,
 		PausedAt:         t.PausedAt,
 		PauseReason:      t.PauseReason,
 		RampUntil:        t.RampUntil(s.cfg.Store.Clock.Now()),

@@ -23,6 +23,8 @@ import (
 type Config struct {
 	URL         string // of the worker
 	Type, Stage string
+	// OnFinal has events of on_final sent, in place of deliveries.
+	OnFinal bool
 	// Secret signs the deliveries: whsec_… or whsk_….
 	Secret string
 	// Context is a context that the worker can process; nil: {}.
@@ -66,6 +68,10 @@ func (c Config) withDefaults() Config {
 	}
 	if len(c.Checkpoint) == 0 {
 		c.Checkpoint = json.RawMessage("{}")
+	}
+	if c.OnFinal { // the events are about tasks of some type
+		c.Type = cmp.Or(c.Type, "verify")
+		c.Stage = cmp.Or(c.Stage, "stage")
 	}
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	c.ReportTime = cmp.Or(c.ReportTime, 30*time.Second)
@@ -149,7 +155,11 @@ func Run(ctx context.Context, cfg Config, done func(Check)) (Report, error) {
 	defer r.callbacks.close()
 	report := Report{URL: cfg.URL, Type: cfg.Type, Stage: cfg.Stage}
 	well := map[string]bool{"": true}
-	for _, g := range groups {
+	all := groups
+	if cfg.OnFinal {
+		all = finals
+	}
+	for _, g := range all {
 		for _, c := range g.checks {
 			f := notApplicable("the check %q has to pass first", g.needs)
 			if well[g.needs] {

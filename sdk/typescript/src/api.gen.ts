@@ -435,6 +435,11 @@ export interface paths {
          *     submits_per_second, the answer has the headers RateLimit and RateLimit-Policy; over the
          *     quota it is 429 with Retry-After. Over the quota of pending_tasks or context_bytes it is 403
          *     with the code quota_exceeded.
+         *
+         *     With wait, the answer follows the end of the task: 200 with the task, or 202 with its id
+         *     when the time is up. Such a call counts among the event streams and waiting calls of the
+         *     tenant: over its share the answer is 429, and nothing was submitted. It needs the scope read
+         *     besides, as it shows the result.
          */
         post: operations["submitTask"];
         delete?: never;
@@ -1860,6 +1865,7 @@ export interface components {
             stage_mapping?: {
                 [key: string]: components["schemas"]["Name"];
             };
+            on_final?: components["schemas"]["OnFinal"];
         };
         Stage: {
             name: components["schemas"]["Name"];
@@ -2327,6 +2333,12 @@ export interface components {
             stage_mapping?: {
                 [key: string]: components["schemas"]["Name"];
             };
+            on_final?: components["schemas"]["OnFinal"];
+            /**
+             * @description Present if the type is a target of on_final: the origin to which its tasks tell the
+             *     ends of other tasks.
+             */
+            notifies?: string;
             /**
              * Format: date-time
              * @description Present while the type is paused.
@@ -3015,6 +3027,117 @@ export interface components {
              * @enum {string}
              */
             context_from?: "dependencies";
+            on_final?: components["schemas"]["OnFinal"];
+        };
+        /**
+         * @description What a task tells that is a delivery of on_final.
+         * @example {
+         *       "event": "final-thumbnails.1.42.3",
+         *       "task": "thumbnails.1.42",
+         *       "url": "https://shop.example.com/ended"
+         *     }
+         */
+        Notification: {
+            /** @description The id of the event. */
+            event: string;
+            /** @description The id of the task that ended. */
+            task: string;
+            /** @description Where the event is sent. */
+            url: string;
+        };
+        /**
+         * @description Where the end of a task is told: url gets a signed POST with the event (see finalEvent), at
+         *     least once. With a task it needs the scope read besides, as the event has the result. A task's own on_final takes the place of its type's. The delivery is a task of
+         *     the type target: it is retried, limited and listed as any other.
+         * @example {
+         *       "url": "https://shop.example.com/ended",
+         *       "on": [
+         *         "failed",
+         *         "cancelled"
+         *       ]
+         *     }
+         */
+        OnFinal: {
+            /**
+             * @description An absolute https URL that the operator's policy allows. There is one target for each
+             *     origin and secret; a tenant may have 100.
+             */
+            url: string;
+            /**
+             * @description The secret that signs the event, as that of an endpoint: whsec_ or whsk_, and base64.
+             *     It is never shown. By default the target has one of its own: rotate the secret of its
+             *     endpoint to see one. Excludes target.
+             */
+            secret?: string;
+            /** @description The ends that are told. By default all. */
+            on?: ("succeeded" | "failed" | "cancelled")[];
+            /** @description The task type of the deliveries, as read back: it stands for the secret that was given. */
+            target?: string;
+        };
+        /**
+         * @description The event of the end of a task, as on_final sends it. The header webhook-id is its id: the
+         *     same in each delivery, and another one for the next end of a task that is redriven.
+         * @example {
+         *       "id": "final-thumbnails.1.42.3",
+         *       "type": "task.succeeded",
+         *       "timestamp": "2026-11-21T10:43:32.412Z",
+         *       "data": {
+         *         "id": "thumbnails.1.42",
+         *         "type": "thumbnails",
+         *         "key": "order-7",
+         *         "status": "succeeded",
+         *         "stage": "resize",
+         *         "attempts": 2,
+         *         "created_at": "2026-11-21T10:43:31.91376Z",
+         *         "finished_at": "2026-11-21T10:43:32.412Z",
+         *         "result": {
+         *           "thumbnails": [
+         *             "harbour.256.png"
+         *           ]
+         *         }
+         *       }
+         *     }
+         */
+        FinalEvent: {
+            id: string;
+            /** @enum {string} */
+            type: "task.succeeded" | "task.failed" | "task.cancelled";
+            /** Format: date-time */
+            timestamp: string;
+            data: components["schemas"]["FinalTask"];
+        };
+        /**
+         * @description A task at its end.
+         * @example {
+         *       "id": "thumbnails.1.42",
+         *       "type": "thumbnails",
+         *       "status": "failed",
+         *       "attempts": 20,
+         *       "created_at": "2026-11-21T10:43:31.91376Z",
+         *       "finished_at": "2026-11-21T18:02:11.1Z",
+         *       "error": "the image is broken"
+         *     }
+         */
+        FinalTask: {
+            id: string;
+            type: string;
+            /** @description The idempotency key that it was submitted with. */
+            key?: string;
+            /** @description The flow key that it was submitted with. */
+            flow_key?: string;
+            /** @enum {string} */
+            status: "succeeded" | "failed" | "cancelled";
+            /** @description The stage in which it ended. */
+            stage?: string;
+            /** @description All attempts of all stages so far. */
+            attempts: number;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            finished_at: string;
+            /** @description Why it failed or was cancelled. */
+            error?: string;
+            result?: components["schemas"]["JSON"];
         };
         /**
          * @description Another task, by its id, or by its type and idempotency key. With a key it may be submitted
@@ -3200,6 +3323,13 @@ export interface components {
         Task: {
             id: string;
             type: components["schemas"]["Name"];
+            /** @description Only in the answer to a submit: true if the key already belonged to this task. */
+            existing?: boolean;
+            /**
+             * Format: date-time
+             * @description Only in the answer to a submit: when its first wait for a dependency ends.
+             */
+            waits_until?: string;
             status: components["schemas"]["Status"];
             /** @description The stage that the task is in, or ended in. */
             stage?: string;
@@ -3276,6 +3406,16 @@ export interface components {
             path?: components["schemas"]["Visit"][];
             /** @description The number of all visits of stages. Present with path. */
             steps?: number;
+            on_final?: components["schemas"]["OnFinal"];
+            /**
+             * @description The tasks that tell its ends by on_final, the latest 10, newest first. Lists leave it
+             *     out.
+             * @example [
+             *       "asyncflow-final-0123456789abcdef.1.7"
+             *     ]
+             */
+            notifications?: string[];
+            notification?: components["schemas"]["Notification"];
             /** @description After a redrive: the dependents that were redriven with it. */
             redriven?: string[];
             /** @description Why its last attempt failed. */
@@ -3686,6 +3826,7 @@ export interface components {
              * @enum {string}
              */
             context_from?: "dependencies";
+            on_final?: components["schemas"]["OnFinal"];
             /**
              * @description Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily,
              *     @weekly, @monthly or @yearly, in time_zone. Either this or every must be set.
@@ -3761,6 +3902,7 @@ export interface components {
              * @enum {string}
              */
             context_from?: "dependencies";
+            on_final?: components["schemas"]["OnFinal"];
             cron?: string;
             time_zone?: string;
             every?: components["schemas"]["Duration"];
@@ -6277,7 +6419,13 @@ export interface operations {
     };
     submitTask: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Answer when the task is final, but no later than after this time; at most 60s. Without
+                 *     it, or with 0s, the answer follows the submit.
+                 */
+                wait?: string;
+            };
             header?: {
                 /** @description The same as key in the body. */
                 "Idempotency-Key"?: string;
@@ -6300,8 +6448,10 @@ export interface operations {
         };
         responses: {
             /**
-             * @description An earlier task has this key; the answer shows that task. If its context differs, the
-             *     answer is 422.
+             * @description With wait, the task is final. Without it, an earlier task has this key, and the answer
+             *     is that task, with its result if it has one. In both cases existing says whether the
+             *     task is an earlier one. If the context of the earlier task differs, the answer is 422. A
+             *     token without the scope read sees of an earlier task only how it stands.
              */
             200: {
                 headers: {
@@ -6310,7 +6460,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SubmittedTask"];
+                    "application/json": components["schemas"]["Task"];
                 };
             };
             /** @description The task was accepted and will not be lost. */
@@ -6328,6 +6478,28 @@ export interface operations {
                      *       "stage": "inspect",
                      *       "status": "pending",
                      *       "order_time": "2026-11-21T10:00:00Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SubmittedTask"];
+                };
+            };
+            /**
+             * @description The task, new or an earlier one with this key, was not final when the time to wait was
+             *     up, or the server had to answer earlier: it stops, or lacks memory for a long result.
+             */
+            202: {
+                headers: {
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "thumbnails.1.42",
+                     *       "type": "thumbnails",
+                     *       "stage": "inspect",
+                     *       "status": "running"
                      *     }
                      */
                     "application/json": components["schemas"]["SubmittedTask"];

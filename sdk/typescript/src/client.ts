@@ -115,6 +115,38 @@ export class Client {
   }
 
   /**
+   * Submits a task and returns it once it is final, or after timeoutMs with its present status: see
+   * isFinal. Without timeoutMs there is no limit. With a key that stands for an earlier task, it
+   * waits for that one, and the result has existing. If the tenant's share of waiting calls is in
+   * use, it submits first and waits then.
+   */
+  async submitAndWait(
+    task: NewTask,
+    options: CallOptions & { timeoutMs?: number } = {},
+  ): Promise<Task> {
+    const { timeoutMs, signal } = options;
+    const end = Date.now() + (timeoutMs ?? Infinity);
+    const waitMs = Math.min(maxWaitMs, Math.max(1, timeoutMs ?? Infinity));
+    let got: SubmittedTask | Task;
+    try {
+      got = await this.caller.call<Task>("POST", "/v1/tasks", {
+        signal,
+        query: { wait: formatDuration(waitMs) },
+        extraMs: waitMs,
+        body: encodeTask(task),
+        repeatable: Boolean(task.key),
+      });
+      if (isFinal(got.status)) return got;
+    } catch (err) {
+      if (!(err instanceof ProblemError) || err.status !== 429) throw err;
+      got = await this.submit(task, { signal });
+    }
+    const left = end === Infinity ? {} : { timeoutMs: Math.max(0, end - Date.now()) };
+    const last = await this.wait(got.id, { signal, ...left });
+    return got.existing ? { ...last, existing: true } : last;
+  }
+
+  /**
    * Sends a signal to a task and returns once it is durable. With an idempotency key it is sent
    * again when there is no answer, and counts once. Without one, see AsyncflowError.uncertain.
    */

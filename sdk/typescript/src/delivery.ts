@@ -1,4 +1,5 @@
 import type { Callback } from "./reporter.js";
+import type { FinalEvent } from "./types.js";
 
 /** A delivery as asyncflow sends it. Unknown fields are ignored: later versions may add some. */
 export interface Delivery {
@@ -77,6 +78,30 @@ function checked(d: unknown): Delivery {
   if (!whole)
     throw new Refused(400, "the body is no delivery: it needs task_id, callback and deadline");
   return d as unknown as Delivery;
+}
+
+/**
+ * Returns the event of the end of a task; undefined: the body is something else. No task type has a
+ * dot in its name.
+ */
+export function readEvent(text: string): FinalEvent | undefined {
+  let doc: unknown;
+  try {
+    doc = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  if (!isObject(doc) || typeof doc["type"] !== "string" || !doc["type"].startsWith("task."))
+    return undefined;
+  const { id, data } = doc;
+  if (
+    typeof id !== "string" ||
+    !isObject(data) ||
+    typeof data["id"] !== "string" ||
+    !["succeeded", "failed", "cancelled"].includes(String(data["status"]))
+  )
+    throw new Refused(400, "the body is no event: it needs id, and data with id and status");
+  return doc as unknown as FinalEvent;
 }
 
 function isObject(v: unknown): v is Record<string, unknown> {

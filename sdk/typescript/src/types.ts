@@ -20,6 +20,10 @@ export type Status = Schemas["Status"];
 export type NewSignal = Schemas["NewSignal"];
 export type SentSignal = Schemas["SentSignal"];
 export type SubmittedTask = Schemas["SubmittedTask"];
+/** The event of the end of a task, as on_final sends it. */
+export type FinalEvent = Schemas["FinalEvent"];
+/** A task at its end. */
+export type FinalTask = Schemas["FinalTask"];
 export type Task = Schemas["Task"];
 export type TaskCount = Schemas["TaskCount"];
 export type TaskList = Schemas["TaskList"];

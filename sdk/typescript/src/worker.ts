@@ -1,4 +1,4 @@
-import { readEnvelope, Refused, type Delivery } from "./delivery.js";
+import { readEnvelope, readEvent, Refused, type Delivery } from "./delivery.js";
 import { AsyncflowError, invalid, messageOf } from "./errors.js";
 import { Exchange, Requests, type Answer } from "./exchange.js";
 import {
@@ -14,6 +14,7 @@ import { Reporter } from "./reporter.js";
 import { Run, type LogLine } from "./run.js";
 import { concat, Verifier, type SignedRequest } from "./signing.js";
 import { pause } from "./time.js";
+import type { FinalEvent } from "./types.js";
 
 /** Options of a Worker. */
 export interface WorkerOptions {
@@ -83,6 +84,8 @@ export class Worker {
   private readonly handlers = new Map<string, Handler>();
   private readonly requests = new Requests();
   private readonly runs = new Set<Run>();
+  private final: ((event: FinalEvent) => void | Promise<void>) | undefined;
+  private telling = 0; // events that are being handled
   private closing = false;
   private idle: () => void = () => {};
 
@@ -125,6 +128,17 @@ export class Worker {
     options: HandlerOptions<In> = {},
   ): this {
     return this.add(type, stage, together(work, options.parse), options);
+  }
+
+  /**
+   * Sets the function that handles events of on_final. They come to the worker's URL like
+   * deliveries, and are verified with the same keys: give the secret of on_final, or the key of its
+   * target's endpoint, in keys. If it throws, the event comes again. An event may come again also
+   * after it was handled, so do what follows from it once for each id.
+   */
+  handleFinal(handle: (event: FinalEvent) => void | Promise<void>): this {
+    this.final = handle;
+    return this;
   }
 
   private add<In>(
@@ -195,7 +209,10 @@ export class Worker {
 
   private async take(r: Incoming): Promise<Receipt> {
     const [signed, body] = await this.verified(r);
-    const envelope = readEnvelope(new TextDecoder().decode(body));
+    const text = new TextDecoder().decode(body);
+    const event = readEvent(text);
+    if (event) return { answer: this.tell(event, r), end: () => {} };
+    const envelope = readEnvelope(text);
     if ("challenge" in envelope) {
       return {
         answer: Promise.resolve({
@@ -222,6 +239,24 @@ export class Worker {
     this.requests.begin(signed.id, exchange.answered);
     this.begin(exchange, handler, envelope.deliveries, clockOffset(signed));
     return { answer: exchange.answered, end: (arrived) => exchange.end(arrived) };
+  }
+
+  private async tell(event: FinalEvent, r: Incoming): Promise<Answer> {
+    const refused = (status: number, why: string) => this.refuse(new Refused(status, why), r);
+    if (!this.final)
+      return refused(404, "this worker has no handler for events: see handleFinal");
+    if (this.closing || this.telling >= this.maxInFlight)
+      return refused(503, "this worker has no room");
+    this.telling++;
+    try {
+      await this.final(event);
+    } catch (err) {
+      return refused(500, messageOf(err));
+    } finally {
+      this.telling--;
+    }
+    this.log({ level: "info", message: "event", webhookId: event.id, task: event.data.id });
+    return { status: 204, body: "" };
   }
 
   private begin(x: Exchange, h: Handler, deliveries: Delivery[], offset: number): void {

@@ -112,6 +112,7 @@ func (t *TableNames) SQL(position int, sql string) string {
 		"{tallies}", t.Qualify("tallies"),
 		"{outbox}", t.Qualify("outbox"), "{edges}", t.Qualify("edges"),
 		"{fan_outs}", t.Qualify("fan_outs"), "{spawns}", t.Qualify("spawns"),
+		"{notifications}", t.Qualify("notifications"),
 		"{checkpoints}", t.Qualify("checkpoints"),
 		"{signals}", t.Qualify("signals"), "{signal_waits}", t.Qualify("signal_waits"),
 		"{signal_send}", t.Qualify("signal_send"),

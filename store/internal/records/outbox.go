@@ -28,6 +28,7 @@ const (
 	OutboxSignalKey OutboxKind = "signal_key"
 	// tasks wait in stages of a type that has changed; the id is the last that was looked at
 	OutboxSignalWaits OutboxKind = "signal_waits"
+	OutboxFinal       OutboxKind = "final" // the end of a task is to be told; at is its seq
 )
 
 // OutboxRow is a row of outbox.
@@ -40,7 +41,8 @@ type OutboxRow struct {
 	ID     int64
 	FanOut int16       // seq of a fan-out of that task
 	Ended  ChildCounts // how many children ended, for OutboxChildren
-	At     int         // the index at which to go on; of OutboxStart the seq of the attempt
+	// the index at which to go on; of OutboxStart and OutboxFinal the seq in the journal
+	At int
 }
 
 // ChildCounts counts ended children of a task.
@@ -75,7 +77,13 @@ func NeedsFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 		return true
 	}
 	_, waits := s.Lease.Options.ParentWaits(t.Number())
-	return s.Verdict.Final() != "" && (waits || t.Awaited())
+	return s.Verdict.Final() != "" && (waits || t.Awaited() || tells(t, s))
+}
+
+// tells reports whether the settlement is an end that is told.
+func tells(t *config.Type, s *asyncflow.Settlement) bool {
+	return (t.OnFinal != nil || s.Lease.Options.OnFinal != nil) &&
+		t.Tells(&s.Lease.Options, s.Verdict.Final()) != nil
 }
 
 // awaitsSignal reports whether the task waits for a signal from the settlement on.
@@ -108,6 +116,10 @@ func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 	}
 	if final != "" && t.Awaited() {
 		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxEnded, Number: t.Number(), ID: id})
+	}
+	if tells(t, s) {
+		r.Outbox = append(r.Outbox, OutboxRow{Kind: OutboxFinal, Number: t.Number(), ID: id,
+			At: s.Lease.Seq})
 	}
 	return true
 }

@@ -74,8 +74,9 @@ func configUse(
 	schema := postgres.Quote(schema.Of(tenant))
 	var types, endpoints, schedules, bytes int64
 	err := q.QueryRow(ctx, `SELECT
-		(SELECT count(*) FROM `+schema+`.task_types WHERE name <> $1),
-		(SELECT count(*) FROM `+schema+`.endpoints),
+		(SELECT count(*) FROM `+schema+`.task_types
+		 WHERE name <> $1 AND NOT starts_with(name, $2)),
+		(SELECT count(*) FROM `+schema+`.endpoints WHERE NOT starts_with(type, $2)),
 		(SELECT count(*) FROM `+schema+`.schedules),
 		(SELECT coalesce(sum(octet_length(spec::text) + coalesce(octet_length(stage_mapping::text),
 		  0)),
@@ -86,7 +87,7 @@ func configUse(
 		(SELECT coalesce(sum(octet_length(sealed)), 0) FROM `+schema+`.endpoint_secrets) +
 		(SELECT coalesce(sum(octet_length(spec::text) + octet_length(context::text)), 0)
 		 FROM `+schema+`.schedules)`,
-		asyncflow.AlertType).Scan(&types, &endpoints, &schedules, &bytes)
+		asyncflow.AlertType, asyncflow.TargetPrefix).Scan(&types, &endpoints, &schedules, &bytes)
 	return map[asyncflow.QuotaName]float64{
 		asyncflow.QuotaTaskTypes:          float64(types),
 		asyncflow.QuotaEndpoints:          float64(endpoints),

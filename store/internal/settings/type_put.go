@@ -102,6 +102,11 @@ func writeTaskType(
 	g.bytes = docBytes(t, t.StageMapping)
 	old, err := config.ReadTaskType(ctx, tx, tenant, t.Name, "FOR NO KEY UPDATE")
 	switch {
+	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound && asyncflow.IsTarget(t.Name) &&
+		t.Notifies == "":
+		return stored, g, asyncflow.InvalidField("name",
+			"begins with %s, as only targets of on_final do: they are made by an on_final",
+			asyncflow.TargetPrefix)
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
 		g.one = asyncflow.QuotaTaskTypes
 		if err := audit.CheckPrecondition(ctx, "", false); err != nil {
@@ -110,6 +115,9 @@ func writeTaskType(
 		err = createTaskType(ctx, tx, tenant, t, spec, now)
 	case err == nil:
 		t = t.After(old.TaskType)
+		if spec, err = json.Marshal(t); err != nil {
+			return stored, g, err
+		}
 		if err = audit.CheckPrecondition(ctx, old.ETag(), sameSpec(old.TaskType, t)); err != nil {
 			return stored, g, err
 		}

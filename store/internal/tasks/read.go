@@ -50,6 +50,10 @@ type Task struct {
 	// the type branches.
 	Path  []Visit
 	Steps int
+	// OnFinal says where its end is told, by itself or its type; nil: nowhere.
+	OnFinal *asyncflow.OnFinal
+	// Notifications are the tasks that tell its ends, the latest first.
+	Notifications []asyncflow.TaskID
 	// Redriven are the dependents that were redriven with it, or would be.
 	Redriven []asyncflow.TaskID
 
@@ -151,6 +155,9 @@ func (s *Tasks) tellRelations(ctx context.Context, tenant string, task *Task) er
 		return err
 	}
 	if err := s.tellPath(ctx, tenant, task); err != nil {
+		return err
+	}
+	if err := s.tellNotifications(ctx, tenant, task); err != nil {
 		return err
 	}
 	return s.tellTree(ctx, tenant, task)

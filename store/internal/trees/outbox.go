@@ -89,6 +89,7 @@ type followUp struct {
 	known  map[int32]bool      // types of children whose rolls were read in it
 
 	spawned, spawnedBytes int // children, and tasks that attempts started, made in it
+	toldBytes             int // of the results that the notifications made in it have
 
 	listed int // bytes of the lists of tasks to start that it read, for which their parents wait
 
@@ -171,7 +172,7 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 	signals := map[int32][]int64{}
 	keyed := map[int32][]int64{}
 	waits := map[int32][]int64{}
-	var starts, trees []records.OutboxRow
+	var starts, trees, finals []records.OutboxRow
 	for _, r := range taken {
 		switch r.Kind {
 		case records.OutboxEnded:
@@ -188,6 +189,8 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			waits[r.Number] = append(waits[r.Number], r.ID)
 		case records.OutboxStart:
 			starts = append(starts, r)
+		case records.OutboxFinal:
+			finals = append(finals, r)
 		case records.OutboxChildren, records.OutboxSpawn, records.OutboxStop, records.OutboxPause,
 			records.OutboxPriority:
 			trees = append(trees, r)
@@ -217,6 +220,9 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 	f.makesChildren = slices.ContainsFunc(trees, func(r records.OutboxRow) bool {
 		return r.Kind == records.OutboxSpawn
 	})
+	if err := f.followFinals(finals); err != nil {
+		return err
+	}
 	if err := f.followStarts(starts); err != nil {
 		return err
 	}

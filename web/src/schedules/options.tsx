@@ -11,6 +11,7 @@ type Texts = Record<string, string>;
 export const newOptions = () => ({
   priority: signal(""), attempts: signal(""), interval: signal(""), limit: signal(""),
   depends: signal<ReturnType<typeof newDependency>[]>([]), results: signal(false),
+  onFinal: signal(""), // as it is stored: the form shows no field for it
 });
 
 /** A dependency: of a task by its id, or by its type and key. */
@@ -32,6 +33,7 @@ export function fillOptions(f: Form, s: Schemas["Schedule"], texts: Texts): void
   f.limit.value = String(s.catch_up_limit);
   f.depends.value = elements(texts.depends_on ?? "[]").map((d) => newDependency(members(d)));
   f.results.value = s.context_from === "dependencies";
+  f.onFinal.value = texts.on_final ?? "";
 }
 
 /** Returns the members of the document, as JSON. */
@@ -47,6 +49,7 @@ export function optionsOf(f: Form): Texts {
     ...(f.limit.value && { catch_up_limit: String(Number(f.limit.value)) }),
     ...(f.depends.value.length > 0 && { depends_on: JSON.stringify(f.depends.value.map(edge)) }),
     ...(f.results.value && { context_from: '"dependencies"' }),
+    ...(f.onFinal.value && { on_final: f.onFinal.value }),
   };
 }
 

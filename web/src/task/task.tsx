@@ -19,6 +19,7 @@ import { Path, TaskWays } from "./path.tsx";
 import { Pipeline } from "./pipeline.tsx";
 import { Parents, Relatives } from "./relatives.tsx";
 import { Repeat } from "./repeat.tsx";
+import { Told } from "./told.tsx";
 import { Votes } from "./votes.tsx";
 import type { WholeTask } from "./whole.ts";
 import { Why } from "./why.tsx";
@@ -57,6 +58,7 @@ export function Task() {
       <Attempts task={task} />
       <Relatives task={task} />
       <Votes task={task} stages={stages} />
+      <Told task={task} />
       <Json label="Context" text={whole.data.context} />
       <Json label="Result" text={whole.data.result} />
       <Checkpoint task={task} />

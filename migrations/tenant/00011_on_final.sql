@@ -1,0 +1,182 @@
+-- +goose Up
+-- +goose StatementBegin
+
+-- Which task tells the end of which other one: the notification of the end of a task at a seq of its
+-- journal. target is the type of the notification.
+CREATE TABLE notifications (
+  type   int      NOT NULL,
+  id     bigint   NOT NULL,
+  seq    smallint NOT NULL,
+  target int      NOT NULL,
+  task   bigint   NOT NULL,
+  PRIMARY KEY (type, id, seq)
+);
+
+-- submit_origin returns the scheme, host and port of a URL, in one spelling; null: it has none.
+CREATE FUNCTION submit_origin(url text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT regexp_replace(regexp_replace(lower(substring(url COLLATE "C" FROM '^https?://[^/?#]+')), '^(http://.*):80$', '\1'),
+    '^(https://.*):443$', '\1')
+$$;
+
+-- submit_check_on_final returns the refusal of an on_final. A node has checked the origin of its URL
+-- when it made the target, by the operator's policy; so a target must exist.
+CREATE FUNCTION submit_check_on_final(on_final json) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+  url     text;
+  origin  text;
+  target  text;
+  problem text;
+BEGIN
+  IF json_typeof(on_final) <> 'object' THEN
+    RETURN ARRAY['invalid_argument', 'on_final must be an object with a url', 'on_final'];
+  END IF;
+  SELECT format('on_final.%s ', left(k, 40)) || CASE k
+      WHEN 'secret' THEN 'can''t be given by SQL: give it to the task type, or to one task over HTTP, and name the target then'
+      ELSE 'is not known; on_final has url, on and target' END INTO problem
+  FROM json_object_keys(on_final) k WHERE k NOT IN ('url', 'on', 'target') LIMIT 1;
+  url := on_final ->> 'url';
+  target := on_final ->> 'target';
+  problem := coalesce(problem, CASE
+    WHEN coalesce(url, '') = '' OR json_typeof(on_final -> 'url') <> 'string' THEN 'on_final.url is required'
+    WHEN octet_length(url) > 1024 THEN format('on_final.url is %s bytes long; the limit is 1024', octet_length(url))
+    WHEN octet_length(url) + 5 * (octet_length(url) - octet_length(translate(url, '&<>', ''))) > 2998
+      THEN 'on_final.url takes more than 3000 bytes in JSON, where &, < and > take six'
+    WHEN url COLLATE "C" !~ '^https?://[A-Za-z0-9._:\[\]-]+([/?][!"$-\[\]-~]*)?$'
+      THEN 'on_final.url must be an absolute https URL such as https://worker.example.com/ended, in ASCII, without user and fragment'
+    WHEN on_final -> 'on' IS NOT NULL AND json_typeof(on_final -> 'on') <> 'array'
+      THEN 'on_final.on must be an array of succeeded, failed and cancelled' END);
+  IF problem IS NULL AND on_final -> 'on' IS NOT NULL THEN
+    SELECT 'on_final.on must have succeeded, failed and cancelled only, each once' INTO problem
+    FROM json_array_elements_text(on_final -> 'on') o
+    HAVING count(*) > 3 OR count(DISTINCT o) < count(*) OR NOT coalesce(bool_and(o IN ('succeeded', 'failed', 'cancelled')), true);
+  END IF;
+  IF problem IS NOT NULL THEN
+    RETURN ARRAY['invalid_argument', problem, 'on_final'];
+  END IF;
+  origin := submit_origin(url);
+  target := coalesce(target, 'asyncflow-final-' || encode(substring(sha256(convert_to(origin, 'UTF8')) FROM 1 FOR 8), 'hex'));
+  IF NOT EXISTS (SELECT FROM task_types t WHERE t.name = target AND t.spec ->> 'notifies' = origin) THEN
+    RETURN ARRAY['not_found', format('on_final has the origin %s, for which there is no target %s: make it by a task type, a '
+      'schedule or a task over HTTP with this on_final', left(origin, 300), left(target, 40)), 'on_final'];
+  END IF;
+  RETURN NULL;
+END $$;
+
+-- submit_task gets the parameter on_final. The roles that may call it still may.
+DO $do$
+DECLARE
+  roles text[];
+  role  text;
+BEGIN
+  SELECT array_agg(r.rolname) INTO roles FROM pg_proc p, aclexplode(p.proacl) a JOIN pg_roles r ON r.oid = a.grantee
+  WHERE p.oid = 'submit_task(text,json,text,int,timestamptz,text,interval,json,text)'::regprocedure
+    AND a.privilege_type = 'EXECUTE' AND r.oid <> p.proowner;
+  DROP FUNCTION submit_task(text, json, text, int, timestamptz, text, interval, json, text);
+  EXECUTE $create$
+-- submit_task submits a task in the caller's transaction, and returns its id.
+CREATE FUNCTION submit_task(type text, context json, key text DEFAULT NULL, priority int DEFAULT NULL, run_at timestamptz DEFAULT NULL,
+  flow_key text DEFAULT NULL, key_window interval DEFAULT NULL, depends_on json DEFAULT NULL, context_from text DEFAULT NULL,
+  on_final json DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+  now     timestamptz := clock_timestamp();
+  most    submit_limits;
+  place   record;
+  number  bigint;
+  claimed record;
+  keep    interval;
+  refusal text[];
+  late    text[];
+  edges   int;
+  orders  timestamptz;
+  options json;
+BEGIN
+  <<trying>> -- it is left with a refusal, or the function with an id
+  BEGIN
+    SELECT * INTO STRICT most FROM submit_limits;
+    IF most.refusal IS NOT NULL THEN
+      refusal := ARRAY['tenant_suspended', most.refusal, ''];
+      EXIT trying;
+    END IF;
+    refusal := submit_check(type, context, key, priority, run_at, flow_key, key_window, most.context_bytes, now);
+    IF depends_on IS NOT NULL OR context_from IS NOT NULL THEN
+      late := submit_check_edges(depends_on, context_from);
+      refusal := CASE WHEN late IS NULL OR refusal IS NULL THEN coalesce(refusal, late)
+        ELSE ARRAY[refusal[1], refusal[2] || '; ' || late[2], refusal[3]] END;
+    END IF;
+    IF on_final IS NOT NULL THEN
+      late := submit_check_on_final(on_final);
+      refusal := CASE WHEN late IS NULL OR refusal IS NULL THEN coalesce(refusal, late)
+        ELSE ARRAY[refusal[1], refusal[2] || '; ' || late[2], refusal[3]] END;
+    END IF;
+    EXIT trying WHEN refusal IS NOT NULL;
+
+    place := submit_place(type);
+    IF place.spec IS NULL THEN
+      refusal := ARRAY['not_found', 'there is no task type ' || type, 'type'];
+      EXIT trying;
+    ELSIF place.roll = 0 THEN
+      refusal := ARRAY['conflict', 'the database was restored or has failed over, and no node of asyncflow has made new tables for '
+        || type || ' yet; try it again', ''];
+      EXIT trying;
+    ELSIF place.roll IS NULL THEN -- a snapshot shows a type that is gone, or was made again since
+      refusal := ARRAY['conflict', 'the task type ' || type || ' has changed since this transaction began; try it again', ''];
+      EXIT trying;
+    END IF;
+
+    number := (place.roll::bigint << 40) + (1::bigint << 39) + nextval('submit_numbers');
+    IF key IS NOT NULL THEN
+      keep := (place.spec ->> 'retention')::interval;
+      IF key_window > keep THEN
+        refusal := ARRAY['invalid_argument', format('key_window is %s; tasks of %s are kept for %s',
+          submit_duration(extract(epoch FROM key_window)), type, submit_duration(extract(epoch FROM keep))), 'key_window'];
+        EXIT trying;
+      END IF;
+      claimed := submit_claim(type, key, number, context, now + submit_window(key_window, keep), now);
+      IF NOT claimed.same THEN
+        refusal := ARRAY['key_reused',
+          format('key stands for task %s, which has another context', submit_id(type, claimed.owner)), 'key'];
+        EXIT trying;
+      ELSIF claimed.owner <> number THEN
+        RETURN submit_id(type, claimed.owner);
+      END IF;
+    END IF;
+    refusal := submit_quota(most.pending_tasks);
+    EXIT trying WHEN refusal IS NOT NULL;
+
+    edges := nullif(json_array_length(depends_on), 0);
+    orders := CASE WHEN run_at > now THEN run_at
+      ELSE now - make_interval(secs => coalesce(priority, (place.spec #>> '{stages,0,priority}')::int, 0)) END;
+    options := nullif(json_strip_nulls(json_build_object('priority', priority, 'key', key, 'flow_key', flow_key,
+      'depends_on', edges, 'context_from', nullif(context_from, ''),
+      'on_final', CASE WHEN on_final IS NOT NULL THEN
+        json_build_object('url', on_final ->> 'url', 'on', on_final -> 'on', 'target', on_final ->> 'target') END))::text, '{}')::json;
+    IF place.spec -> 'flow' IS NULL THEN
+      flow_key := NULL;
+    END IF;
+    IF edges IS NULL THEN
+      PERFORM submit_write(place.table_set, place.type_number, type, number, now, orders, options, context,
+        place.spec #>> '{stages,0,name}', flow_key);
+    ELSE
+      refusal := submit_edges(place.type_number, number, key, depends_on, now);
+      EXIT trying WHEN refusal IS NOT NULL;
+      PERFORM submit_wait(place.table_set, place.type_number, type, number, now, orders, options, context,
+        place.spec #>> '{stages,0,name}', flow_key);
+    END IF;
+    RETURN submit_id(type, number);
+  END trying;
+  RAISE EXCEPTION USING MESSAGE = refusal[2], DETAIL = refusal[1], COLUMN = refusal[3], ERRCODE = submit_sqlstate(refusal[1]);
+END $$
+$create$;
+  REVOKE ALL ON FUNCTION submit_task FROM PUBLIC;
+  FOREACH role IN ARRAY coalesce(roles, '{}') LOOP
+    EXECUTE format('GRANT EXECUTE ON FUNCTION submit_task TO %I', role);
+  END LOOP;
+END $do$;
+
+
+REVOKE ALL ON FUNCTION submit_origin, submit_check_on_final FROM PUBLIC;
+
+-- +goose StatementEnd
