@@ -1,6 +1,8 @@
 package trees
 
 import (
+	"sync"
+
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -18,4 +20,31 @@ type Trees struct {
 // New returns the trees of a database.
 func New(core *catalog.Core, hot *hot.Path) *Trees {
 	return &Trees{core: core, hot: hot, chunks: followUpChunks}
+}
+
+// sweepCursors are the cursors of the tenants in which one sweep of a kind doesn't reach the end.
+type sweepCursors[C comparable] struct {
+	mu  sync.Mutex
+	all map[string]C
+}
+
+// get returns where the next sweep of a tenant goes on; the zero cursor is the beginning.
+func (c *sweepCursors[C]) get(tenant string) C {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all[tenant]
+}
+
+func (c *sweepCursors[C]) put(tenant string, at C) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var beginning C
+	if at == beginning {
+		delete(c.all, tenant)
+		return
+	}
+	if c.all == nil {
+		c.all = map[string]C{}
+	}
+	c.all[tenant] = at
 }
