@@ -166,7 +166,7 @@ func (c *listenCmd) choose(
 func (c *listenCmd) named() bool { return len(c.Type)+len(c.Stage) > 0 }
 
 func (c *listenCmd) chosen(taskType, stage string) bool {
-	return taskType != asyncflow.AlertType &&
+	return taskType != asyncflow.AlertType && !asyncflow.IsTarget(taskType) &&
 		(len(c.Type) == 0 || slices.Contains(c.Type, taskType)) &&
 		(len(c.Stage) == 0 || slices.Contains(c.Stage, stage))
 }

@@ -98,9 +98,25 @@ func (g *globals) printTask(t client.Task, err error) error {
 		strings.Join(t.Redriven, " "), "priority", priority, "order time", timeText(t.OrderTime),
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
 		childrenText(t.Children), "tree", treeText(t.Tree), "paused", pausedText(t), "parent",
-		t.Parent, "started", spawnedText(t), "path", pathText(t),
+		t.Parent, "started", spawnedText(t), "path", pathText(t), "on final", onFinalText(t),
+		"notifications", strings.Join(t.Notifications, " "),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"context", string(t.Context), "result", string(t.Result))
+}
+
+// onFinalText shows where the end of a task is told, or what it tells itself.
+func onFinalText(t client.Task) string {
+	switch {
+	case t.Notification != nil:
+		return "tells " + t.Notification.Task + " to " + t.Notification.URL
+	case t.OnFinal == nil:
+		return ""
+	}
+	text := t.OnFinal.URL
+	for i, status := range t.OnFinal.On {
+		text += []string{", if ", " or "}[min(i, 1)] + string(status)
+	}
+	return text
 }
 
 // signalText shows the signal that a task waits for.
