@@ -585,7 +585,8 @@ type Attempt struct {
 	Endpoint string `json:"endpoint,omitempty,omitzero"`
 
 	// Error Why the attempt failed, with the start of the answer's body.
-	Error string `json:"error,omitempty,omitzero"`
+	Error     string        `json:"error,omitempty,omitzero"`
+	ErrorCode TaskErrorCode `json:"error_code,omitempty,omitzero"`
 
 	// Final The final status that followed from the attempt.
 	Final AttemptFinal `json:"final,omitempty,omitzero"`
@@ -765,8 +766,15 @@ type BatchResult struct {
 
 // BulkCancellation defines model for BulkCancellation.
 type BulkCancellation struct {
+	// AllTypes Instead of type: the tasks of all types.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs; by default they are included.
-	Children *bool `json:"children,omitempty"`
+	Children *bool         `json:"children,omitempty"`
+	Code     TaskErrorCode `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
@@ -774,8 +782,17 @@ type BulkCancellation struct {
 	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Key Only the task for which this idempotency key stands.
+	Key string `json:"key,omitempty,omitzero"`
+
 	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Parent Only the children of this task, and the tasks that it started.
+	Parent string `json:"parent,omitempty,omitzero"`
 
 	// Reason Why the tasks are cancelled. Shown with each task and in its journal.
 	Reason string `json:"reason,omitempty,omitzero"`
@@ -794,7 +811,7 @@ type BulkCancellation struct {
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
-	Type Name `json:"type"`
+	Type Name `json:"type,omitempty,omitzero"`
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
@@ -805,11 +822,33 @@ type BulkCancellationStatus string
 
 // BulkCount defines model for BulkCount.
 type BulkCount struct {
+	// AllTypes Instead of type: the tasks of all types.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs; by default they are included.
-	Children *bool `json:"children,omitempty"`
+	Children *bool         `json:"children,omitempty"`
+	Code     TaskErrorCode `json:"code,omitempty,omitzero"`
+
+	// EndedSince Only final tasks that ended at or after this time.
+	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
+
+	// EndedUntil Only final tasks that ended before this time.
+	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
 
 	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
+
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Key Only the task for which this idempotency key stands.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Parent Only the children of this task, and the tasks that it started.
+	Parent string `json:"parent,omitempty,omitzero"`
 
 	// Since Only tasks submitted at or after this time.
 	Since time.Time `json:"since,omitempty,omitzero"`
@@ -826,7 +865,7 @@ type BulkCount struct {
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
-	Type Name `json:"type"`
+	Type Name `json:"type,omitempty,omitzero"`
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
@@ -834,8 +873,15 @@ type BulkCount struct {
 
 // BulkPriority defines model for BulkPriority.
 type BulkPriority struct {
+	// AllTypes Instead of type: the tasks of all types.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs; by default they are included.
-	Children *bool `json:"children,omitempty"`
+	Children *bool         `json:"children,omitempty"`
+	Code     TaskErrorCode `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
@@ -843,8 +889,17 @@ type BulkPriority struct {
 	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Key Only the task for which this idempotency key stands.
+	Key string `json:"key,omitempty,omitzero"`
+
 	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Parent Only the children of this task, and the tasks that it started.
+	Parent string `json:"parent,omitempty,omitzero"`
 
 	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 	// for each stage of the type. A list of another length is refused with 400, but a list of one
@@ -868,7 +923,7 @@ type BulkPriority struct {
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
-	Type Name `json:"type"`
+	Type Name `json:"type,omitempty,omitzero"`
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
@@ -879,20 +934,42 @@ type BulkPriorityStatus string
 
 // BulkRedrive defines model for BulkRedrive.
 type BulkRedrive struct {
+	// AllTypes Instead of type: the tasks of all types.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs; by default they are included.
-	Children *bool `json:"children,omitempty"`
+	Children *bool         `json:"children,omitempty"`
+	Code     TaskErrorCode `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
+	// EndedSince Only final tasks that ended at or after this time.
+	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
+
+	// EndedUntil Only final tasks that ended before this time.
+	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
+
 	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
+
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
 	// FromStage The stage to continue with; by default the one where each task ended.
 	FromStage string `json:"from_stage,omitempty,omitzero"`
 
+	// Key Only the task for which this idempotency key stands.
+	Key string `json:"key,omitempty,omitzero"`
+
 	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Parent Only the children of this task, and the tasks that it started.
+	Parent string `json:"parent,omitempty,omitzero"`
 
 	// Since Only tasks submitted at or after this time.
 	Since time.Time `json:"since,omitempty,omitzero"`
@@ -908,7 +985,7 @@ type BulkRedrive struct {
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
-	Type Name `json:"type"`
+	Type Name `json:"type,omitempty,omitzero"`
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
@@ -1950,7 +2027,7 @@ type Operation struct {
 	Done  int64  `json:"done"`
 	Error string `json:"error,omitempty,omitzero"`
 
-	// Filter Which tasks of the type; absent if all that it applies to.
+	// Filter Which tasks; absent if all of the type that it applies to.
 	Filter     OperationFilter `json:"filter,omitempty,omitzero"`
 	FinishedAt time.Time       `json:"finished_at,omitempty,omitzero"`
 	ID         string          `json:"id"`
@@ -1969,10 +2046,8 @@ type Operation struct {
 	// it looks at; when it is done, exactly how many it has looked at.
 	Total int64 `json:"total"`
 
-	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
-	//
-	// Example: thumbnails
-	Type Name `json:"type"`
+	// Type The task type. With all_types, the one that it is at, in the order of their names.
+	Type string `json:"type"`
 }
 
 // OperationKind defines model for Operation.Kind.
@@ -1981,14 +2056,32 @@ type OperationKind string
 // OperationState failed: it can't continue; error says why.
 type OperationState string
 
-// OperationFilter Which tasks of the type; absent if all that it applies to.
+// OperationFilter Which tasks; absent if all of the type that it applies to.
 type OperationFilter struct {
+	// AllTypes The tasks of all types of the tenant.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// Attempts The least attempt of their stage.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs.
 	Children *bool `json:"children,omitempty"`
 
+	// Code The error_code of their last error.
+	Code       string    `json:"code,omitempty,omitzero"`
+	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
+	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
+
 	// Error A part of their last error.
-	Error string    `json:"error,omitempty,omitzero"`
-	Since time.Time `json:"since,omitempty,omitzero"`
+	Error   string `json:"error,omitempty,omitzero"`
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Key The idempotency key.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Parent The task that they are children of or started by.
+	Parent string    `json:"parent,omitempty,omitzero"`
+	Since  time.Time `json:"since,omitempty,omitzero"`
 
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -2401,6 +2494,10 @@ type Searched struct {
 	// From When the first of them was submitted.
 	From time.Time `json:"from,omitempty,omitzero"`
 
+	// NextType In a list of all types: the type with which the next page begins. Those after it weren't
+	// searched yet.
+	NextType string `json:"next_type,omitempty,omitzero"`
+
 	// Tasks How many.
 	Tasks int `json:"tasks"`
 
@@ -2595,7 +2692,8 @@ type Task struct {
 	Dependencies []DependencyState `json:"dependencies,omitempty,omitzero"`
 
 	// Error Why its last attempt failed.
-	Error string `json:"error,omitempty,omitzero"`
+	Error     string        `json:"error,omitempty,omitzero"`
+	ErrorCode TaskErrorCode `json:"error_code,omitempty,omitzero"`
 
 	// FinishedAt Present once the task is final.
 	FinishedAt time.Time `json:"finished_at,omitempty,omitzero"`
@@ -2709,6 +2807,14 @@ type TaskCount struct {
 	// Exact false: there may be more.
 	Exact bool `json:"exact"`
 }
+
+// TaskErrorCode What an error is, for programs: the HTTP status of an answer that isn't 2xx; why none came
+// (timeout, no_connection, connection_lost, dns, tls, egress, login); lost, if the lease ran
+// out; otherwise the word before the first colon of the error, such as wait_timeout, or
+// whatever a worker puts there. Absent if the error has none.
+//
+// Example: 503
+type TaskErrorCode = string
 
 // TaskList defines model for TaskList.
 type TaskList struct {
@@ -3199,8 +3305,8 @@ type PutTaskTypeParams struct {
 
 // ListTasksParams defines parameters for ListTasks.
 type ListTasksParams struct {
-	// Type The task type.
-	Type Name `form:"type" json:"type"`
+	// Type The task type; by default all types.
+	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
 
 	// Status Only tasks of this status.
 	Status Status `form:"status,omitempty" json:"status,omitempty,omitzero"`
@@ -3224,6 +3330,21 @@ type ListTasksParams struct {
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
+	// EndedSince Only final tasks that ended at or after this time, whenever they were submitted.
+	EndedSince time.Time `form:"ended_since,omitempty" json:"ended_since,omitempty,omitzero"`
+
+	// EndedUntil Only final tasks that ended before this time.
+	EndedUntil time.Time `form:"ended_until,omitempty" json:"ended_until,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `form:"attempts,omitempty" json:"attempts,omitempty,omitzero"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code TaskErrorCode `form:"code,omitempty" json:"code,omitempty,omitzero"`
+
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
+
 	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
 
@@ -3245,8 +3366,8 @@ type SubmitTaskParams struct {
 
 // GetTaskCountParams defines parameters for GetTaskCount.
 type GetTaskCountParams struct {
-	// Type The task type.
-	Type Name `form:"type" json:"type"`
+	// Type The task type; by default all types.
+	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
 
 	// Status Only tasks of this status.
 	Status Status `form:"status,omitempty" json:"status,omitempty,omitzero"`
@@ -3265,6 +3386,21 @@ type GetTaskCountParams struct {
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
+	// EndedSince Only final tasks that ended at or after this time, whenever they were submitted.
+	EndedSince time.Time `form:"ended_since,omitempty" json:"ended_since,omitempty,omitzero"`
+
+	// EndedUntil Only final tasks that ended before this time.
+	EndedUntil time.Time `form:"ended_until,omitempty" json:"ended_until,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `form:"attempts,omitempty" json:"attempts,omitempty,omitzero"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code TaskErrorCode `form:"code,omitempty" json:"code,omitempty,omitzero"`
+
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
 
 	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
@@ -4277,11 +4413,13 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/task-types/{type}/rolls (the `ListTaskTypeRolls` operationId).
 	ListTaskTypeRolls(ctx context.Context, pType Type, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListTasks List tasks of a type, newest first
+	// ListTasks List tasks, newest first
 	//
-	// A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
-	// outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
-	// says among which tasks it was looked for.
+	// Without a type, the tasks of all types are listed, type by type in the order of their names,
+	// and newest first within each. A page ends after 5,000 tasks were searched, with text also
+	// after 16 MiB of contexts and outputs, and without a type after 200 queries. It may therefore
+	// have few tasks, or none, and still have a next_cursor; searched says among which tasks it
+	// was looked for.
 	//
 	// Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 	ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6220,11 +6358,13 @@ func (c *Client) ListTaskTypeRolls(ctx context.Context, pType Type, reqEditors .
 	return c.Client.Do(req)
 }
 
-// ListTasks List tasks of a type, newest first
+// ListTasks List tasks, newest first
 //
-// A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
-// outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
-// says among which tasks it was looked for.
+// Without a type, the tasks of all types are listed, type by type in the order of their names,
+// and newest first within each. A page ends after 5,000 tasks were searched, with text also
+// after 16 MiB of contexts and outputs, and without a type after 200 queries. It may therefore
+// have few tasks, or none, and still have a next_cursor; searched says among which tasks it
+// was looked for.
 //
 // Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9535,6 +9675,46 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ended_since", params.EndedSince, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ended_until", params.EndedUntil, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "attempts", params.Attempts, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "code", params.Code, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "flow_key", params.FlowKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parent", params.Parent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
@@ -9795,6 +9975,46 @@ func NewGetTaskCountRequest(server string, params *GetTaskCountParams) (*http.Re
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ended_since", params.EndedSince, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ended_until", params.EndedUntil, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "attempts", params.Attempts, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "code", params.Code, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "flow_key", params.FlowKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {

@@ -25,7 +25,7 @@ type operationsCmd struct {
 type operationsListCmd struct{}
 
 func (c *operationsListCmd) Help() string {
-	return `These start operations: asyncflow tasks cancel, change and redrive with --type, and
+	return `These start operations: asyncflow tasks cancel, change and redrive with --type or --all-types, and
 asyncflow tasks count --exact.
 
 Example:
@@ -110,8 +110,24 @@ func filterText(f client.OperationFilter) string {
 	if f.Error != "" {
 		add("error", strconv.Quote(f.Error))
 	}
+	add("code", f.Code)
 	add("since", filterTime(f.Since))
 	add("until", filterTime(f.Until))
+	add("ended since", filterTime(f.EndedSince))
+	add("ended until", filterTime(f.EndedUntil))
+	if f.Attempts > 0 {
+		add("attempts", strconv.Itoa(f.Attempts))
+	}
+	if f.Key != "" {
+		add("key", strconv.Quote(f.Key))
+	}
+	if f.FlowKey != "" {
+		add("flow key", strconv.Quote(f.FlowKey))
+	}
+	add("parent", f.Parent)
+	if f.AllTypes {
+		add("of", "all types")
+	}
 	if f.Children != nil {
 		add("children", strconv.FormatBool(*f.Children))
 	}

@@ -100,6 +100,7 @@ func (g *globals) printTask(t client.Task, err error) error {
 		childrenText(t.Children), "tree", treeText(t.Tree), "paused", pausedText(t), "parent",
 		t.Parent, "started", spawnedText(t), "path", pathText(t),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
+		"error code", t.ErrorCode,
 		"context", string(t.Context), "result", string(t.Result))
 }
 

@@ -169,7 +169,7 @@ type ServerInterface interface {
 	// ListTaskTypeRolls List the rolls of a task type
 	// (GET /v1/task-types/{type}/rolls)
 	ListTaskTypeRolls(c *fiber.Ctx, pType Type) error
-	// ListTasks List tasks of a type, newest first
+	// ListTasks List tasks, newest first
 	// (GET /v1/tasks)
 	ListTasks(c *fiber.Ctx, params ListTasksParams) error
 	// CancelTasks Cancel all tasks that match a filter
@@ -1786,9 +1786,9 @@ func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
-	// ------------- Required query parameter "type" -------------
+	// ------------- Optional query parameter "type" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, true, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
 	}
@@ -1840,6 +1840,41 @@ func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", query, &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter until: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "ended_since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ended_since", query, &params.EndedSince, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter ended_since: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "ended_until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ended_until", query, &params.EndedUntil, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter ended_until: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "attempts" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "attempts", query, &params.Attempts, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter attempts: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "code" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "code", query, &params.Code, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter code: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "flow_key" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "flow_key", query, &params.FlowKey, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter flow_key: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "parent" -------------
@@ -1918,9 +1953,9 @@ func (siw *ServerInterfaceWrapper) GetTaskCount(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
-	// ------------- Required query parameter "type" -------------
+	// ------------- Optional query parameter "type" -------------
 
-	err = runtime.BindQueryParameterWithOptions("form", true, true, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
 	}
@@ -1965,6 +2000,41 @@ func (siw *ServerInterfaceWrapper) GetTaskCount(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", query, &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter until: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "ended_since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ended_since", query, &params.EndedSince, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter ended_since: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "ended_until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ended_until", query, &params.EndedUntil, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter ended_until: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "attempts" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "attempts", query, &params.Attempts, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter attempts: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "code" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "code", query, &params.Code, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter code: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "flow_key" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "flow_key", query, &params.FlowKey, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter flow_key: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "parent" -------------
@@ -5293,7 +5363,7 @@ type StrictServerInterface interface {
 	// ListTaskTypeRolls List the rolls of a task type
 	// (GET /v1/task-types/{type}/rolls)
 	ListTaskTypeRolls(ctx context.Context, request ListTaskTypeRollsRequestObject) (ListTaskTypeRollsResponseObject, error)
-	// ListTasks List tasks of a type, newest first
+	// ListTasks List tasks, newest first
 	// (GET /v1/tasks)
 	ListTasks(ctx context.Context, request ListTasksRequestObject) (ListTasksResponseObject, error)
 	// CancelTasks Cancel all tasks that match a filter

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -67,16 +68,21 @@ func (s *Server) ListTasks(
 ) (ListTasksResponseObject, error) {
 	p := r.Params
 	f := store.Filter{
-		Type:   p.Type,
-		Status: p.Status,
-		Stage:  p.Stage,
-		Error:  p.Error,
-		Key:    p.Key,
-		Text:   p.Text,
-		Since:  p.Since,
-		Until:  p.Until,
-		Limit:  orDefaultPage(p.Limit),
+		Type:    p.Type,
+		Status:  p.Status,
+		Stage:   p.Stage,
+		Error:   p.Error,
+		Code:    p.Code,
+		Key:     p.Key,
+		FlowKey: p.FlowKey,
+		Text:    p.Text,
+		Since:   p.Since,
+		Until:   p.Until,
+		Limit:   orDefaultPage(p.Limit),
 
+		EndedSince: p.EndedSince,
+		EndedUntil: p.EndedUntil,
+		Attempts:   p.Attempts,
 		NoChildren: isFalse(p.Children),
 	}
 	list := cursor.Of("tasks", p)
@@ -84,7 +90,7 @@ func (s *Server) ListTasks(
 	if f.Parent, err = readParent(p.Parent, p.Children); err != nil {
 		return nil, err
 	}
-	if f.Before, err = list.ReadNumber(p.Cursor); err != nil {
+	if f.Before, f.FromType, err = readTaskCursor(list, f.Type, p.Cursor); err != nil {
 		return nil, err
 	}
 	tenant := principalOf(ctx).Tenant
@@ -94,7 +100,7 @@ func (s *Server) ListTasks(
 	}
 	out := ListTasks200JSONResponse{
 		Data:       make([]api.Task, len(page.Tasks)),
-		NextCursor: list.WriteNumber(page.Next),
+		NextCursor: writeTaskCursor(list, f.Type, page),
 	}
 	for i, task := range page.Tasks {
 		out.Data[i] = s.taskOut(tenant, task)
@@ -102,9 +108,37 @@ func (s *Server) ListTasks(
 	}
 	if len(page.Tasks) < f.Limit {
 		out.Searched = api.Searched{Tasks: page.Searched.Tasks, From: page.Searched.From,
-			Until: page.Searched.Until}
+			Until: page.Searched.Until, NextType: page.NextType}
 	}
 	return out, nil
+}
+
+// readTaskCursor reads the place where a page of tasks begins. The cursors of a list of all types
+// also have the type at which the page begins.
+func readTaskCursor(
+	list cursor.List, taskType, text string,
+) (before int64, from string, err error) {
+	if taskType != "" {
+		before, err = list.ReadNumber(text)
+		return before, "", err
+	}
+	key, err := list.Read(text, 2)
+	if err != nil || key[0] == "" {
+		return 0, "", err
+	}
+	before, err = strconv.ParseInt(key[1], 36, 64)
+	if err != nil || before < 0 || asyncflow.CheckName(key[0]) != nil {
+		return 0, "", cursor.Bad()
+	}
+	return before, key[0], nil
+}
+
+// writeTaskCursor returns the cursor of the page after one; "": there is none.
+func writeTaskCursor(list cursor.List, taskType string, page store.Page) string {
+	if taskType != "" {
+		return list.WriteNumber(page.Next)
+	}
+	return list.Write(page.NextType != "", page.NextType, strconv.FormatInt(page.Next, 36))
 }
 
 // readParent parses the id of a parent; "" is none.
@@ -137,6 +171,7 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 		OrderTime:   t.OrderTime,
 		Deadline:    t.Deadline,
 		Error:       t.Error,
+		ErrorCode:   t.Code,
 		CreatedAt:   t.CreatedAt,
 		FinishedAt:  t.FinishedAt,
 		Context:     t.Context,
@@ -222,15 +257,20 @@ func (s *Server) GetTaskCount(
 		return nil, err
 	}
 	n, err := s.cfg.Store.TaskCount(ctx, principalOf(ctx).Tenant, store.Filter{
-		Type:   p.Type,
-		Status: p.Status,
-		Stage:  p.Stage,
-		Error:  p.Error,
-		Key:    p.Key,
-		Since:  p.Since,
-		Until:  p.Until,
-		Parent: parent,
+		Type:    p.Type,
+		Status:  p.Status,
+		Stage:   p.Stage,
+		Error:   p.Error,
+		Code:    p.Code,
+		Key:     p.Key,
+		FlowKey: p.FlowKey,
+		Since:   p.Since,
+		Until:   p.Until,
+		Parent:  parent,
 
+		EndedSince: p.EndedSince,
+		EndedUntil: p.EndedUntil,
+		Attempts:   p.Attempts,
 		NoChildren: isFalse(p.Children),
 	})
 	return GetTaskCount200JSONResponse{Count: n.Tasks, Exact: n.Exact}, err
@@ -240,10 +280,10 @@ func (s *Server) GetTaskCount(
 func (s *Server) CountTasks(
 	ctx context.Context, r CountTasksRequestObject,
 ) (CountTasksResponseObject, error) {
-	b := r.Body
-	_, o, err := s.countOrStart(ctx, store.NewOperation{
-		Kind:   store.CountAll,
-		Filter: bulkFilter(b.Type, b.Status, b.Stage, b.Error, b.Since, b.Until, b.Children),
-	}, false)
+	n, err := newOperation(store.CountAll, r.Body)
+	if err != nil {
+		return nil, err
+	}
+	_, o, err := s.countOrStart(ctx, n, false)
 	return CountTasks202JSONResponse(operationOut(o)), err
 }

@@ -369,10 +369,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List tasks of a type, newest first
-         * @description A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
-         *     outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
-         *     says among which tasks it was looked for.
+         * List tasks, newest first
+         * @description Without a type, the tasks of all types are listed, type by type in the order of their names,
+         *     and newest first within each. A page ends after 5,000 tasks were searched, with text also
+         *     after 16 MiB of contexts and outputs, and without a type after 200 queries. It may therefore
+         *     have few tasks, or none, and still have a next_cursor; searched says among which tasks it
+         *     was looked for.
          */
         get: operations["listTasks"];
         put?: never;
@@ -3168,6 +3170,7 @@ export interface components {
             redriven?: string[];
             /** @description Why its last attempt failed. */
             error?: string;
+            error_code?: components["schemas"]["TaskErrorCode"];
             /** Format: date-time */
             created_at: string;
             /**
@@ -3178,6 +3181,14 @@ export interface components {
             context?: components["schemas"]["JSON"];
             result?: components["schemas"]["JSON"];
         };
+        /**
+         * @description What an error is, for programs: the HTTP status of an answer that isn't 2xx; why none came
+         *     (timeout, no_connection, connection_lost, dns, tls, egress, login); lost, if the lease ran
+         *     out; otherwise the word before the first colon of the error, such as wait_timeout, or
+         *     whatever a worker puts there. Absent if the error has none.
+         * @example 503
+         */
+        TaskErrorCode: string;
         /**
          * @description The signal that a task waits for. Present while it waits for one; lists leave it out.
          * @example {
@@ -3245,6 +3256,11 @@ export interface components {
              * @description When the last of them was submitted.
              */
             until?: string;
+            /**
+             * @description In a list of all types: the type with which the next page begins. Those after it weren't
+             *     searched yet.
+             */
+            next_type?: string;
         };
         /**
          * @example {
@@ -3298,6 +3314,7 @@ export interface components {
             status_code?: number;
             /** @description Why the attempt failed, with the start of the answer's body. */
             error?: string;
+            error_code?: components["schemas"]["TaskErrorCode"];
             output?: components["schemas"]["JSON"];
             /** @description The length of the output, if it is left out. */
             output_bytes?: number;
@@ -3359,7 +3376,9 @@ export interface components {
             delay?: components["schemas"]["Duration"];
         };
         BulkCancellation: {
-            type: components["schemas"]["Name"];
+            type?: components["schemas"]["Name"];
+            /** @description Instead of type: the tasks of all types. */
+            all_types?: boolean;
             /**
              * @description Only tasks of this status; by default all that are not final.
              * @enum {string}
@@ -3378,6 +3397,15 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+            attempts?: number;
+            code?: components["schemas"]["TaskErrorCode"];
+            /** @description Only tasks that were submitted with this flow key. */
+            flow_key?: string;
+            /** @description Only the task for which this idempotency key stands. */
+            key?: string;
+            /** @description Only the children of this task, and the tasks that it started. */
+            parent?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
@@ -3388,7 +3416,9 @@ export interface components {
             reason?: string;
         };
         BulkPriority: {
-            type: components["schemas"]["Name"];
+            type?: components["schemas"]["Name"];
+            /** @description Instead of type: the tasks of all types. */
+            all_types?: boolean;
             /**
              * @description Only tasks of this status; by default both.
              * @enum {string}
@@ -3407,6 +3437,15 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+            attempts?: number;
+            code?: components["schemas"]["TaskErrorCode"];
+            /** @description Only tasks that were submitted with this flow key. */
+            flow_key?: string;
+            /** @description Only the task for which this idempotency key stands. */
+            key?: string;
+            /** @description Only the children of this task, and the tasks that it started. */
+            parent?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
@@ -3416,7 +3455,9 @@ export interface components {
             priority: components["schemas"]["Priority"];
         };
         BulkRedrive: {
-            type: components["schemas"]["Name"];
+            type?: components["schemas"]["Name"];
+            /** @description Instead of type: the tasks of all types. */
+            all_types?: boolean;
             /**
              * @description Only tasks of this status. By default failed.
              * @enum {string}
@@ -3435,6 +3476,25 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended at or after this time.
+             */
+            ended_since?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended before this time.
+             */
+            ended_until?: string;
+            /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+            attempts?: number;
+            code?: components["schemas"]["TaskErrorCode"];
+            /** @description Only tasks that were submitted with this flow key. */
+            flow_key?: string;
+            /** @description Only the task for which this idempotency key stands. */
+            key?: string;
+            /** @description Only the children of this task, and the tasks that it started. */
+            parent?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
@@ -3445,7 +3505,9 @@ export interface components {
             from_stage?: string;
         };
         BulkCount: {
-            type: components["schemas"]["Name"];
+            type?: components["schemas"]["Name"];
+            /** @description Instead of type: the tasks of all types. */
+            all_types?: boolean;
             status?: components["schemas"]["Status"];
             stage?: components["schemas"]["Name"];
             /** @description Only tasks whose last error contains this text, in upper or lower case. */
@@ -3460,6 +3522,25 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended at or after this time.
+             */
+            ended_since?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended before this time.
+             */
+            ended_until?: string;
+            /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+            attempts?: number;
+            code?: components["schemas"]["TaskErrorCode"];
+            /** @description Only tasks that were submitted with this flow key. */
+            flow_key?: string;
+            /** @description Only the task for which this idempotency key stands. */
+            key?: string;
+            /** @description Only the children of this task, and the tasks that it started. */
+            parent?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
         };
@@ -3505,7 +3586,8 @@ export interface components {
             id: string;
             /** @enum {string} */
             kind: "cancel" | "redrive" | "priority" | "count";
-            type: components["schemas"]["Name"];
+            /** @description The task type. With all_types, the one that it is at, in the order of their names. */
+            type: string;
             filter?: components["schemas"]["OperationFilter"];
             /**
              * @description failed: it can't continue; error says why.
@@ -3538,7 +3620,7 @@ export interface components {
             finished_at?: string;
         };
         /**
-         * @description Which tasks of the type; absent if all that it applies to.
+         * @description Which tasks; absent if all of the type that it applies to.
          * @example {
          *       "status": "failed",
          *       "error": "timeout"
@@ -3553,6 +3635,21 @@ export interface components {
             since?: string;
             /** Format: date-time */
             until?: string;
+            /** Format: date-time */
+            ended_since?: string;
+            /** Format: date-time */
+            ended_until?: string;
+            /** @description The least attempt of their stage. */
+            attempts?: number;
+            /** @description The error_code of their last error. */
+            code?: string;
+            flow_key?: string;
+            /** @description The idempotency key. */
+            key?: string;
+            /** @description The task that they are children of or started by. */
+            parent?: string;
+            /** @description The tasks of all types of the tenant. */
+            all_types?: boolean;
             /** @description false leaves out the children of fan-outs. */
             children?: boolean;
         };
@@ -6038,9 +6135,9 @@ export interface operations {
     };
     listTasks: {
         parameters: {
-            query: {
-                /** @description The task type. */
-                type: components["schemas"]["Name"];
+            query?: {
+                /** @description The task type; by default all types. */
+                type?: components["schemas"]["Name"];
                 /** @description Only tasks of this status. */
                 status?: components["schemas"]["Status"];
                 /** @description Only tasks that are in this stage, or ended in it. */
@@ -6058,6 +6155,16 @@ export interface operations {
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
+                /** @description Only final tasks that ended at or after this time, whenever they were submitted. */
+                ended_since?: string;
+                /** @description Only final tasks that ended before this time. */
+                ended_until?: string;
+                /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+                attempts?: number;
+                /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+                code?: components["schemas"]["TaskErrorCode"];
+                /** @description Only tasks that were submitted with this flow key. */
+                flow_key?: string;
                 /** @description Only the children of this task, of all its fan-outs, and the tasks that it started. */
                 parent?: string;
                 /** @description false leaves out the children of fan-outs; it excludes parent. */
@@ -6318,9 +6425,9 @@ export interface operations {
     };
     getTaskCount: {
         parameters: {
-            query: {
-                /** @description The task type. */
-                type: components["schemas"]["Name"];
+            query?: {
+                /** @description The task type; by default all types. */
+                type?: components["schemas"]["Name"];
                 /** @description Only tasks of this status. */
                 status?: components["schemas"]["Status"];
                 /** @description Only tasks that are in this stage, or ended in it. */
@@ -6333,6 +6440,16 @@ export interface operations {
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
+                /** @description Only final tasks that ended at or after this time, whenever they were submitted. */
+                ended_since?: string;
+                /** @description Only final tasks that ended before this time. */
+                ended_until?: string;
+                /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+                attempts?: number;
+                /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+                code?: components["schemas"]["TaskErrorCode"];
+                /** @description Only tasks that were submitted with this flow key. */
+                flow_key?: string;
                 /** @description Only the children of this task, of all its fan-outs, and the tasks that it started. */
                 parent?: string;
                 /** @description false leaves out the children of fan-outs; it excludes parent. */

@@ -30,6 +30,7 @@ type Task struct {
 	FinishedAt time.Time // once final
 	Progress   *Progress // while running, if the worker reported it
 	Error      string    // of its last attempt, unless that succeeded
+	Code       string    // of Error, see asyncflow.ErrorCode
 	Context    json.RawMessage
 	Result     json.RawMessage // once succeeded: the last stage's output, else its input
 
@@ -86,7 +87,8 @@ SELECT t.id, t.created_at, {options}, t.context,
     coalesce(j.error, ''),
     coalesce(j.outcome = 'snoozed' AND j.attempt = coalesce(w.attempt, r.attempt), false),
   ` + resultSQL + `,
-  l.progress, coalesce(l.note, ''), coalesce(j.seq, 0)`
+  l.progress, coalesce(l.note, ''), coalesce(j.seq, 0), coalesce(j.outcome, ''),
+    coalesce(j.status, 0)`
 
 // placeColumns are stateColumns without the options, the context and the result: to find these may
 // take a read of the whole journal.
@@ -222,15 +224,18 @@ func scanTask(row pgx.CollectableRow, t *config.Type, now time.Time) (task Task,
 	var percent *int
 	var note string
 	var snoozed bool
+	var outcome asyncflow.OutcomeKind
+	var answer int
 	err = row.Scan(&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status, &task.Stage,
 		&task.Attempt,
 		&task.WaitsFor, &order, &until, &ended, &task.Error, &snoozed, &result, &percent, &note,
-		&task.seq)
+		&task.seq, &outcome, &answer)
 	if err != nil {
 		return task, err
 	}
 	task.ID.Type = t.Name
 	task.Context = doc
+	task.Code = asyncflow.ErrorCode(outcome, answer, task.Error)
 	if options != nil {
 		if err := json.Unmarshal(options, &task.Options); err != nil {
 			return task, err
