@@ -376,3 +376,48 @@ func TestBadFilters(t *testing.T) {
 		require.ErrorAs(t, err, &known, field)
 	}
 }
+
+// A call that changes many tasks takes the children of one task.
+func TestOperationOnChildren(t *testing.T) {
+	b := setupFanOut(t)
+	f := store.Filter{Parent: b.fanOut(asyncflow.FanOut{})}
+	other := b.submit(newTask(`1`))[0].ID
+	_, due := b.start(store.CountAll, store.NewOperation{Filter: f})
+	assert.EqualValues(t, 2, b.finish(due).Done)
+	o, due := b.start(store.CancelTasks, store.NewOperation{Filter: f})
+	assert.EqualValues(t, 2, o.Total)
+	assert.EqualValues(t, 2, b.finish(due).Done)
+	list, err := b.Tasks(t.Context(), tenant, store.Filter{Parent: f.Parent, Limit: 10,
+		Status: asyncflow.StatusCancelled})
+	require.NoError(t, err)
+	assert.Len(t, list, 2)
+	assert.Equal(t, asyncflow.StatusPending, b.task(other).Status)
+	_, due = b.start(store.CountAll, store.NewOperation{Filter: store.Filter{Key: "none"}})
+	assert.Zero(t, b.finish(due).Done)
+}
+
+// A task of a removed stage is in the first attempt of the stage that it is mapped to.
+func TestAttemptsOfARemovedStage(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	b.submit(newTask(`1`))
+	l := b.leaseOne(pipe)
+	b.settle(pipe, l, failure(503, 0, "503"))
+	spec := twoStages()
+	spec.Stages[0].Name = "third"
+	spec.StageMapping = map[string]string{"first": "third"}
+	for n, want := range map[int]int{1: 1, 2: 1} {
+		list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Attempts: n, Limit: 9})
+		require.NoError(t, err)
+		assert.Len(t, list, want)
+	}
+	b.put(spec)
+	for n, want := range map[int]int{1: 1, 2: 0} {
+		list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Attempts: n, Limit: 9})
+		require.NoError(t, err)
+		assert.Len(t, list, want)
+		for _, task := range list {
+			assert.Equal(t, 1, task.Attempt)
+		}
+	}
+}
