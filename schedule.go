@@ -51,6 +51,7 @@ type Schedule struct {
 	// DependsOn are the tasks that each of its tasks waits for; ContextFrom is that of its tasks.
 	DependsOn   []Dependency `json:"depends_on,omitempty"`
 	ContextFrom string       `json:"context_from,omitempty"`
+	Labels                   // of its tasks
 
 	// Cron is an expression of five fields, or one such as @daily, for local time in TimeZone (an
 	// IANA name). Either Cron or Every is set.
@@ -102,6 +103,7 @@ func (s Schedule) Validate(maxContext int) error {
 		s.Retry.check("retry", &out)
 	}
 	checkDependencies(s.DependsOn, s.ContextFrom, &out)
+	s.Labels.check(&out)
 	s.checkTimes(&out)
 	s.checkPolicies(&out)
 	return out.err()
@@ -156,7 +158,8 @@ func (s Schedule) checkPolicies(out *problems) {
 // Task returns the task that the schedule submits, without a key.
 func (s Schedule) Task() NewTask {
 	return NewTask{Type: s.Type, Context: s.Context, DependsOn: s.DependsOn,
-		Options: Options{Priority: s.Priority, Retry: s.Retry, ContextFrom: s.ContextFrom}}
+		Options: Options{Priority: s.Priority, Retry: s.Retry, ContextFrom: s.ContextFrom,
+			Labels: s.Labels}}
 }
 
 // TickTask returns the task of a tick. Its idempotency key names the tick, so repeated submits

@@ -76,12 +76,14 @@ type Options struct {
 	ContextFrom string `json:"context_from,omitempty"`
 	// Spawned says which task started it; nil: none.
 	Spawned *Spawned `json:"spawned,omitempty"`
+	Labels
 }
 
 // IsZero reports whether no option is set.
 func (o Options) IsZero() bool {
 	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == "" &&
-		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil
+		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil &&
+		o.Labels.IsZero()
 }
 
 // Validate checks a new task. now is the database's time, and maxContext the limit for the
@@ -98,6 +100,7 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 	}
 	t.checkKey(&out)
 	t.checkFlowKey(&out)
+	t.Options.Labels.check(&out)
 	switch {
 	case !t.Delay.IsZero() && !t.RunAt.IsZero():
 		out.add("delay", "and run_at exclude each other")

@@ -286,6 +286,10 @@ func filterParams(p ListParams) map[string]string {
 		"ended_since": timeParam(p.EndedSince),
 		"ended_until": timeParam(p.EndedUntil),
 		"flow_key":    p.FlowKey,
+		"user":        p.User,
+		"tags":        p.Tags,
+		"any_tags":    p.AnyTags,
+		"metadata":    p.Metadata,
 	}
 }
 

@@ -123,6 +123,18 @@ func TestFiltersByWhatHappened(t *testing.T) {
 	}
 }
 
+// Postgres writes the options of tasks that were submitted by SQL in its own way.
+func TestFlowKeyOfATaskSubmittedBySQL(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	_, err := b.db.Exec(t.Context(),
+		`SELECT tenant_acme.submit_task('pipe', '1', flow_key => 'customer-17')`)
+	require.NoError(t, err)
+	list, err := b.Tasks(t.Context(), tenant, store.Filter{FlowKey: "customer-17", Limit: 10})
+	require.NoError(t, err)
+	assert.Len(t, list, 1)
+}
+
 func namesOf(ids map[string]asyncflow.TaskID, list []store.Task) (names []string) {
 	for _, task := range list {
 		for name, id := range ids {

@@ -769,6 +769,9 @@ type BulkCancellation struct {
 	// AllTypes Instead of type: the tasks of all types.
 	AllTypes bool `json:"all_types,omitempty,omitzero"`
 
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
+
 	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
 	Attempts int `json:"attempts,omitempty,omitzero"`
 
@@ -787,6 +790,9 @@ type BulkCancellation struct {
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
 
 	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
@@ -808,6 +814,9 @@ type BulkCancellation struct {
 	// Status Only tasks of this status; by default all that are not final.
 	Status BulkCancellationStatus `json:"status,omitempty,omitzero"`
 
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `json:"tags,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
@@ -815,6 +824,9 @@ type BulkCancellation struct {
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// User Only tasks for this user.
+	User string `json:"user,omitempty,omitzero"`
 }
 
 // BulkCancellationStatus Only tasks of this status; by default all that are not final.
@@ -824,6 +836,9 @@ type BulkCancellationStatus string
 type BulkCount struct {
 	// AllTypes Instead of type: the tasks of all types.
 	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
 
 	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
 	Attempts int `json:"attempts,omitempty,omitzero"`
@@ -847,6 +862,9 @@ type BulkCount struct {
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
+
 	// Parent Only the children of this task, and the tasks that it started.
 	Parent string `json:"parent,omitempty,omitzero"`
 
@@ -862,6 +880,9 @@ type BulkCount struct {
 	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status,omitempty,omitzero"`
 
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `json:"tags,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
@@ -869,12 +890,18 @@ type BulkCount struct {
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// User Only tasks for this user.
+	User string `json:"user,omitempty,omitzero"`
 }
 
 // BulkPriority defines model for BulkPriority.
 type BulkPriority struct {
 	// AllTypes Instead of type: the tasks of all types.
 	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
 
 	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
 	Attempts int `json:"attempts,omitempty,omitzero"`
@@ -894,6 +921,9 @@ type BulkPriority struct {
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
 
 	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
@@ -920,6 +950,9 @@ type BulkPriority struct {
 	// Status Only tasks of this status; by default both.
 	Status BulkPriorityStatus `json:"status,omitempty,omitzero"`
 
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `json:"tags,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
@@ -927,6 +960,9 @@ type BulkPriority struct {
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// User Only tasks for this user.
+	User string `json:"user,omitempty,omitzero"`
 }
 
 // BulkPriorityStatus Only tasks of this status; by default both.
@@ -936,6 +972,9 @@ type BulkPriorityStatus string
 type BulkRedrive struct {
 	// AllTypes Instead of type: the tasks of all types.
 	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
 
 	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
 	Attempts int `json:"attempts,omitempty,omitzero"`
@@ -965,6 +1004,9 @@ type BulkRedrive struct {
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
+
 	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
 
@@ -982,6 +1024,9 @@ type BulkRedrive struct {
 	// Status Only tasks of this status. By default failed.
 	Status BulkRedriveStatus `json:"status,omitempty,omitzero"`
 
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `json:"tags,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
@@ -989,6 +1034,9 @@ type BulkRedrive struct {
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// User Only tasks for this user.
+	User string `json:"user,omitempty,omitzero"`
 }
 
 // BulkRedriveStatus Only tasks of this status. By default failed.
@@ -1221,6 +1269,10 @@ type Delivery struct {
 	// MaxAttempts The attempts that the stage has for this task.
 	MaxAttempts int `json:"max_attempts"`
 
+	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+	// and _ . : / -. They must not be secret.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
 	// Outputs The latest outputs of the stages that this stage names in `deliver.outputs`; null for one
 	// that has none yet. In place of one that is too long it has `{url, bytes}`: see by_url.
 	//
@@ -1236,6 +1288,11 @@ type Delivery struct {
 	// Example: thumbnails
 	Stage Name `json:"stage"`
 
+	// Tags Words to find the task by. They must not be secret.
+	//
+	// Example: ["nightly","eu"]
+	Tags Tags `json:"tags,omitempty,omitzero"`
+
 	// TaskID The task's id, the same in all its stages and attempts.
 	TaskID string `json:"task_id"`
 
@@ -1243,10 +1300,23 @@ type Delivery struct {
 	// otherwise.
 	Test bool `json:"test,omitempty,omitzero"`
 
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	//
+	//
+	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+	Trace Traceparent `json:"trace,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// User For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+	// logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+	//
+	//
+	// Example: customer-17
+	User User `json:"user,omitempty,omitzero"`
 }
 
 // DeliveryCallback Where and with what token to report after a 202.
@@ -1780,6 +1850,10 @@ type Links = asyncflow.Links
 // 202.
 type MaxInFlight = int
 
+// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+// and _ . : / -. They must not be secret.
+type Metadata map[string]string
+
 // Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 //
 // Example: thumbnails
@@ -1933,6 +2007,10 @@ type NewTask struct {
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
 
+	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+	// and _ . : / -. They must not be secret.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
 	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 	// for each stage of the type. A list of another length is refused with 400, but a list of one
 	// means the same as its number.
@@ -1947,10 +2025,22 @@ type NewTask struct {
 	// RunAt When the task may run at the earliest; at most a year ahead. Excludes delay.
 	RunAt time.Time `json:"run_at,omitempty,omitzero"`
 
+	// Tags Words to find the task by. They must not be secret.
+	//
+	// Example: ["nightly","eu"]
+	Tags Tags `json:"tags,omitempty,omitzero"`
+
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	Trace string `empty:"refused" json:"trace,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// User For whom the task is done, to find it by. It must not be secret. user, tags, metadata
+	// and trace have at most 2 KiB together.
+	User string `empty:"refused" json:"user,omitempty,omitzero"`
 }
 
 // NewTaskBatch defines model for NewTaskBatch.
@@ -2061,6 +2151,9 @@ type OperationFilter struct {
 	// AllTypes The tasks of all types of the tenant.
 	AllTypes bool `json:"all_types,omitempty,omitzero"`
 
+	// AnyTags One of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
+
 	// Attempts The least attempt of their stage.
 	Attempts int `json:"attempts,omitempty,omitzero"`
 
@@ -2079,6 +2172,9 @@ type OperationFilter struct {
 	// Key The idempotency key.
 	Key string `json:"key,omitempty,omitzero"`
 
+	// Metadata An entry of the metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
+
 	// Parent The task that they are children of or started by.
 	Parent string    `json:"parent,omitempty,omitzero"`
 	Since  time.Time `json:"since,omitempty,omitzero"`
@@ -2090,8 +2186,12 @@ type OperationFilter struct {
 
 	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
 	// attempt is under way; succeeded, failed and cancelled are final.
-	Status Status    `json:"status,omitempty,omitzero"`
-	Until  time.Time `json:"until,omitempty,omitzero"`
+	Status Status `json:"status,omitempty,omitzero"`
+
+	// Tags All of these tags, separated by commas.
+	Tags  string    `json:"tags,omitempty,omitzero"`
+	Until time.Time `json:"until,omitempty,omitzero"`
+	User  string    `json:"user,omitempty,omitzero"`
 }
 
 // OperationList defines model for OperationList.
@@ -2376,6 +2476,10 @@ type Schedule struct {
 	// LastTaskID The task of that run.
 	LastTaskID string `json:"last_task_id,omitempty,omitzero"`
 
+	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+	// and _ . : / -. They must not be secret.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
 	// Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
@@ -2405,13 +2509,31 @@ type Schedule struct {
 	// Skipped Runs that were skipped because the previous task was not final.
 	Skipped  int64     `json:"skipped"`
 	StartsAt time.Time `json:"starts_at,omitempty,omitzero"`
-	TimeZone string    `json:"time_zone,omitempty,omitzero"`
+
+	// Tags Words to find the task by. They must not be secret.
+	//
+	// Example: ["nightly","eu"]
+	Tags     Tags   `json:"tags,omitempty,omitzero"`
+	TimeZone string `json:"time_zone,omitempty,omitzero"`
+
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	//
+	//
+	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+	Trace Traceparent `json:"trace,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type      Name      `json:"type"`
 	UpdatedAt time.Time `json:"updated_at"`
+
+	// User For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+	// logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+	//
+	//
+	// Example: customer-17
+	User User `json:"user,omitempty,omitzero"`
 
 	// Version Grows by one with each change.
 	Version int `json:"version"`
@@ -2460,6 +2582,10 @@ type ScheduleSpec struct {
 	// Example: 30s
 	Every Duration `json:"every,omitempty,omitzero"`
 
+	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+	// and _ . : / -. They must not be secret.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
 	// Overlap What a run does while the task of the previous run is not final. skip: submits no task;
 	// queue (the default): submits its task; replace: cancels the previous task first.
 	Overlap Overlap `json:"overlap,omitempty,omitzero"`
@@ -2478,13 +2604,31 @@ type ScheduleSpec struct {
 	// StartsAt No run before this time. The runs of every are counted from it.
 	StartsAt time.Time `json:"starts_at,omitempty,omitzero"`
 
+	// Tags Words to find the task by. They must not be secret.
+	//
+	// Example: ["nightly","eu"]
+	Tags Tags `json:"tags,omitempty,omitzero"`
+
 	// TimeZone An IANA name, such as Europe/Berlin; with cron. UTC by default.
 	TimeZone string `json:"time_zone,omitempty,omitzero"`
+
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	//
+	//
+	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+	Trace Traceparent `json:"trace,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// User For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+	// logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+	//
+	//
+	// Example: customer-17
+	User User `json:"user,omitempty,omitzero"`
 }
 
 // Searched The tasks that were searched for a page; absent if the page is full, or no task
@@ -2494,7 +2638,7 @@ type Searched struct {
 	// From When the first of them was submitted.
 	From time.Time `json:"from,omitempty,omitzero"`
 
-	// NextType In a list of all types: the type with which the next page begins. Those after it weren't
+	// NextType In a list of all types: the type with which the next page begins. Later types weren't
 	// searched yet.
 	NextType string `json:"next_type,omitempty,omitzero"`
 
@@ -2575,7 +2719,8 @@ type SpawnedCount struct {
 	Type  string `json:"type"`
 }
 
-// SpawnedTask A task that an attempt starts.
+// SpawnedTask A task that an attempt starts. One without user, tags, metadata and trace gets those of the
+// task that starts it.
 type SpawnedTask = asyncflow.SpawnedTask
 
 // Stage defines model for Stage.
@@ -2665,6 +2810,11 @@ type SubmittedTask struct {
 	WaitsUntil time.Time `json:"waits_until,omitempty,omitzero"`
 }
 
+// Tags Words to find the task by. They must not be secret.
+//
+// Example: ["nightly","eu"]
+type Tags = []string
+
 // Task A task as it is now. result is present once the task has succeeded: it is the output of the
 // last stage or, without one, the context that this stage got. Answers to changes leave out a
 // context or result of more than 8 KiB, and long lists of dependencies.
@@ -2707,6 +2857,10 @@ type Task struct {
 
 	// MaxAttempts The attempts that the stage has for this task.
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
+
+	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+	// and _ . : / -. They must not be secret.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
 	// OrderTime Its place in the order. Present while it is waiting or pending.
 	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
@@ -2751,13 +2905,31 @@ type Task struct {
 	Status Status `json:"status"`
 
 	// Steps The number of all visits of stages. Present with path.
-	Steps int         `json:"steps,omitempty,omitzero"`
+	Steps int `json:"steps,omitempty,omitzero"`
+
+	// Tags Words to find the task by. They must not be secret.
+	//
+	// Example: ["nightly","eu"]
+	Tags Tags `json:"tags,omitempty,omitzero"`
+
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	//
+	//
+	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+	Trace Traceparent `json:"trace,omitempty,omitzero"`
 	Tree  *TreeCounts `json:"tree,omitempty"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// User For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+	// logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+	//
+	//
+	// Example: customer-17
+	User User `json:"user,omitempty,omitzero"`
 
 	// WaitsBecause In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
 	// while it waits for endpoint_unhealthy; lists leave it out.
@@ -3048,6 +3220,11 @@ type TenantPatch struct {
 	Suspended *bool `json:"suspended,omitempty"`
 }
 
+// Traceparent The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+//
+// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+type Traceparent = string
+
 // TreeCounts The tasks below a task in all levels: its children, their children, and so on, each by its
 // latest fan-out. Present if children have children.
 type TreeCounts struct {
@@ -3063,6 +3240,12 @@ type TreeCounts struct {
 	// Total Also those that are still to be made, and live ones.
 	Total int `json:"total"`
 }
+
+// User For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+// logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+//
+// Example: customer-17
+type User = string
 
 // Visit One pass of a task through a stage.
 type Visit struct {
@@ -3345,6 +3528,18 @@ type ListTasksParams struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
 
+	// User Only tasks that were submitted for this user.
+	User string `form:"user,omitempty" json:"user,omitempty,omitzero"`
+
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `form:"tags,omitempty" json:"tags,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `form:"any_tags,omitempty" json:"any_tags,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `form:"metadata,omitempty" json:"metadata,omitempty,omitzero"`
+
 	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
 
@@ -3401,6 +3596,18 @@ type GetTaskCountParams struct {
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
+
+	// User Only tasks that were submitted for this user.
+	User string `form:"user,omitempty" json:"user,omitempty,omitzero"`
+
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `form:"tags,omitempty" json:"tags,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `form:"any_tags,omitempty" json:"any_tags,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `form:"metadata,omitempty" json:"metadata,omitempty,omitzero"`
 
 	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
@@ -9715,6 +9922,38 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "user", params.User, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tags", params.Tags, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "any_tags", params.AnyTags, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parent", params.Parent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
@@ -10015,6 +10254,38 @@ func NewGetTaskCountRequest(server string, params *GetTaskCountParams) (*http.Re
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "flow_key", params.FlowKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "user", params.User, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tags", params.Tags, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "any_tags", params.AnyTags, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {

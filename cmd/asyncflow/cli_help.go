@@ -264,6 +264,7 @@ var longTexts = map[string]map[string]string{
 		"--status":  "With --type: only tasks with this status: failed (the default) or cancelled.",
 	},
 	"tasks submit": {
+		"--metadata":     "A short text by its name, to find the task by; repeatable.",
 		"type":           "Task type. Without it, each line of --file must be a whole task.",
 		"context":        "Context of the task: JSON, @FILE, or - for standard input. Default: {}.",
 		"--file":         "Submit a task for each line of this file (JSON Lines); - is standard input.",

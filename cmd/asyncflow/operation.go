@@ -125,6 +125,14 @@ func filterText(f client.OperationFilter) string {
 		add("flow key", strconv.Quote(f.FlowKey))
 	}
 	add("parent", f.Parent)
+	if f.User != "" {
+		add("user", strconv.Quote(f.User))
+	}
+	add("tags", f.Tags)
+	add("any tags", f.AnyTags)
+	if f.Metadata != "" {
+		add("metadata", strconv.Quote(f.Metadata))
+	}
 	if f.AllTypes {
 		add("of", "all types")
 	}

@@ -63,6 +63,7 @@ func (c *tasksChangeCmd) changeAll(ctx context.Context, g *globals, p client.Pri
 	}
 	b := client.BulkPriority{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
 		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 		Status: api.BulkPriorityStatus(c.Status), Stage: c.Stage, Error: c.Error,
 		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Priority: p,
 		Children: withChildren(c.Children)}
@@ -118,6 +119,7 @@ func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID == "" {
 		b := client.BulkCancellation{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key,
 			Parent: c.Parent, Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+			User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 			Status: api.BulkCancellationStatus(c.Status),
 			Stage:  c.Stage, Error: c.Error,
 			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Reason: c.Reason,
@@ -219,6 +221,7 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 		}
 		b := client.BulkRedrive{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
 			Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+			User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 			EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
 			Status: api.BulkRedriveStatus(c.Status),
 			Stage:  c.Stage, Error: c.Error,

@@ -24,6 +24,10 @@ type happenedFlags struct {
 	Attempts int    `placeholder:"N" help:"Only tasks in attempt N of their stage, or a later one."`
 	Code     string `placeholder:"CODE"`
 	FlowKey  string `placeholder:"KEY" help:"Only tasks with this flow key."`
+	User     string `placeholder:"USER" help:"Only tasks that were submitted for this user."`
+	Tags     string `placeholder:"TAG,…" help:"Only tasks with all of these tags."`
+	AnyTags  string `placeholder:"TAG,…" help:"Only tasks with one of these tags."`
+	Metadata string `placeholder:"NAME=VALUE" help:"Only tasks with this entry of their metadata."`
 }
 
 // filterFlags select tasks.
@@ -48,7 +52,8 @@ func (f *filterFlags) params() client.ListParams {
 	return client.ListParams{Type: f.Type, Status: client.Status(f.Status), Stage: f.Stage,
 		Error: f.Error, Key: f.Key, Since: f.Since.Time, Until: f.Until.Time, Parent: f.Parent,
 		EndedSince: f.EndedSince.Time, EndedUntil: f.EndedUntil.Time, Attempts: f.Attempts,
-		Code: f.Code, FlowKey: f.FlowKey, Children: withChildren(f.Children || f.Parent != "")}
+		Code: f.Code, FlowKey: f.FlowKey, User: f.User, Tags: f.Tags, AnyTags: f.AnyTags,
+		Metadata: f.Metadata, Children: withChildren(f.Children || f.Parent != "")}
 }
 
 // withChildren returns the parameter of a call that leaves out children unless they are wanted.
@@ -72,6 +77,7 @@ func (c *tasksListCmd) Help() string {
     asyncflow tasks list --status failed --ended-since 2h
     asyncflow tasks list --type thumbnails --status failed --stage resize --code timeout
     asyncflow tasks list --type thumbnails --attempts 3
+    asyncflow tasks list --user customer-17 --metadata order=4711
     asyncflow tasks list --type thumbnails --text harbour.jpg
     asyncflow tasks list --type scans --status failed --children
     asyncflow tasks list --type thumbnails --limit 0 -o json | jq -r '.data[].id'`
@@ -181,7 +187,8 @@ func (c *tasksCountCmd) countAll(ctx context.Context, g *globals) error {
 		client.BulkCount{Type: c.Type, AllTypes: c.Type == "", Status: client.Status(c.Status),
 			Stage: c.Stage, Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Key: c.Key,
 			Parent: c.Parent, EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
-			Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+			Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey, User: c.User, Tags: c.Tags,
+			AnyTags: c.AnyTags, Metadata: c.Metadata,
 			Children: withChildren(c.Children || c.Parent != "")})
 	if err != nil {
 		return err

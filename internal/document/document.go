@@ -106,7 +106,8 @@ func (e Schedule) schedule() asyncflow.Schedule {
 	full := asyncflow.Schedule{Name: e.Name, Type: e.Type, Context: e.Context, Priority: e.Priority,
 		Cron: e.Cron, TimeZone: e.TimeZone, Every: e.Every,
 		Overlap: e.Overlap, CatchUp: e.CatchUp, CatchUpLimit: e.CatchUpLimit, StartsAt: e.StartsAt,
-		EndsAt: e.EndsAt, DependsOn: e.DependsOn, ContextFrom: e.ContextFrom}
+		EndsAt: e.EndsAt, DependsOn: e.DependsOn, ContextFrom: e.ContextFrom,
+		Labels: asyncflow.Labels{User: e.User, Tags: e.Tags, Metadata: e.Metadata, Trace: e.Trace}}
 	if !e.Retry.IsZero() {
 		full.Retry = &e.Retry
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -167,6 +168,10 @@ func newOperation(kind store.OperationKind, body any) (n store.NewOperation, err
 		return n, asyncflow.InvalidField("all_types", "and type exclude each other")
 	}
 	parent, err := readParent(b.Parent, b.Children)
+	if err != nil {
+		return n, err
+	}
+	labels, err := readLabels(b.User, b.Tags, b.AnyTags, b.Metadata)
 	return store.NewOperation{Kind: kind, AllTypes: b.AllTypes, Filter: store.Filter{
 		Type:    b.Type,
 		Status:  b.Status,
@@ -178,6 +183,7 @@ func newOperation(kind store.OperationKind, body any) (n store.NewOperation, err
 		Since:   b.Since,
 		Until:   b.Until,
 		Parent:  parent,
+		Labels:  labels,
 
 		EndedSince: b.EndedSince,
 		EndedUntil: b.EndedUntil,
@@ -198,6 +204,10 @@ func operationOut(o store.Operation) api.Operation {
 	if o.Filter.Parent.Type != "" {
 		parent = o.Filter.Parent.String()
 	}
+	metadata := ""
+	if l := o.Filter.Labels; l.Name != "" {
+		metadata = l.Name + "=" + l.Value
+	}
 	return api.Operation{
 		ID:   o.ID,
 		Kind: api.OperationKind(o.Kind),
@@ -212,11 +222,15 @@ func operationOut(o store.Operation) api.Operation {
 			Since:   o.Filter.Since,
 			Until:   o.Filter.Until,
 			Parent:  parent,
+			User:    o.Filter.Labels.User,
+			Tags:    strings.Join(o.Filter.Labels.Tags, ","),
+			AnyTags: strings.Join(o.Filter.Labels.AnyTags, ","),
 
 			EndedSince: o.Filter.EndedSince,
 			EndedUntil: o.Filter.EndedUntil,
 			Attempts:   o.Filter.Attempts,
 			AllTypes:   o.AllTypes,
+			Metadata:   metadata,
 			Children:   children,
 		},
 		State:      api.OperationState(o.State),

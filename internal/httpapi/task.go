@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -90,6 +91,9 @@ func (s *Server) ListTasks(
 	if f.Parent, err = readParent(p.Parent, p.Children); err != nil {
 		return nil, err
 	}
+	if f.Labels, err = readLabels(p.User, p.Tags, p.AnyTags, p.Metadata); err != nil {
+		return nil, err
+	}
 	if f.Before, f.FromType, err = readTaskCursor(list, f.Type, p.Cursor); err != nil {
 		return nil, err
 	}
@@ -156,6 +160,44 @@ func readParent(text string, children *bool) (id asyncflow.TaskID, err error) {
 	return id, err
 }
 
+// readLabels parses the parameters that select tasks by their labels.
+func readLabels(user, tags, anyTags, metadata string) (l store.LabelFilter, err error) {
+	l.User = user
+	if l.Tags, err = readTags("tags", tags); err != nil {
+		return l, err
+	}
+	if l.AnyTags, err = readTags("any_tags", anyTags); err != nil {
+		return l, err
+	}
+	if metadata == "" {
+		return l, nil
+	}
+	var found bool
+	l.Name, l.Value, found = strings.Cut(metadata, "=")
+	if !found || !asyncflow.IsLabelName(l.Name) {
+		err = asyncflow.InvalidField("metadata", "must be name=value, such as order=4711")
+	}
+	return l, err
+}
+
+// readTags parses tags that are separated by commas; "" stands for none.
+func readTags(field, text string) ([]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	tags := strings.Split(text, ",")
+	for _, tag := range tags {
+		if !asyncflow.IsLabelName(tag) {
+			return nil, asyncflow.InvalidField(field, "has %q, which can't be a tag", tag)
+		}
+	}
+	if n := len(tags); n > asyncflow.MaxTags {
+		return nil, asyncflow.InvalidField(field, "has %d tags; the limit is %d", n,
+			asyncflow.MaxTags)
+	}
+	return tags, nil
+}
+
 func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 	out := api.Task{
 		ID:          t.ID.String(),
@@ -167,6 +209,10 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 		Priority:    t.Options.Priority,
 		Key:         t.Options.Key,
 		FlowKey:     t.Options.FlowKey,
+		User:        t.Options.User,
+		Tags:        t.Options.Tags,
+		Metadata:    t.Options.Metadata,
+		Trace:       t.Options.Trace,
 		WaitsFor:    api.TaskWaitsFor(t.WaitsFor),
 		OrderTime:   t.OrderTime,
 		Deadline:    t.Deadline,
@@ -256,6 +302,10 @@ func (s *Server) GetTaskCount(
 	if err != nil {
 		return nil, err
 	}
+	labels, err := readLabels(p.User, p.Tags, p.AnyTags, p.Metadata)
+	if err != nil {
+		return nil, err
+	}
 	n, err := s.cfg.Store.TaskCount(ctx, principalOf(ctx).Tenant, store.Filter{
 		Type:    p.Type,
 		Status:  p.Status,
@@ -267,6 +317,7 @@ func (s *Server) GetTaskCount(
 		Since:   p.Since,
 		Until:   p.Until,
 		Parent:  parent,
+		Labels:  labels,
 
 		EndedSince: p.EndedSince,
 		EndedUntil: p.EndedUntil,

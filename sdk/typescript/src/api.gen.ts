@@ -2897,6 +2897,15 @@ export interface components {
              *     the type has no flow.
              */
             flow_key?: string;
+            /**
+             * @description For whom the task is done, to find it by. It must not be secret. user, tags, metadata
+             *     and trace have at most 2 KiB together.
+             */
+            user?: string;
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            /** @description The W3C traceparent of the submit. Each delivery has it, also as the header traceparent. */
+            trace?: string;
             /** @description The tasks that it waits for. */
             depends_on?: components["schemas"]["Dependency"][];
             /**
@@ -2906,6 +2915,35 @@ export interface components {
              */
             context_from?: "dependencies";
         };
+        /**
+         * @description For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+         *     logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+         * @example customer-17
+         */
+        User: string;
+        /**
+         * @description Words to find the task by. They must not be secret.
+         * @example [
+         *       "nightly",
+         *       "eu"
+         *     ]
+         */
+        Tags: string[];
+        /**
+         * @description Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+         *     and _ . : / -. They must not be secret.
+         * @example {
+         *       "order": "4711"
+         *     }
+         */
+        Metadata: {
+            [key: string]: string;
+        };
+        /**
+         * @description The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+         * @example 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+         */
+        Traceparent: string;
         /**
          * @description Another task, by its id, or by its type and idempotency key. With a key it may be submitted
          *     later.
@@ -3102,6 +3140,10 @@ export interface components {
             key?: string;
             /** @description The flow key that it was submitted with. */
             flow_key?: string;
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
             /**
              * @description What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
              *     after a failed attempt; snooze: the end of the pause that its worker asked for;
@@ -3257,7 +3299,7 @@ export interface components {
              */
             until?: string;
             /**
-             * @description In a list of all types: the type with which the next page begins. Those after it weren't
+             * @description In a list of all types: the type with which the next page begins. Later types weren't
              *     searched yet.
              */
             next_type?: string;
@@ -3406,6 +3448,14 @@ export interface components {
             key?: string;
             /** @description Only the children of this task, and the tasks that it started. */
             parent?: string;
+            /** @description Only tasks for this user. */
+            user?: string;
+            /** @description Only tasks with all of these tags, separated by commas. */
+            tags?: string;
+            /** @description Only tasks with at least one of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description Only tasks with this entry of their metadata, as name=value. */
+            metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
@@ -3446,6 +3496,14 @@ export interface components {
             key?: string;
             /** @description Only the children of this task, and the tasks that it started. */
             parent?: string;
+            /** @description Only tasks for this user. */
+            user?: string;
+            /** @description Only tasks with all of these tags, separated by commas. */
+            tags?: string;
+            /** @description Only tasks with at least one of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description Only tasks with this entry of their metadata, as name=value. */
+            metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
@@ -3495,6 +3553,14 @@ export interface components {
             key?: string;
             /** @description Only the children of this task, and the tasks that it started. */
             parent?: string;
+            /** @description Only tasks for this user. */
+            user?: string;
+            /** @description Only tasks with all of these tags, separated by commas. */
+            tags?: string;
+            /** @description Only tasks with at least one of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description Only tasks with this entry of their metadata, as name=value. */
+            metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
@@ -3541,6 +3607,14 @@ export interface components {
             key?: string;
             /** @description Only the children of this task, and the tasks that it started. */
             parent?: string;
+            /** @description Only tasks for this user. */
+            user?: string;
+            /** @description Only tasks with all of these tags, separated by commas. */
+            tags?: string;
+            /** @description Only tasks with at least one of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description Only tasks with this entry of their metadata, as name=value. */
+            metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
         };
@@ -3648,6 +3722,13 @@ export interface components {
             key?: string;
             /** @description The task that they are children of or started by. */
             parent?: string;
+            user?: string;
+            /** @description All of these tags, separated by commas. */
+            tags?: string;
+            /** @description One of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description An entry of the metadata, as name=value. */
+            metadata?: string;
             /** @description The tasks of all types of the tenant. */
             all_types?: boolean;
             /** @description false leaves out the children of fan-outs. */
@@ -3663,6 +3744,10 @@ export interface components {
             context: components["schemas"]["JSON"];
             priority?: components["schemas"]["Priority"];
             retry?: components["schemas"]["RetryPolicy"];
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
             /** @description The tasks that it waits for. */
             depends_on?: components["schemas"]["Dependency"][];
             /**
@@ -3738,6 +3823,10 @@ export interface components {
             context?: components["schemas"]["JSON"];
             priority?: components["schemas"]["Priority"];
             retry?: components["schemas"]["RetryPolicy"];
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
             /** @description The tasks that it waits for. */
             depends_on?: components["schemas"]["Dependency"][];
             /**
@@ -4196,7 +4285,8 @@ export interface components {
             results?: "outputs" | "settled";
         };
         /**
-         * @description A task that an attempt starts.
+         * @description A task that an attempt starts. One without user, tags, metadata and trace gets those of the
+         *     task that starts it.
          * @example {
          *       "type": "thumbnails",
          *       "context": {
@@ -4221,6 +4311,10 @@ export interface components {
             key_window?: components["schemas"]["Duration"];
             /** @description As in a submit. */
             flow_key?: string;
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
         };
         Failure: {
             /** @description What went wrong. Shown with the attempt. */
@@ -4445,6 +4539,10 @@ export interface components {
             deadline: string;
             context: components["schemas"]["JSON"];
             checkpoint?: components["schemas"]["JSON"];
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
             /**
              * @description The context as the task was submitted with it, if the stage has `deliver: {input: true}`.
              *     For an input that is too long it has `{url, bytes}`: see by_url.
@@ -6165,6 +6263,14 @@ export interface operations {
                 code?: components["schemas"]["TaskErrorCode"];
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
+                /** @description Only tasks that were submitted for this user. */
+                user?: string;
+                /** @description Only tasks with all of these tags, separated by commas. */
+                tags?: string;
+                /** @description Only tasks with at least one of these tags, separated by commas. */
+                any_tags?: string;
+                /** @description Only tasks with this entry of their metadata, as name=value. */
+                metadata?: string;
                 /** @description Only the children of this task, of all its fan-outs, and the tasks that it started. */
                 parent?: string;
                 /** @description false leaves out the children of fan-outs; it excludes parent. */
@@ -6450,6 +6556,14 @@ export interface operations {
                 code?: components["schemas"]["TaskErrorCode"];
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
+                /** @description Only tasks that were submitted for this user. */
+                user?: string;
+                /** @description Only tasks with all of these tags, separated by commas. */
+                tags?: string;
+                /** @description Only tasks with at least one of these tags, separated by commas. */
+                any_tags?: string;
+                /** @description Only tasks with this entry of their metadata, as name=value. */
+                metadata?: string;
                 /** @description Only the children of this task, of all its fan-outs, and the tasks that it started. */
                 parent?: string;
                 /** @description false leaves out the children of fan-outs; it excludes parent. */

@@ -30,6 +30,7 @@ type Filter struct {
 	Attempts               int    // its stage is in this attempt or a later one; 0: any
 	Code                   string // of its last error, see asyncflow.ErrorCode; "": any
 	FlowKey                string // "": any
+	Labels                 LabelFilter
 
 	Parent asyncflow.TaskID // children of this task, of all its fan-outs; zero: any tasks
 	// NoChildren leaves out the children of fan-outs. It excludes Parent.
@@ -39,6 +40,19 @@ type Filter struct {
 	Before   int64
 	FromType string
 	Limit    int
+}
+
+// LabelFilter selects tasks by their asyncflow.Labels.
+type LabelFilter struct {
+	User        string   `json:"user,omitempty"`     // "": any
+	Tags        []string `json:"tags,omitempty"`     // all of them
+	AnyTags     []string `json:"any_tags,omitempty"` // one of them; none: any
+	Name, Value string   // an entry of the metadata; no name: any
+}
+
+// IsZero reports whether it selects all tasks.
+func (l LabelFilter) IsZero() bool {
+	return l.User == "" && len(l.Tags) == 0 && len(l.AnyTags) == 0 && l.Name == ""
 }
 
 // check returns what is wrong with a filter, or nil.
@@ -75,6 +89,7 @@ type criteria struct {
 	attempts    int
 	code        string
 	flowKey     string
+	labels      LabelFilter
 	key         string           // only of operations: walks find it
 	parent      asyncflow.TaskID // only of operations: walks find it
 	noChildren  bool             // no children of fan-outs
@@ -85,7 +100,7 @@ type criteria struct {
 func criteriaOf(f Filter) criteria {
 	c := criteria{stage: f.Stage, text: f.Error, content: f.Text, since: f.Since, until: f.Until,
 		endedSince: f.EndedSince, endedUntil: f.EndedUntil, attempts: f.Attempts, code: f.Code,
-		flowKey: f.FlowKey, noChildren: f.NoChildren}
+		flowKey: f.FlowKey, labels: f.Labels, noChildren: f.NoChildren}
 	if f.Status != "" {
 		c.statuses = []string{string(f.Status)}
 	}

@@ -33,6 +33,12 @@ func (c criteria) conditions(t *config.Type) (all []condition) {
 	add(c.code != "", "$answers", ``, statusesOf(c.code))
 	add(c.code != "", "$word", codeSQL, c.code)
 	add(c.flowKey != "", "$flow", optionSQL("flow_key", "$flow"), c.flowKey)
+	l := c.labels
+	add(l.User != "", "$user", optionSQL("user", "$user"), l.User)
+	add(len(l.Tags) > 0, "$every", tagsSQL("?&", "$every"), l.Tags)
+	add(len(l.AnyTags) > 0, "$any", tagsSQL("?|", "$any"), l.AnyTags)
+	add(l.Name != "", "$name", ``, l.Name)
+	add(l.Name != "", "$value", metadataSQL, l.Value)
 	add(c.parent.Type != "", "$number", ``, parentNumber(t, c.parent))
 	add(c.parent.Type != "", "$parent", parentSQL, c.parent.String())
 	return all
@@ -74,9 +80,21 @@ const (
 // takes less than to parse their options.
 func optionSQL(member, value string) string {
 	return fmt.Sprintf(`
-  AND position('"%[1]s":' IN t.options::text) > 0 AND t.options->>'%[1]s' = %[2]s::text`, member,
+  AND position('"%[1]s"' IN t.options::text) > 0 AND t.options->>'%[1]s' = %[2]s::text`, member,
 		value)
 }
+
+// tagsSQL is a condition on the tags of a task.
+func tagsSQL(operator, value string) string {
+	return `
+  AND position('"tags"' IN t.options::text) > 0
+  AND (t.options->'tags')::jsonb ` + operator + ` ` + value + `::text[]`
+}
+
+// metadataSQL is a condition on an entry of the metadata of a task.
+const metadataSQL = `
+  AND position('"metadata"' IN t.options::text) > 0
+  AND t.options->'metadata'->>$name::text = $value::text`
 
 // removedStages returns the stages that were removed and mapped to others.
 func removedStages(t *config.Type) []string {

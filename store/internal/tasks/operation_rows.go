@@ -39,6 +39,7 @@ type (
 		FlowKey    string           `json:"flow_key,omitempty"`
 		Key        string           `json:"key,omitempty"`
 		Parent     asyncflow.TaskID `json:"parent,omitzero"`
+		Labels     LabelFilter      `json:"labels,omitzero"`
 	}
 	operationOptions struct {
 		Reason    string             `json:"reason,omitempty"`
@@ -52,7 +53,7 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 	f := o.Filter
 	filter, err := json.Marshal(operationFilter{f.Status, f.Stage, f.Error, f.Since, f.Until,
 		f.NoChildren, o.AllTypes, f.EndedSince, f.EndedUntil, f.Attempts, f.Code, f.FlowKey, f.Key,
-		f.Parent})
+		f.Parent, f.Labels})
 	if err != nil {
 		return err
 	}
@@ -191,6 +192,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.Filter.FlowKey = f.FlowKey
 	o.Filter.Key = f.Key
 	o.Filter.Parent = f.Parent
+	o.Filter.Labels = f.Labels
 	o.AllTypes = f.AllTypes
 	o.Kind = OperationKind(strings.TrimSuffix(string(o.Kind), narrowed))
 	o.Reason = options.Reason

@@ -20,13 +20,18 @@ export interface Filter {
   attempts?: string;
   code?: string;
   flow_key?: string;
+  user?: string;
+  tags?: string;
+  any_tags?: string;
+  metadata?: string;
   parent?: string;
   children?: string; // "true": children of fan-outs, too
   cursor?: string;
 }
 
 const names = ["type", "status", "stage", "error", "key", "text", "since", "until", "ended_since",
-  "ended_until", "attempts", "code", "flow_key", "parent", "children", "cursor"];
+  "ended_until", "attempts", "code", "flow_key", "user", "tags", "any_tags", "metadata", "parent",
+  "children", "cursor"];
 
 /** Returns the filter in a URL. Unknown parameters are left out: the page shows all that counts. */
 export function filterOf(query: Record<string, string>): Partial<Filter> {
@@ -90,6 +95,11 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
           </label>
         )}
         <Search label="Id or idempotency key" name="key" value={filter.key} most={255} first />
+        <Search label="User" name="user" value={filter.user} most={255} />
+        <Search label="Metadata" name="metadata" value={filter.metadata} most={300}
+          pattern="[^=]+=.*" hint="name=value" />
+        <Search label="Tags, all of them" name="tags" value={filter.tags} most={1100}
+          hint="separated by commas" />
         <Search label="Flow key" name="flow_key" value={filter.flow_key} most={255} />
         <Search label="Error code" name="code" value={filter.code} most={60}
           pattern="[A-Za-z0-9][A-Za-z0-9_.\-]*" hint="such as 503, 5xx, timeout or lost" />
