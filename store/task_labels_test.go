@@ -107,3 +107,26 @@ func TestChildrenHaveTheLabelsOfTheirParent(t *testing.T) {
 	require.Len(t, list, 2)
 	assert.Equal(t, task.Options.Labels, list[0].Options.Labels)
 }
+
+// A task that an attempt starts has the labels of that task, unless the worker gives it some.
+func TestStartedTasksHaveLabels(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(base())
+	pipe := b.put(spawning())
+	task := labelled("u1", "4711", "eu")
+	task.Context = []byte(`0`)
+	id := b.submit(task)[0].ID
+	own := spawned("pipe", `2`)
+	own.Labels = asyncflow.Labels{User: "u2"}
+	o := starting(`1`, spawned("base", `1`), own)
+	require.False(t, b.settle(pipe, b.leaseAll(pipe, 1)[0], o).Stale)
+	b.followUp()
+	for taskType, want := range map[string]asyncflow.Labels{"base": task.Options.Labels,
+		"pipe": own.Labels} {
+		list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: taskType, Parent: id, Limit: 9})
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		assert.Equal(t, want, list[0].Options.Labels)
+	}
+}

@@ -776,8 +776,10 @@ type BulkCancellation struct {
 	Attempts int `json:"attempts,omitempty,omitzero"`
 
 	// Children false leaves out the children of fan-outs; by default they are included.
-	Children *bool         `json:"children,omitempty"`
-	Code     TaskErrorCode `json:"code,omitempty,omitzero"`
+	Children *bool `json:"children,omitempty"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
@@ -844,8 +846,10 @@ type BulkCount struct {
 	Attempts int `json:"attempts,omitempty,omitzero"`
 
 	// Children false leaves out the children of fan-outs; by default they are included.
-	Children *bool         `json:"children,omitempty"`
-	Code     TaskErrorCode `json:"code,omitempty,omitzero"`
+	Children *bool `json:"children,omitempty"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `json:"code,omitempty,omitzero"`
 
 	// EndedSince Only final tasks that ended at or after this time.
 	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
@@ -907,8 +911,10 @@ type BulkPriority struct {
 	Attempts int `json:"attempts,omitempty,omitzero"`
 
 	// Children false leaves out the children of fan-outs; by default they are included.
-	Children *bool         `json:"children,omitempty"`
-	Code     TaskErrorCode `json:"code,omitempty,omitzero"`
+	Children *bool `json:"children,omitempty"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
@@ -980,8 +986,10 @@ type BulkRedrive struct {
 	Attempts int `json:"attempts,omitempty,omitzero"`
 
 	// Children false leaves out the children of fan-outs; by default they are included.
-	Children *bool         `json:"children,omitempty"`
-	Code     TaskErrorCode `json:"code,omitempty,omitzero"`
+	Children *bool `json:"children,omitempty"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
@@ -3523,7 +3531,7 @@ type ListTasksParams struct {
 	Attempts int `form:"attempts,omitempty" json:"attempts,omitempty,omitzero"`
 
 	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
-	Code TaskErrorCode `form:"code,omitempty" json:"code,omitempty,omitzero"`
+	Code string `form:"code,omitempty" json:"code,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
@@ -3592,7 +3600,7 @@ type GetTaskCountParams struct {
 	Attempts int `form:"attempts,omitempty" json:"attempts,omitempty,omitzero"`
 
 	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
-	Code TaskErrorCode `form:"code,omitempty" json:"code,omitempty,omitzero"`
+	Code string `form:"code,omitempty" json:"code,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`

@@ -41,7 +41,7 @@ func (c *operationsListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(list))
 	for i, o := range list {
-		rows[i] = []string{o.ID, string(o.Kind), o.Type, string(o.State), number(o.Total),
+		rows[i] = []string{o.ID, string(o.Kind), typeText(o), string(o.State), number(o.Total),
 			number(o.Done), number(o.Skipped), timeText(o.CreatedAt), timeText(o.FinishedAt)}
 	}
 	return g.printTable("ID KIND TYPE STATE TOTAL DONE SKIPPED CREATED FINISHED", rows)
@@ -91,10 +91,21 @@ func (g *globals) printOperation(o client.Operation, err error) error {
 	if o.Pace > 0 {
 		pace = jsonText(o.Pace) + " tasks a second"
 	}
-	return g.printFields("id", o.ID, "kind", string(o.Kind), "type", o.Type,
+	return g.printFields("id", o.ID, "kind", string(o.Kind), "type", typeText(o),
 		"filter", filterText(o.Filter), "state", string(o.State), "total", number(o.Total),
 		"done", number(o.Done), "skipped", number(o.Skipped), "pace", pace,
 		"created", timeText(o.CreatedAt), "finished", timeText(o.FinishedAt), "error", o.Error)
+}
+
+// typeText returns the type of an operation, or that it is on all of them.
+func typeText(o client.Operation) string {
+	switch {
+	case !o.Filter.AllTypes:
+		return o.Type
+	case o.State == client.OperationRunning:
+		return "all, at " + o.Type
+	}
+	return "all"
 }
 
 // filterText returns the filter of an operation in one line; "" for all tasks.
@@ -132,9 +143,6 @@ func filterText(f client.OperationFilter) string {
 	add("any tags", f.AnyTags)
 	if f.Metadata != "" {
 		add("metadata", strconv.Quote(f.Metadata))
-	}
-	if f.AllTypes {
-		add("of", "all types")
 	}
 	if f.Children != nil {
 		add("children", strconv.FormatBool(*f.Children))

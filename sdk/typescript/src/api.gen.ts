@@ -3441,7 +3441,8 @@ export interface components {
             until?: string;
             /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
             attempts?: number;
-            code?: components["schemas"]["TaskErrorCode"];
+            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only the task for which this idempotency key stands. */
@@ -3489,7 +3490,8 @@ export interface components {
             until?: string;
             /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
             attempts?: number;
-            code?: components["schemas"]["TaskErrorCode"];
+            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only the task for which this idempotency key stands. */
@@ -3546,7 +3548,8 @@ export interface components {
             ended_until?: string;
             /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
             attempts?: number;
-            code?: components["schemas"]["TaskErrorCode"];
+            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only the task for which this idempotency key stands. */
@@ -3600,7 +3603,8 @@ export interface components {
             ended_until?: string;
             /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
             attempts?: number;
-            code?: components["schemas"]["TaskErrorCode"];
+            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only the task for which this idempotency key stands. */
@@ -6260,7 +6264,7 @@ export interface operations {
                 /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
                 attempts?: number;
                 /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
-                code?: components["schemas"]["TaskErrorCode"];
+                code?: string;
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
                 /** @description Only tasks that were submitted for this user. */
@@ -6553,7 +6557,7 @@ export interface operations {
                 /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
                 attempts?: number;
                 /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
-                code?: components["schemas"]["TaskErrorCode"];
+                code?: string;
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
                 /** @description Only tasks that were submitted for this user. */

@@ -113,7 +113,7 @@ func (s *Tasks) countTypes(ctx context.Context, types []*config.Type, o *Operati
 		if err := s.countOperation(ctx, t, &one); err != nil {
 			return err
 		}
-		if o.Total == 0 {
+		if o.Total == 0 && one.Total > 0 || len(types) == 1 {
 			o.Filter.Type = t.Name
 			o.position = one.position
 		}
