@@ -1,6 +1,10 @@
 package asyncflow
 
-import "strconv"
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
 
 // FailureCode is why an endpoint failed an attempt: its HTTP status, or why there was no answer.
 // There are few of them, so that no worker can make its counts grow. Counts are stored in the order
@@ -63,4 +67,43 @@ func (o Outcome) EndpointFailure() FailureCode {
 		return failureServer
 	}
 	return FailureOther
+}
+
+// MaxErrorCode is the length of the longest ErrorCode.
+const MaxErrorCode = 60
+
+var errorCode = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$`)
+
+// IsErrorCode reports whether a text can be an ErrorCode.
+func IsErrorCode(text string) bool { return errorCode.MatchString(text) }
+
+// ErrorCode returns the code of an attempt's error: lost, the status of the answer, why none came,
+// or the word before a colon at the beginning of the text, such as invalid_spawn, or whatever a
+// worker puts there; "": it has none. The status is negative if none came: see
+// Outcome.StatusOrFailure.
+func ErrorCode(kind OutcomeKind, status int, text string) string {
+	switch {
+	case text == "":
+		return ""
+	case kind == OutcomeLost:
+		return string(OutcomeLost)
+	case status < 0:
+		return FailureCode(min(-status, FailureCodes)).String()
+	case status >= 300:
+		return strconv.Itoa(status)
+	}
+	word, _, found := strings.Cut(text, ": ")
+	if !found || !IsErrorCode(word) {
+		return ""
+	}
+	return word
+}
+
+// StatusOrFailure returns the HTTP status of an outcome, or the negative of the FailureCode if no
+// answer came; 0: nothing is known of it.
+func (o Outcome) StatusOrFailure() int {
+	if o.Status == 0 && o.Kind == OutcomeFailed {
+		return -int(o.Failure)
+	}
+	return o.Status
 }

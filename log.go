@@ -32,5 +32,8 @@ func LogAttempt(log *slog.Logger, tenant string, s Settlement) {
 	if s.Outcome.Error != "" {
 		attrs = append(attrs, slog.String("error", s.Outcome.Error))
 	}
+	if l := &s.Lease.Options.Labels; !l.IsZero() {
+		attrs = append(attrs, l.attrs()...)
+	}
 	log.LogAttrs(ctx, level, "attempt", attrs...)
 }

@@ -34,6 +34,7 @@ type SpawnedTask struct {
 	Key       string          `json:"key,omitempty"`
 	KeyWindow Duration        `json:"key_window,omitzero"`
 	FlowKey   string          `json:"flow_key,omitempty"`
+	Labels                    // none: those of the task that starts it
 }
 
 // Spawned says which task started another one.
@@ -52,7 +53,7 @@ type Spawned struct {
 func (s SpawnedTask) NewTask(by *Spawned) NewTask {
 	return NewTask{Type: s.Type, Context: s.Context, RunAt: s.RunAt, Delay: s.Delay,
 		KeyWindow: s.KeyWindow, Options: Options{Priority: s.Priority, Retry: s.Retry, Key: s.Key,
-			FlowKey: s.FlowKey, Spawned: by}}
+			FlowKey: s.FlowKey, Spawned: by, Labels: s.Labels}}
 }
 
 // CheckSpawned checks the tasks that an attempt starts. Their contexts must already be JSON, each

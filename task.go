@@ -80,13 +80,15 @@ type Options struct {
 	OnFinal *OnFinal `json:"on_final,omitempty"`
 	// Notification is what it tells, if it is a notification itself; nil: it is none.
 	Notification *Notification `json:"notification,omitempty"`
+	Labels
 }
 
 // IsZero reports whether no option is set.
 func (o Options) IsZero() bool {
 	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == "" &&
 		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil &&
-		o.OnFinal == nil && o.Notification == nil
+		o.OnFinal == nil && o.Notification == nil &&
+		o.Labels.IsZero()
 }
 
 // Validate checks a new task. now is the database's time, and maxContext the limit for the
@@ -103,6 +105,7 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 	}
 	t.checkKey(&out)
 	t.checkFlowKey(&out)
+	t.Options.Labels.check(&out)
 	switch {
 	case !t.Delay.IsZero() && !t.RunAt.IsZero():
 		out.add("delay", "and run_at exclude each other")

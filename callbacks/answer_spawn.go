@@ -82,6 +82,14 @@ func readSpawned(doc json.RawMessage) (t asyncflow.SpawnedTask, err error) {
 			return &t.KeyWindow
 		case "flow_key":
 			return &t.FlowKey
+		case "user":
+			return &t.User
+		case "tags":
+			return &t.Tags
+		case "metadata":
+			return &t.Metadata
+		case "trace":
+			return &t.Trace
 		}
 		return nil
 	})

@@ -54,6 +54,27 @@ func TestHeadersAndAuth(t *testing.T) {
 	}
 }
 
+// The trace of a task is a header of its request, unless the endpoint sets that header, or the
+// request has several tasks.
+func TestTraceHeader(t *testing.T) {
+	t.Parallel()
+	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	w := newWorker(t, reply(200, ""))
+	r := setup(t)
+	own := asyncflow.Outbound{Headers: map[string]string{"Traceparent": "mine"}}
+	sent := [][]asyncflow.Delivery{{deliveryTo(w.url)}, {deliveryWith(t, w.url, own)},
+		deliveriesTo(w.url, 2), {deliveryTo(w.url)}}
+	for i, all := range sent {
+		if i < 3 {
+			all[0].Lease.Options.Trace = trace
+		}
+		r.Sender.Send(t.Context(), all)
+	}
+	for i, want := range [][]string{{trace}, {"mine"}, nil, nil} {
+		require.Equal(t, want, w.all()[i].Header.Values("Traceparent"), i)
+	}
+}
+
 // Settings that were stored unchecked still frame no request, and no value spans lines.
 func TestSettingsHeadersThatAreRefused(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package callbacks
 
 import (
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -69,6 +70,9 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 	}
 	if len(l.Past) > 0 {
 		b = s.appendPast(b, l)
+	}
+	if !l.Options.Labels.IsZero() {
+		b = appendLabels(b, &l.Options.Labels)
 	}
 	if l.Options.Child != nil {
 		b = appendFanOut(b, l)
@@ -140,6 +144,16 @@ func appendFanOut(b []byte, l *asyncflow.Lease) []byte {
 		b = append(b, c.Shared...)
 	}
 	return append(b, '}')
+}
+
+// appendLabels appends the members of the labels that are set.
+func appendLabels(b []byte, l *asyncflow.Labels) []byte {
+	doc, err := json.Marshal(l)
+	if err != nil || len(doc) <= len("{}") { // texts always are JSON
+		return b
+	}
+	b = append(b, ',')
+	return append(b, doc[1:len(doc)-1]...)
 }
 
 // deliveryID returns the id of a delivery: the task and the attempt's seq. A request with several

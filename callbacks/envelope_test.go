@@ -44,6 +44,16 @@ func TestEnvelopeWithCheckpoint(t *testing.T) {
 		`,"context":1,"checkpoint":{"page": 12},"callback":{`)
 }
 
+// The labels that are set come as members of the delivery.
+func TestEnvelopeWithLabels(t *testing.T) {
+	t.Parallel()
+	d := testDelivery(`1`)
+	d.Lease.Options.Labels = asyncflow.Labels{User: `a "user"`, Tags: []string{"eu"},
+		Metadata: map[string]string{"order": "4711"}}
+	require.Contains(t, string(envelope(d, "https://tasks.example.com", "afc2.x.y")),
+		`,"context":1,"user":"a \"user\"","tags":["eu"],"metadata":{"order":"4711"},"callback":{`)
+}
+
 // A delivery has these fields and no others.
 func TestEnvelopeFields(t *testing.T) {
 	t.Parallel()

@@ -109,6 +109,9 @@ func (s *Sender) attempt(
 	}
 	m := message{id: deliveryID(first.Lease), at: first.At, body: s.body(all),
 		maxAnswer: s.maxAnswer(len(all)), test: first.Test}
+	if len(all) == 1 {
+		m.trace = first.Lease.Options.Trace
+	}
 	x, err := s.post(ctx, l, first.Endpoint, to, m)
 	var outcomes []asyncflow.Outcome
 	if err != nil {

@@ -16,6 +16,7 @@ type message struct {
 	body      []byte
 	maxAnswer int // bytes
 	test      bool
+	trace     string // W3C traceparent of the task, if the request has one delivery; "": none
 }
 
 // exchange is a request to an endpoint with its answer.
@@ -28,6 +29,9 @@ type exchange struct {
 
 // scrub masks the secrets of the endpoint and of the login in a text.
 func (x *exchange) scrub(text string) string { return x.to.settings.scrub(text, x.used) }
+
+// traceHeader carries the trace of a task, unless the endpoint's settings have such a header.
+const traceHeader = "traceparent"
 
 // post sends a signed message to an endpoint, with the endpoint's settings. The error says in plain
 // words why there is no answer, or not all of one.
@@ -54,6 +58,9 @@ func (s *Sender) post(
 	}
 	if m.test {
 		headers.Set(testHeader, "true") // whatever the settings say
+	}
+	if m.trace != "" && headers.Get(traceHeader) == "" {
+		headers.Set(traceHeader, m.trace)
 	}
 	x.request = transport.Request{
 		URL:       to.target,

@@ -276,7 +276,8 @@ func (c *Client) RedriveWith(ctx context.Context, id string, how RedriveOptions)
 	return callOnWith[Task](ctx, c, "id", id, how, c.api.RedriveTaskWithBody)
 }
 
-// List returns a page of the tasks of a type, newest first, without their contexts and results.
+// List returns a page of tasks, newest first, without their contexts and results. Without a type,
+// it lists the tasks of all types, by the names of the types.
 // TaskList.NextCursor is the cursor of the next page, and empty on the last page. A page may have
 // few tasks, or none, without being the last one.
 func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
@@ -318,8 +319,13 @@ func filterParams(p ListParams) map[string]string {
 	if p.Latest {
 		latest = "true"
 	}
+	attempts := ""
+	if p.Attempts != 0 {
+		attempts = strconv.Itoa(p.Attempts)
+	}
 	return map[string]string{
 		"children": children,
+		"attempts": attempts,
 
 		"type":   p.Type,
 		"status": string(p.Status),
@@ -331,6 +337,15 @@ func filterParams(p ListParams) map[string]string {
 		"until":  timeParam(p.Until),
 		"parent": p.Parent,
 		"latest": latest,
+		"code":   p.Code,
+
+		"ended_since": timeParam(p.EndedSince),
+		"ended_until": timeParam(p.EndedUntil),
+		"flow_key":    p.FlowKey,
+		"user":        p.User,
+		"tags":        p.Tags,
+		"any_tags":    p.AnyTags,
+		"metadata":    p.Metadata,
 	}
 }
 

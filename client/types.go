@@ -277,8 +277,8 @@ type (
 	// Visit is one pass of a task through a stage. See [api.Visit] for its fields.
 	Visit = api.Visit
 
-	// ListParams narrow a list of tasks. Type is required; zero fields are not sent. See
-	// [api.ListTasksParams] for its fields.
+	// ListParams narrow a list of tasks. Zero fields are not sent; without a Type, all types are
+	// listed. See [api.ListTasksParams] for its fields.
 	ListParams = api.ListTasksParams
 
 	// Stats are the counts of the tasks of one type by status, and the time since when the oldest

@@ -113,6 +113,7 @@ func (j *operationsJob) advance(ctx context.Context, o store.DueOperation) (sum 
 			return sum, err
 		}
 		sum, at = sum+step.Done, step.Next
+		o.Type = step.Type
 	}
 	return sum, ctx.Err()
 }

@@ -13,6 +13,8 @@ type (
 	DueOperation = tasks.DueOperation
 	// Filter says which tasks of a type to list.
 	Filter = tasks.Filter
+	// LabelFilter selects tasks by their asyncflow.Labels.
+	LabelFilter = tasks.LabelFilter
 	// Link is how a task stands to a link of one of its deliveries.
 	Link = tasks.Link
 	// NewOperation is a caller's request.

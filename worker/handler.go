@@ -24,7 +24,12 @@ type Task[In any] struct {
 	Checkpoint json.RawMessage
 	// Links are the URLs by which somebody decides about a wait that may come next, by the names of
 	// the stage and the decision: Links["review"]["approve"].
-	Links    map[string]map[string]string
+	Links map[string]map[string]string
+	// User, Tags, Metadata and Trace are what the task was submitted with.
+	User     string
+	Tags     []string
+	Metadata map[string]string
+	Trace    string   // a W3C traceparent
 	Callback Callback // to report later
 	FanOut   *FanOut  // if it is a child of another task; nil otherwise
 	Test     bool     // a test delivery: its result goes nowhere
@@ -207,6 +212,10 @@ func taskOf[In any](r *run) (Task[In], error) {
 		Deadline:    d.Deadline,
 		Checkpoint:  d.Checkpoint,
 		Links:       d.Links,
+		User:        d.User,
+		Tags:        d.Tags,
+		Metadata:    d.Metadata,
+		Trace:       d.Trace,
 		Callback:    d.Callback,
 		FanOut:      d.FanOut,
 		Test:        d.Test,

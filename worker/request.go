@@ -33,6 +33,11 @@ type delivery struct {
 	ByURL   []string                   `json:"by_url"`
 
 	Links map[string]map[string]string `json:"links"`
+
+	User     string            `json:"user"`
+	Tags     []string          `json:"tags"`
+	Metadata map[string]string `json:"metadata"`
+	Trace    string            `json:"trace"`
 }
 
 // envelope is the body of a request: one delivery, several of one stage, or a challenge.

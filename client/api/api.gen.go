@@ -594,7 +594,8 @@ type Attempt struct {
 	Endpoint string `json:"endpoint,omitempty,omitzero"`
 
 	// Error Why the attempt failed, with the start of the answer's body.
-	Error string `json:"error,omitempty,omitzero"`
+	Error     string        `json:"error,omitempty,omitzero"`
+	ErrorCode TaskErrorCode `json:"error_code,omitempty,omitzero"`
 
 	// Final The final status that followed from the attempt.
 	Final AttemptFinal `json:"final,omitempty,omitzero"`
@@ -774,8 +775,20 @@ type BatchResult struct {
 
 // BulkCancellation defines model for BulkCancellation.
 type BulkCancellation struct {
+	// AllTypes Instead of type: the tasks of all types.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
@@ -783,8 +796,20 @@ type BulkCancellation struct {
 	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Key Only the task for which this idempotency key stands.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
+
 	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Parent Only the children of this task, and the tasks that it started.
+	Parent string `json:"parent,omitempty,omitzero"`
 
 	// Reason Why the tasks are cancelled. Shown with each task and in its journal.
 	Reason string `json:"reason,omitempty,omitzero"`
@@ -800,13 +825,19 @@ type BulkCancellation struct {
 	// Status Only tasks of this status; by default all that are not final.
 	Status BulkCancellationStatus `json:"status,omitempty,omitzero"`
 
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `json:"tags,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
-	Type Name `json:"type"`
+	Type Name `json:"type,omitempty,omitzero"`
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// User Only tasks for this user.
+	User string `json:"user,omitempty,omitzero"`
 }
 
 // BulkCancellationStatus Only tasks of this status; by default all that are not final.
@@ -814,11 +845,41 @@ type BulkCancellationStatus string
 
 // BulkCount defines model for BulkCount.
 type BulkCount struct {
+	// AllTypes Instead of type: the tasks of all types.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
 
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// EndedSince Only final tasks that ended at or after this time.
+	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
+
+	// EndedUntil Only final tasks that ended before this time.
+	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
+
 	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
+
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Key Only the task for which this idempotency key stands.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
+
+	// Parent Only the children of this task, and the tasks that it started.
+	Parent string `json:"parent,omitempty,omitzero"`
 
 	// Since Only tasks submitted at or after this time.
 	Since time.Time `json:"since,omitempty,omitzero"`
@@ -832,19 +893,37 @@ type BulkCount struct {
 	// attempt is under way; succeeded, failed and cancelled are final.
 	Status Status `json:"status,omitempty,omitzero"`
 
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `json:"tags,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
-	Type Name `json:"type"`
+	Type Name `json:"type,omitempty,omitzero"`
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// User Only tasks for this user.
+	User string `json:"user,omitempty,omitzero"`
 }
 
 // BulkPriority defines model for BulkPriority.
 type BulkPriority struct {
+	// AllTypes Instead of type: the tasks of all types.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
@@ -852,8 +931,20 @@ type BulkPriority struct {
 	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Key Only the task for which this idempotency key stands.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
+
 	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Parent Only the children of this task, and the tasks that it started.
+	Parent string `json:"parent,omitempty,omitzero"`
 
 	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 	// for each stage of the type. A list of another length is refused with 400, but a list of one
@@ -874,13 +965,19 @@ type BulkPriority struct {
 	// Status Only tasks of this status; by default both.
 	Status BulkPriorityStatus `json:"status,omitempty,omitzero"`
 
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `json:"tags,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
-	Type Name `json:"type"`
+	Type Name `json:"type,omitempty,omitzero"`
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// User Only tasks for this user.
+	User string `json:"user,omitempty,omitzero"`
 }
 
 // BulkPriorityStatus Only tasks of this status; by default both.
@@ -888,20 +985,50 @@ type BulkPriorityStatus string
 
 // BulkRedrive defines model for BulkRedrive.
 type BulkRedrive struct {
+	// AllTypes Instead of type: the tasks of all types.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
+	// EndedSince Only final tasks that ended at or after this time.
+	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
+
+	// EndedUntil Only final tasks that ended before this time.
+	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
+
 	// Error Only tasks whose last error contains this text, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
+
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
 	// FromStage The stage to continue with; by default the one where each task ended.
 	FromStage string `json:"from_stage,omitempty,omitzero"`
 
+	// Key Only the task for which this idempotency key stands.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
+
 	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Parent Only the children of this task, and the tasks that it started.
+	Parent string `json:"parent,omitempty,omitzero"`
 
 	// Since Only tasks submitted at or after this time.
 	Since time.Time `json:"since,omitempty,omitzero"`
@@ -914,13 +1041,19 @@ type BulkRedrive struct {
 	// Status Only tasks of this status. By default failed.
 	Status BulkRedriveStatus `json:"status,omitempty,omitzero"`
 
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `json:"tags,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
-	Type Name `json:"type"`
+	Type Name `json:"type,omitempty,omitzero"`
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// User Only tasks for this user.
+	User string `json:"user,omitempty,omitzero"`
 }
 
 // BulkRedriveStatus Only tasks of this status. By default failed.
@@ -1154,6 +1287,10 @@ type Delivery struct {
 	// MaxAttempts The attempts that the stage has for this task.
 	MaxAttempts int `json:"max_attempts"`
 
+	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+	// and _ . : / -. They must not be secret.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
 	// Outputs The latest outputs of the stages that this stage names in `deliver.outputs`; null for one
 	// that has none yet. In place of one that is too long it has `{url, bytes}`: see by_url.
 	//
@@ -1169,12 +1306,23 @@ type Delivery struct {
 	// Example: thumbnails
 	Stage Name `json:"stage"`
 
+	// Tags Words to find the task by. They must not be secret.
+	//
+	// Example: ["nightly","eu"]
+	Tags Tags `json:"tags,omitempty,omitzero"`
+
 	// TaskID The task's id, the same in all its stages and attempts.
 	TaskID string `json:"task_id"`
 
 	// Test It is a test delivery, which belongs to no task: no report on it is accepted. Left out
 	// otherwise.
 	Test bool `json:"test,omitempty,omitzero"`
+
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	//
+	//
+	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+	Trace Traceparent `json:"trace,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -1183,6 +1331,13 @@ type Delivery struct {
 
 	// TypeVersion The version of the task type by which the node delivers. Left out of tests.
 	TypeVersion int `json:"type_version,omitempty,omitzero"`
+
+	// User For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+	// logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+	//
+	//
+	// Example: customer-17
+	User User `json:"user,omitempty,omitzero"`
 }
 
 // DeliveryCallback Where and with what token to report after a 202.
@@ -1718,6 +1873,10 @@ type Links = asyncflow.Links
 // 202.
 type MaxInFlight = int
 
+// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+// and _ . : / -. They must not be secret.
+type Metadata map[string]string
+
 // Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 //
 // Example: thumbnails
@@ -1872,7 +2031,11 @@ type NewTask struct {
 	//
 	// Example: 30s
 	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
-	OnFinal   *OnFinal `json:"on_final,omitempty"`
+
+	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+	// and _ . : / -. They must not be secret.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+	OnFinal  *OnFinal `json:"on_final,omitempty"`
 
 	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 	// for each stage of the type. A list of another length is refused with 400, but a list of one
@@ -1888,10 +2051,22 @@ type NewTask struct {
 	// RunAt When the task may run at the earliest; at most a year ahead. Excludes delay.
 	RunAt time.Time `json:"run_at,omitempty,omitzero"`
 
+	// Tags Words to find the task by. They must not be secret.
+	//
+	// Example: ["nightly","eu"]
+	Tags Tags `json:"tags,omitempty,omitzero"`
+
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	Trace string `empty:"refused" json:"trace,omitempty,omitzero"`
+
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// User For whom the task is done, to find it by. It must not be secret. user, tags, metadata
+	// and trace have at most 2 KiB together.
+	User string `empty:"refused" json:"user,omitempty,omitzero"`
 }
 
 // NewTaskBatch defines model for NewTaskBatch.
@@ -2000,7 +2175,7 @@ type Operation struct {
 	Done  int64  `json:"done"`
 	Error string `json:"error,omitempty,omitzero"`
 
-	// Filter Which tasks of the type; absent if all that it applies to.
+	// Filter Which tasks; absent if all of the type that it applies to.
 	Filter     OperationFilter `json:"filter,omitempty,omitzero"`
 	FinishedAt time.Time       `json:"finished_at,omitempty,omitzero"`
 	ID         string          `json:"id"`
@@ -2019,10 +2194,8 @@ type Operation struct {
 	// it looks at; when it is done, exactly how many it has looked at.
 	Total int64 `json:"total"`
 
-	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
-	//
-	// Example: thumbnails
-	Type Name `json:"type"`
+	// Type The task type. With all_types, the one that it is at, in the order of their names.
+	Type string `json:"type"`
 }
 
 // OperationKind defines model for Operation.Kind.
@@ -2031,14 +2204,38 @@ type OperationKind string
 // OperationState failed: it can't continue; error says why.
 type OperationState string
 
-// OperationFilter Which tasks of the type; absent if all that it applies to.
+// OperationFilter Which tasks; absent if all of the type that it applies to.
 type OperationFilter struct {
+	// AllTypes The tasks of all types of the tenant.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// AnyTags One of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
+
+	// Attempts The least attempt of their stage.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
 	// Children false leaves out the children of fan-outs.
 	Children *bool `json:"children,omitempty"`
 
+	// Code The error_code of their last error.
+	Code       string    `json:"code,omitempty,omitzero"`
+	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
+	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
+
 	// Error A part of their last error.
-	Error string    `json:"error,omitempty,omitzero"`
-	Since time.Time `json:"since,omitempty,omitzero"`
+	Error   string `json:"error,omitempty,omitzero"`
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Key The idempotency key.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Metadata An entry of the metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
+
+	// Parent The task that they are children of or started by.
+	Parent string    `json:"parent,omitempty,omitzero"`
+	Since  time.Time `json:"since,omitempty,omitzero"`
 
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -2047,8 +2244,12 @@ type OperationFilter struct {
 
 	// Status waiting: not due for a while, or blocked; pending: can be leased when it is due; running: an
 	// attempt is under way; succeeded, failed and cancelled are final.
-	Status Status    `json:"status,omitempty,omitzero"`
-	Until  time.Time `json:"until,omitempty,omitzero"`
+	Status Status `json:"status,omitempty,omitzero"`
+
+	// Tags All of these tags, separated by commas.
+	Tags  string    `json:"tags,omitempty,omitzero"`
+	Until time.Time `json:"until,omitempty,omitzero"`
+	User  string    `json:"user,omitempty,omitzero"`
 }
 
 // OperationList defines model for OperationList.
@@ -2335,6 +2536,10 @@ type Schedule struct {
 	// LastTaskID The task of that run.
 	LastTaskID string `json:"last_task_id,omitempty,omitzero"`
 
+	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+	// and _ . : / -. They must not be secret.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
 	// Name A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
@@ -2365,13 +2570,31 @@ type Schedule struct {
 	// Skipped Runs that were skipped because the previous task was not final.
 	Skipped  int64     `json:"skipped"`
 	StartsAt time.Time `json:"starts_at,omitempty,omitzero"`
-	TimeZone string    `json:"time_zone,omitempty,omitzero"`
+
+	// Tags Words to find the task by. They must not be secret.
+	//
+	// Example: ["nightly","eu"]
+	Tags     Tags   `json:"tags,omitempty,omitzero"`
+	TimeZone string `json:"time_zone,omitempty,omitzero"`
+
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	//
+	//
+	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+	Trace Traceparent `json:"trace,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type      Name      `json:"type"`
 	UpdatedAt time.Time `json:"updated_at"`
+
+	// User For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+	// logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+	//
+	//
+	// Example: customer-17
+	User User `json:"user,omitempty,omitzero"`
 
 	// Version Grows by one with each change.
 	Version int `json:"version"`
@@ -2419,8 +2642,12 @@ type ScheduleSpec struct {
 	//
 	//
 	// Example: 30s
-	Every   Duration `json:"every,omitempty,omitzero"`
-	OnFinal *OnFinal `json:"on_final,omitempty"`
+	Every Duration `json:"every,omitempty,omitzero"`
+
+	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+	// and _ . : / -. They must not be secret.
+	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+	OnFinal  *OnFinal `json:"on_final,omitempty"`
 
 	// Overlap What a run does while the task of the previous run is not final. skip: submits no task;
 	// queue (the default): submits its task; replace: cancels the previous task first.
@@ -2440,13 +2667,31 @@ type ScheduleSpec struct {
 	// StartsAt No run before this time. The runs of every are counted from it.
 	StartsAt time.Time `json:"starts_at,omitempty,omitzero"`
 
+	// Tags Words to find the task by. They must not be secret.
+	//
+	// Example: ["nightly","eu"]
+	Tags Tags `json:"tags,omitempty,omitzero"`
+
 	// TimeZone An IANA name, such as Europe/Berlin; with cron. UTC by default.
 	TimeZone string `json:"time_zone,omitempty,omitzero"`
+
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	//
+	//
+	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+	Trace Traceparent `json:"trace,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// User For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+	// logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+	//
+	//
+	// Example: customer-17
+	User User `json:"user,omitempty,omitzero"`
 }
 
 // Searched The tasks that were searched for a page; absent if the page is full, or no task
@@ -2455,6 +2700,10 @@ type ScheduleSpec struct {
 type Searched struct {
 	// From When the first of them was submitted.
 	From time.Time `json:"from,omitempty,omitzero"`
+
+	// NextType In a list of all types: the type with which the next page begins. Later types weren't
+	// searched yet.
+	NextType string `json:"next_type,omitempty,omitzero"`
 
 	// Tasks How many.
 	Tasks int `json:"tasks"`
@@ -2533,7 +2782,8 @@ type SpawnedCount struct {
 	Type  string `json:"type"`
 }
 
-// SpawnedTask A task that an attempt starts.
+// SpawnedTask A task that an attempt starts. One without user, tags, metadata and trace gets those of the
+// task that starts it.
 type SpawnedTask = asyncflow.SpawnedTask
 
 // Stage defines model for Stage.
@@ -2623,6 +2873,11 @@ type SubmittedTask struct {
 	WaitsUntil time.Time `json:"waits_until,omitempty,omitzero"`
 }
 
+// Tags Words to find the task by. They must not be secret.
+//
+// Example: ["nightly","eu"]
+type Tags = []string
+
 // Task A task as it is now. result is present once the task has succeeded: it is the output of the
 // last stage or, without one, the context that this stage got. Answers to changes leave out a
 // context or result of more than 8 KiB, and long lists of dependencies.
@@ -2650,7 +2905,8 @@ type Task struct {
 	Dependencies []DependencyState `json:"dependencies,omitempty,omitzero"`
 
 	// Error Why its last attempt failed.
-	Error string `json:"error,omitempty,omitzero"`
+	Error     string        `json:"error,omitempty,omitzero"`
+	ErrorCode TaskErrorCode `json:"error_code,omitempty,omitzero"`
 
 	// Existing Only in the answer to a submit: true if the key already belonged to this task.
 	Existing bool `json:"existing,omitempty,omitzero"`
@@ -2666,7 +2922,11 @@ type Task struct {
 	Key string `json:"key,omitempty,omitzero"`
 
 	// MaxAttempts The attempts that the stage has for this task.
-	MaxAttempts  int           `json:"max_attempts,omitempty,omitzero"`
+	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
+
+	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+	// and _ . : / -. They must not be secret.
+	Metadata     Metadata      `json:"metadata,omitempty,omitzero"`
 	Notification *Notification `json:"notification,omitempty"`
 
 	// Notifications The tasks that tell its ends by on_final, the latest 10, newest first. Lists leave it
@@ -2720,13 +2980,31 @@ type Task struct {
 	Status Status `json:"status"`
 
 	// Steps The number of all visits of stages. Present with path.
-	Steps int         `json:"steps,omitempty,omitzero"`
+	Steps int `json:"steps,omitempty,omitzero"`
+
+	// Tags Words to find the task by. They must not be secret.
+	//
+	// Example: ["nightly","eu"]
+	Tags Tags `json:"tags,omitempty,omitzero"`
+
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	//
+	//
+	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+	Trace Traceparent `json:"trace,omitempty,omitzero"`
 	Tree  *TreeCounts `json:"tree,omitempty"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
 	Type Name `json:"type"`
+
+	// User For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+	// logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+	//
+	//
+	// Example: customer-17
+	User User `json:"user,omitempty,omitzero"`
 
 	// WaitsBecause In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
 	// while it waits for endpoint_unhealthy; lists leave it out.
@@ -2779,6 +3057,14 @@ type TaskCount struct {
 	// Exact false: there may be more.
 	Exact bool `json:"exact"`
 }
+
+// TaskErrorCode What an error is, for programs: the HTTP status of an answer that isn't 2xx; why none came
+// (timeout, no_connection, connection_lost, dns, tls, egress, login); lost, if the lease ran
+// out; otherwise the word before the first colon of the error, such as wait_timeout, or
+// whatever a worker puts there. Absent if the error has none.
+//
+// Example: 503
+type TaskErrorCode = string
 
 // TaskList defines model for TaskList.
 type TaskList struct {
@@ -3046,6 +3332,11 @@ type TenantPatch struct {
 	Suspended *bool `json:"suspended,omitempty"`
 }
 
+// Traceparent The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+//
+// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+type Traceparent = string
+
 // TreeCounts The tasks below a task in all levels: its children, their children, and so on, each by its
 // latest fan-out. Present if children have children.
 type TreeCounts struct {
@@ -3061,6 +3352,12 @@ type TreeCounts struct {
 	// Total Also those that are still to be made, and live ones.
 	Total int `json:"total"`
 }
+
+// User For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+// logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+//
+// Example: customer-17
+type User = string
 
 // Visit One pass of a task through a stage.
 type Visit struct {
@@ -3303,8 +3600,8 @@ type PutTaskTypeParams struct {
 
 // ListTasksParams defines parameters for ListTasks.
 type ListTasksParams struct {
-	// Type The task type.
-	Type Name `form:"type" json:"type"`
+	// Type The task type; by default all types.
+	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
 
 	// Status Only tasks of this status.
 	Status Status `form:"status,omitempty" json:"status,omitempty,omitzero"`
@@ -3327,6 +3624,33 @@ type ListTasksParams struct {
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
+	// EndedSince Only final tasks that ended at or after this time, whenever they were submitted.
+	EndedSince time.Time `form:"ended_since,omitempty" json:"ended_since,omitempty,omitzero"`
+
+	// EndedUntil Only final tasks that ended before this time.
+	EndedUntil time.Time `form:"ended_until,omitempty" json:"ended_until,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `form:"attempts,omitempty" json:"attempts,omitempty,omitzero"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `form:"code,omitempty" json:"code,omitempty,omitzero"`
+
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
+
+	// User Only tasks that were submitted for this user.
+	User string `form:"user,omitempty" json:"user,omitempty,omitzero"`
+
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `form:"tags,omitempty" json:"tags,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `form:"any_tags,omitempty" json:"any_tags,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `form:"metadata,omitempty" json:"metadata,omitempty,omitzero"`
 
 	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
@@ -3357,8 +3681,8 @@ type SubmitTaskParams struct {
 
 // GetTaskCountParams defines parameters for GetTaskCount.
 type GetTaskCountParams struct {
-	// Type The task type.
-	Type Name `form:"type" json:"type"`
+	// Type The task type; by default all types.
+	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
 
 	// Status Only tasks of this status.
 	Status Status `form:"status,omitempty" json:"status,omitempty,omitzero"`
@@ -3377,6 +3701,33 @@ type GetTaskCountParams struct {
 
 	// Until Only tasks submitted before this time.
 	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
+	// EndedSince Only final tasks that ended at or after this time, whenever they were submitted.
+	EndedSince time.Time `form:"ended_since,omitempty" json:"ended_since,omitempty,omitzero"`
+
+	// EndedUntil Only final tasks that ended before this time.
+	EndedUntil time.Time `form:"ended_until,omitempty" json:"ended_until,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `form:"attempts,omitempty" json:"attempts,omitempty,omitzero"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `form:"code,omitempty" json:"code,omitempty,omitzero"`
+
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
+
+	// User Only tasks that were submitted for this user.
+	User string `form:"user,omitempty" json:"user,omitempty,omitzero"`
+
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `form:"tags,omitempty" json:"tags,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `form:"any_tags,omitempty" json:"any_tags,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `form:"metadata,omitempty" json:"metadata,omitempty,omitzero"`
 
 	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
 	Parent string `form:"parent,omitempty" json:"parent,omitempty,omitzero"`
@@ -4405,11 +4756,13 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/task-types/{type}/versions/{version} (the `GetTaskTypeVersion` operationId).
 	GetTaskTypeVersion(ctx context.Context, pType Type, version int, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListTasks List tasks of a type, newest first
+	// ListTasks List tasks, newest first
 	//
-	// A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
-	// outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
-	// says among which tasks it was looked for.
+	// Without a type, the tasks of all types are listed, type by type in the order of their names,
+	// and newest first within each. A page ends after 5,000 tasks were searched, with text also
+	// after 16 MiB of contexts and outputs, and without a type after 200 queries. It may therefore
+	// have few tasks, or none, and still have a next_cursor; searched says among which tasks it
+	// was looked for.
 	//
 	// Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 	ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6398,11 +6751,13 @@ func (c *Client) GetTaskTypeVersion(ctx context.Context, pType Type, version int
 	return c.Client.Do(req)
 }
 
-// ListTasks List tasks of a type, newest first
+// ListTasks List tasks, newest first
 //
-// A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
-// outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
-// says among which tasks it was looked for.
+// Without a type, the tasks of all types are listed, type by type in the order of their names,
+// and newest first within each. A page ends after 5,000 tasks were searched, with text also
+// after 16 MiB of contexts and outputs, and without a type after 200 queries. It may therefore
+// have few tasks, or none, and still have a next_cursor; searched says among which tasks it
+// was looked for.
 //
 // Corresponds with GET /v1/tasks (the `ListTasks` operationId).
 func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9802,6 +10157,78 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ended_since", params.EndedSince, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ended_until", params.EndedUntil, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "attempts", params.Attempts, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "code", params.Code, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "flow_key", params.FlowKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "user", params.User, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tags", params.Tags, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "any_tags", params.AnyTags, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parent", params.Parent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
@@ -10093,6 +10520,78 @@ func NewGetTaskCountRequest(server string, params *GetTaskCountParams) (*http.Re
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ended_since", params.EndedSince, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ended_until", params.EndedUntil, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "attempts", params.Attempts, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "code", params.Code, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "flow_key", params.FlowKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "user", params.User, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "tags", params.Tags, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "any_tags", params.AnyTags, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "metadata", params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {

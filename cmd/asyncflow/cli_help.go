@@ -55,6 +55,10 @@ var longTexts = map[string]map[string]string{
 			"case.",
 		"--since": "With --type: only tasks submitted at or after this time: RFC 3339, or a " +
 			"duration before now such as 1h.",
+		"--ended-since": "Only final tasks that ended at or after this time, whenever they were " +
+			"submitted: RFC 3339, or a duration before now such as 1h.",
+		"--code": "Only tasks whose last error has this code: an HTTP status such as 503, 5xx, " +
+			"timeout, lost or the word before the colon of the error.",
 	},
 	"alerts set": {
 		"alert-url": "URL that gets the alerts. (--url is the server's.)",
@@ -260,6 +264,7 @@ var longTexts = map[string]map[string]string{
 		"--status":  "With --type: only tasks with this status: failed (the default) or cancelled.",
 	},
 	"tasks submit": {
+		"--metadata":     "A short text by its name, to find the task by; repeatable.",
 		"type":           "Task type. Without it, each line of --file must be a whole task.",
 		"context":        "Context of the task: JSON, @FILE, or - for standard input. Default: {}.",
 		"--file":         "Submit a task for each line of this file (JSON Lines); - is standard input.",

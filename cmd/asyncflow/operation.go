@@ -25,7 +25,7 @@ type operationsCmd struct {
 type operationsListCmd struct{}
 
 func (c *operationsListCmd) Help() string {
-	return `These start operations: asyncflow tasks cancel, change and redrive with --type, and
+	return `These start operations: asyncflow tasks cancel, change and redrive with --type or --all-types, and
 asyncflow tasks count --exact.
 
 Example:
@@ -41,7 +41,7 @@ func (c *operationsListCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(list))
 	for i, o := range list {
-		rows[i] = []string{o.ID, string(o.Kind), o.Type, string(o.State), number(o.Total),
+		rows[i] = []string{o.ID, string(o.Kind), typeText(o), string(o.State), number(o.Total),
 			number(o.Done), number(o.Skipped), timeText(o.CreatedAt), timeText(o.FinishedAt)}
 	}
 	return g.printTable("ID KIND TYPE STATE TOTAL DONE SKIPPED CREATED FINISHED", rows)
@@ -91,10 +91,21 @@ func (g *globals) printOperation(o client.Operation, err error) error {
 	if o.Pace > 0 {
 		pace = jsonText(o.Pace) + " tasks a second"
 	}
-	return g.printFields("id", o.ID, "kind", string(o.Kind), "type", o.Type,
+	return g.printFields("id", o.ID, "kind", string(o.Kind), "type", typeText(o),
 		"filter", filterText(o.Filter), "state", string(o.State), "total", number(o.Total),
 		"done", number(o.Done), "skipped", number(o.Skipped), "pace", pace,
 		"created", timeText(o.CreatedAt), "finished", timeText(o.FinishedAt), "error", o.Error)
+}
+
+// typeText returns the type of an operation, or that it is on all of them.
+func typeText(o client.Operation) string {
+	switch {
+	case !o.Filter.AllTypes:
+		return o.Type
+	case o.State == client.OperationRunning:
+		return "all, at " + o.Type
+	}
+	return "all"
 }
 
 // filterText returns the filter of an operation in one line; "" for all tasks.
@@ -110,8 +121,29 @@ func filterText(f client.OperationFilter) string {
 	if f.Error != "" {
 		add("error", strconv.Quote(f.Error))
 	}
+	add("code", f.Code)
 	add("since", filterTime(f.Since))
 	add("until", filterTime(f.Until))
+	add("ended since", filterTime(f.EndedSince))
+	add("ended until", filterTime(f.EndedUntil))
+	if f.Attempts > 0 {
+		add("attempts", strconv.Itoa(f.Attempts))
+	}
+	if f.Key != "" {
+		add("key", strconv.Quote(f.Key))
+	}
+	if f.FlowKey != "" {
+		add("flow key", strconv.Quote(f.FlowKey))
+	}
+	add("parent", f.Parent)
+	if f.User != "" {
+		add("user", strconv.Quote(f.User))
+	}
+	add("tags", f.Tags)
+	add("any tags", f.AnyTags)
+	if f.Metadata != "" {
+		add("metadata", strconv.Quote(f.Metadata))
+	}
 	if f.Children != nil {
 		add("children", strconv.FormatBool(*f.Children))
 	}

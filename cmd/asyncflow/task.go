@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,7 +92,8 @@ func (g *globals) printTask(t client.Task, err error) error {
 	if len(t.Priority) > 0 {
 		priority = jsonText(t.Priority)
 	}
-	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "status", string(t.Status),
+	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "user", t.User,
+		"tags", strings.Join(t.Tags, ", "), "metadata", metadataText(t.Metadata), "trace", t.Trace, "status", string(t.Status),
 		"stage", t.Stage, "attempt", attempt,
 		"waits for", string(t.WaitsFor), "because", t.WaitsBecause, "signal",
 		signalText(t.Signal), "depends on",
@@ -101,6 +104,7 @@ func (g *globals) printTask(t client.Task, err error) error {
 		t.Parent, "started", spawnedText(t), "path", pathText(t), "on final", onFinalText(t),
 		"notifications", strings.Join(t.Notifications, " "),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
+		"error code", t.ErrorCode,
 		"context", string(t.Context), "result", string(t.Result))
 }
 
@@ -117,6 +121,15 @@ func onFinalText(t client.Task) string {
 		text += []string{", if ", " or "}[min(i, 1)] + string(status)
 	}
 	return text
+}
+
+// metadataText shows metadata by name, such as "order=4711, shop=de".
+func metadataText(m map[string]string) string {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		texts = append(texts, name+"="+m[name])
+	}
+	return strings.Join(texts, ", ")
 }
 
 // signalText shows the signal that a task waits for.

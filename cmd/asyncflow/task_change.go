@@ -61,8 +61,11 @@ func (c *tasksChangeCmd) changeAll(ctx context.Context, g *globals, p client.Pri
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
 			"of many tasks only the --priority can be changed"))
 	}
-	b := client.BulkPriority{Type: c.Type, Status: api.BulkPriorityStatus(c.Status), Stage: c.Stage,
-		Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Priority: p,
+	b := client.BulkPriority{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
+		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
+		Status: api.BulkPriorityStatus(c.Status), Stage: c.Stage, Error: c.Error,
+		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Priority: p,
 		Children: withChildren(c.Children)}
 	return c.run(ctx, g, many{
 		verb:  "change the priority of",
@@ -114,8 +117,11 @@ func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	if c.ID == "" {
-		b := client.BulkCancellation{Type: c.Type, Status: api.BulkCancellationStatus(c.Status),
-			Stage: c.Stage, Error: c.Error,
+		b := client.BulkCancellation{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key,
+			Parent: c.Parent, Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+			User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
+			Status: api.BulkCancellationStatus(c.Status),
+			Stage:  c.Stage, Error: c.Error,
 			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Reason: c.Reason,
 			Children: withChildren(c.Children)}
 		return c.run(ctx, g, many{
@@ -171,6 +177,7 @@ type tasksRedriveCmd struct {
 	AllChildren bool `help:"With an id: all of its children, not only those that failed."`
 	Fresh       bool `help:"With an id: without the checkpoint that its last attempt left."`
 	Dependents  bool `help:"With an id: also what failed because of it. --dry-run lists it."`
+	endedFlags
 	manyFlags
 }
 
@@ -184,7 +191,8 @@ Examples:
     asyncflow tasks redrive thumbnails.1.42 --from-stage inspect \
       --context '{"image": "harbour.png"}'
     asyncflow tasks redrive upload.1.7 --dependents --dry-run
-    asyncflow tasks redrive --type thumbnails --error timeout --since 24h --dry-run
+    asyncflow tasks redrive --type thumbnails --code timeout --ended-since 2h --dry-run
+    asyncflow tasks redrive --all-types --code 503 --ended-since 2h
     asyncflow tasks redrive --type thumbnails --stage resize --from-stage inspect --pace 50`
 }
 
@@ -194,7 +202,11 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID != "" && c.Dependents {
 		flags.DryRun = false // it lists them
 	}
-	if err := flags.check(c.ID, c.Status); err != nil {
+	status := c.Status
+	if c.endedFlags != (endedFlags{}) {
+		status = "any" // they are part of the filter, too
+	}
+	if err := flags.check(c.ID, status); err != nil {
 		return usageError(err)
 	}
 	if c.ID == "" {
@@ -207,8 +219,12 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
 				"--context and --type exclude each other: a context is for one task"))
 		}
-		b := client.BulkRedrive{Type: c.Type, Status: api.BulkRedriveStatus(c.Status),
-			Stage: c.Stage, Error: c.Error,
+		b := client.BulkRedrive{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
+			Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+			User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
+			EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
+			Status: api.BulkRedriveStatus(c.Status),
+			Stage:  c.Stage, Error: c.Error,
 			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), FromStage: c.FromStage,
 			Children: withChildren(c.Children)}
 		return c.run(ctx, g, many{

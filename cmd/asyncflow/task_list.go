@@ -13,9 +13,26 @@ import (
 // pageSize is the limit of tasks in one page.
 const pageSize = 500
 
-// filterFlags select tasks of a type.
+// endedFlags select final tasks by when they ended.
+type endedFlags struct {
+	EndedSince timeFlag `placeholder:"TIME"`
+	EndedUntil timeFlag `placeholder:"TIME" help:"Only final tasks that ended before this time."`
+}
+
+// happenedFlags select tasks by what happened to them, and by their flow key.
+type happenedFlags struct {
+	Attempts int    `placeholder:"N" help:"Only tasks in attempt N of their stage, or a later one."`
+	Code     string `placeholder:"CODE"`
+	FlowKey  string `placeholder:"KEY" help:"Only tasks with this flow key."`
+	User     string `placeholder:"USER" help:"Only tasks that were submitted for this user."`
+	Tags     string `placeholder:"TAG,…" help:"Only tasks with all of these tags."`
+	AnyTags  string `placeholder:"TAG,…" help:"Only tasks with one of these tags."`
+	Metadata string `placeholder:"NAME=VALUE" help:"Only tasks with this entry of their metadata."`
+}
+
+// filterFlags select tasks.
 type filterFlags struct {
-	Type   string   `required:"" placeholder:"NAME" help:"Task type."`
+	Type   string   `placeholder:"NAME" help:"Task type. Default: all types."`
 	Status string   `enum:"waiting,pending,running,succeeded,failed,cancelled," default:""`
 	Stage  string   `placeholder:"NAME" help:"Only tasks that are, or ended, in this stage."`
 	Error  string   `placeholder:"TEXT"`
@@ -24,6 +41,9 @@ type filterFlags struct {
 	Until  timeFlag `placeholder:"TIME" help:"Only tasks submitted before this time."`
 	Parent string   `placeholder:"ID" help:"Only the children of this task, of all its fan-outs."`
 
+	endedFlags
+	happenedFlags
+
 	Children bool `help:"Also children of fan-outs. Default: only with --parent."`
 }
 
@@ -31,7 +51,9 @@ type filterFlags struct {
 func (f *filterFlags) params() client.ListParams {
 	return client.ListParams{Type: f.Type, Status: client.Status(f.Status), Stage: f.Stage,
 		Error: f.Error, Key: f.Key, Since: f.Since.Time, Until: f.Until.Time, Parent: f.Parent,
-		Children: withChildren(f.Children || f.Parent != "")}
+		EndedSince: f.EndedSince.Time, EndedUntil: f.EndedUntil.Time, Attempts: f.Attempts,
+		Code: f.Code, FlowKey: f.FlowKey, User: f.User, Tags: f.Tags, AnyTags: f.AnyTags,
+		Metadata: f.Metadata, Children: withChildren(f.Children || f.Parent != "")}
 }
 
 // withChildren returns the parameter of a call that leaves out children unless they are wanted.
@@ -52,8 +74,10 @@ type tasksListCmd struct {
 func (c *tasksListCmd) Help() string {
 	return `Examples:
 
-    asyncflow tasks list --type thumbnails --status failed --since 24h
-    asyncflow tasks list --type thumbnails --status failed --stage resize --error timeout
+    asyncflow tasks list --status failed --ended-since 2h
+    asyncflow tasks list --type thumbnails --status failed --stage resize --code timeout
+    asyncflow tasks list --type thumbnails --attempts 3
+    asyncflow tasks list --user customer-17 --metadata order=4711
     asyncflow tasks list --type thumbnails --text harbour.jpg
     asyncflow tasks list --type scans --status failed --children
     asyncflow tasks list --type thumbnails --limit 0 -o json | jq -r '.data[].id'`
@@ -71,9 +95,9 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 	rows := make([][]string, len(tasks))
 	for i, t := range tasks {
 		rows[i] = []string{t.ID, string(t.Status), t.Stage, strconv.Itoa(t.Attempt),
-			timeText(t.CreatedAt), timeText(t.FinishedAt), t.Error}
+			timeText(t.CreatedAt), timeText(t.FinishedAt), t.ErrorCode, t.Error}
 	}
-	return g.printPage("ID STATUS STAGE ATTEMPT CREATED FINISHED ERROR", rows, cursor)
+	return g.printPage("ID STATUS STAGE ATTEMPT CREATED FINISHED CODE ERROR", rows, cursor)
 }
 
 // collect returns the tasks, and the cursor of the next ones.
@@ -141,16 +165,13 @@ Ctrl-C ends only the watching; see asyncflow operations.
 
 Examples:
 
-    asyncflow tasks count --type thumbnails --status failed --since 24h
+    asyncflow tasks count --status failed --ended-since 24h
     asyncflow tasks count --type thumbnails --status succeeded --exact -o json | jq .count`
 }
 
 // Run counts tasks, at once or by an operation.
 func (c *tasksCountCmd) Run(ctx context.Context, g *globals) error {
 	switch {
-	case c.Exact && (c.Key != "" || c.Parent != ""):
-		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-			"--exact excludes --key and --parent: tasks of a key or parent are counted without it"))
 	case c.Detach && !c.Exact:
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid, "--detach needs --exact"))
 	case c.Exact:
@@ -163,9 +184,12 @@ func (c *tasksCountCmd) Run(ctx context.Context, g *globals) error {
 // operation that isn't done is shown itself.
 func (c *tasksCountCmd) countAll(ctx context.Context, g *globals) error {
 	o, err := g.client().CountAll(ctx,
-		client.BulkCount{Type: c.Type, Status: client.Status(c.Status), Stage: c.Stage,
-			Error: c.Error, Since: c.Since.Time, Until: c.Until.Time,
-			Children: withChildren(c.Children)})
+		client.BulkCount{Type: c.Type, AllTypes: c.Type == "", Status: client.Status(c.Status),
+			Stage: c.Stage, Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Key: c.Key,
+			Parent: c.Parent, EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
+			Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey, User: c.User, Tags: c.Tags,
+			AnyTags: c.AnyTags, Metadata: c.Metadata,
+			Children: withChildren(c.Children || c.Parent != "")})
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,11 @@ type manyFlags struct {
 	Since timeFlag `placeholder:"TIME"`
 	Until timeFlag `placeholder:"TIME" help:"With --type: only those submitted before this time."`
 
+	AllTypes bool   `help:"Instead of --type: the tasks of all types."`
+	Key      string `placeholder:"KEY" help:"With --type: only the task of this idempotency key."`
+	Parent   string `placeholder:"ID" help:"With --type: only children of this task."`
+	happenedFlags
+
 	Children bool `default:"true" negatable:"" help:"With --type: also children of fan-outs."`
 
 	DryRun bool     `help:"With --type: only count them."`
@@ -28,21 +33,25 @@ type manyFlags struct {
 	Detach bool     `help:"With --type: don't wait for the end."`
 }
 
-const manyHelp = `With --type instead of an id, the command starts an operation: it handles all
+const manyHelp = `With --type or --all-types instead of an id, the command starts an operation: it handles all
 tasks that the filter matches, in the background. On a terminal, it asks for confirmation. Ctrl-C
 ends only the watching; see asyncflow operations.`
 
 // check refuses flags that don't go together.
 func (f *manyFlags) check(id, status string) error {
-	filter := f.Type != "" || status != "" || f.Stage != "" || f.Error != "" || !f.Since.IsZero() ||
-		!f.Until.IsZero() || !f.Children
+	filter := f.Type != "" || f.AllTypes || status != "" || f.Stage != "" || f.Error != "" ||
+		!f.Since.IsZero() || !f.Until.IsZero() || f.Key != "" || f.Parent != "" ||
+		f.happenedFlags != (happenedFlags{}) || !f.Children
 	switch {
 	case id != "" && (filter || f.DryRun || f.Pace != nil || f.Detach):
 		return asyncflow.Errorf(asyncflow.CodeInvalid,
 			"an id excludes --type and what goes with it: it is one task, or all that a filter "+
 				"finds")
-	case id == "" && f.Type == "":
-		return asyncflow.Errorf(asyncflow.CodeInvalid, "name a task by its id, or many by --type")
+	case id == "" && f.Type == "" && !f.AllTypes:
+		return asyncflow.Errorf(asyncflow.CodeInvalid,
+			"name a task by its id, or many by --type or --all-types")
+	case f.Type != "" && f.AllTypes:
+		return asyncflow.Errorf(asyncflow.CodeInvalid, "--type and --all-types exclude each other")
 	case f.Pace != nil && *f.Pace <= 0:
 		return asyncflow.InvalidField("--pace", "is %v; it must be above 0", *f.Pace)
 	}

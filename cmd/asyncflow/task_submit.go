@@ -27,8 +27,14 @@ type tasksSubmitCmd struct {
 	OnFinal       string        `placeholder:"URL" help:"Where the end of the task is told."`
 	On            []string      `placeholder:"STATUS" help:"Which ends are told; all by default."`
 	OnFinalSecret string        `env:"ASYNCFLOW_ON_FINAL_SECRET" placeholder:"SECRET"`
-	Wait          bool
-	Timeout       time.Duration `default:"5m" help:"How long to wait with --wait."`
+	User          string        `placeholder:"USER" help:"For whom it is done, to find it by."`
+	Tags          []string      `placeholder:"TAG" help:"Words to find it by."`
+
+	Metadata map[string]string `mapsep:"none" placeholder:"NAME=VALUE"`
+	Trace    string            `placeholder:"TRACEPARENT" help:"The W3C traceparent of the submit."`
+
+	Wait    bool
+	Timeout time.Duration `default:"5m" help:"How long to wait with --wait."`
 }
 
 func (c *tasksSubmitCmd) Help() string {
@@ -54,6 +60,7 @@ Examples:
 
     asyncflow tasks submit thumbnails '{"image": "harbour.jpg"}' --wait
     asyncflow tasks submit thumbnails @context.json --delay 5m
+    asyncflow tasks submit mail '{}' --user customer-17 --tags eu,nightly --metadata order=4711
     asyncflow tasks submit thumbnails -f contexts.jsonl
     asyncflow tasks submit report --depends-on resize.1.7 \
       --depends-on upload:invoice-17,on_failure=run,wait_for=24h --context-from dependencies
@@ -110,7 +117,8 @@ func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error 
 func (c *tasksSubmitCmd) check() error {
 	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 ||
 		c.Key != nil || c.FlowKey != nil || len(c.DependsOn) > 0 || c.ContextFrom != "" ||
-		c.OnFinal != ""
+		c.OnFinal != "" ||
+		c.User != "" || len(c.Tags) > 0 || len(c.Metadata) > 0 || c.Trace != ""
 	switch {
 	case c.Key != nil && *c.Key == "": // such as from an unset variable in a script
 		return asyncflow.InvalidField("--key", "must not be empty")
@@ -180,7 +188,8 @@ func readArgument(text string) (json.RawMessage, error) {
 // template returns the task without its context.
 func (c *tasksSubmitCmd) template() client.NewTask {
 	t := client.NewTask{Type: c.Type, Delay: client.NewDuration(c.Delay), RunAt: c.RunAt,
-		Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}, ContextFrom: c.ContextFrom}
+		Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}, ContextFrom: c.ContextFrom,
+		User: c.User, Tags: c.Tags, Metadata: c.Metadata, Trace: c.Trace}
 	t.DependsOn, _ = dependencies(c.DependsOn) // they are checked
 	if c.Key != nil {
 		t.Key = *c.Key

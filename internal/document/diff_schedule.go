@@ -52,7 +52,9 @@ func specOf(e Schedule) client.Schedule {
 	return client.Schedule{Name: s.Name, Type: s.Type, Context: s.Context, Priority: s.Priority,
 		Retry: e.Retry, Cron: s.Cron, TimeZone: s.TimeZone, Every: s.Every, Overlap: s.Overlap,
 		CatchUp: s.CatchUp, CatchUpLimit: s.CatchUpLimit, StartsAt: s.StartsAt, EndsAt: s.EndsAt,
-		DependsOn: s.DependsOn, ContextFrom: s.ContextFrom, OnFinal: withoutSecret(e.OnFinal)}
+		DependsOn: s.DependsOn, ContextFrom: s.ContextFrom,
+		User: s.User, Tags: s.Tags, Metadata: s.Metadata, Trace: s.Trace,
+		OnFinal: withoutSecret(e.OnFinal)}
 }
 
 // flattenSchedule returns the fields of a schedule that a document may have.
@@ -61,7 +63,9 @@ func flattenSchedule(s client.Schedule) map[string]string {
 		Retry: s.Retry, Cron: s.Cron, TimeZone: s.TimeZone, Every: s.Every, Overlap: s.Overlap,
 		CatchUp: s.CatchUp, CatchUpLimit: s.CatchUpLimit,
 		StartsAt: s.StartsAt.UTC(), EndsAt: s.EndsAt.UTC(),
-		DependsOn: s.DependsOn, ContextFrom: s.ContextFrom, OnFinal: s.OnFinal}
+		DependsOn: s.DependsOn, ContextFrom: s.ContextFrom,
+		User: s.User, Tags: s.Tags, Metadata: s.Metadata, Trace: s.Trace,
+		OnFinal: s.OnFinal}
 	var values map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(jsonText(spec)), &values) // what was just written can be read
 	fields := map[string]string{}

@@ -2,7 +2,8 @@ package httpapi
 
 import (
 	"context"
-	"time"
+	"encoding/json"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -17,13 +18,12 @@ func (s *Server) CancelTasks(
 	ctx context.Context, r CancelTasksRequestObject,
 ) (CancelTasksResponseObject, error) {
 	b := r.Body
-	n := store.NewOperation{
-		Kind:   store.CancelTasks,
-		Reason: cancelReason(ctx, b.Reason),
-		Pace:   float64(b.Pace),
-		Filter: bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until,
-			b.Children),
+	n, err := newOperation(store.CancelTasks, b)
+	if err != nil {
+		return nil, err
 	}
+	n.Reason = cancelReason(ctx, b.Reason)
+	n.Pace = float64(b.Pace)
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
 		return CancelTasks200JSONResponse{Count: count}, err
@@ -36,13 +36,12 @@ func (s *Server) RedriveTasks(
 	ctx context.Context, r RedriveTasksRequestObject,
 ) (RedriveTasksResponseObject, error) {
 	b := r.Body
-	n := store.NewOperation{
-		Kind:      store.RedriveTasks,
-		FromStage: b.FromStage,
-		Pace:      float64(b.Pace),
-		Filter: bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until,
-			b.Children),
+	n, err := newOperation(store.RedriveTasks, b)
+	if err != nil {
+		return nil, err
 	}
+	n.FromStage = b.FromStage
+	n.Pace = float64(b.Pace)
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
 		return RedriveTasks200JSONResponse{Count: count}, err
@@ -63,13 +62,12 @@ func (s *Server) PrioritizeTasks(
 	if err := p.Validate(s.cfg.Store.Clock.Now()); err != nil {
 		return nil, err
 	}
-	n := store.NewOperation{
-		Kind:     store.PrioritizeTasks,
-		Priority: p.Priority,
-		Pace:     float64(b.Pace),
-		Filter: bulkFilter(b.Type, asyncflow.Status(b.Status), b.Stage, b.Error, b.Since, b.Until,
-			b.Children),
+	n, err := newOperation(store.PrioritizeTasks, b)
+	if err != nil {
+		return nil, err
 	}
+	n.Priority = p.Priority
+	n.Pace = float64(b.Pace)
 	notePatch(ctx, p)
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
@@ -84,6 +82,9 @@ func (s *Server) countOrStart(
 ) (count int64, o store.Operation, err error) {
 	call, tenant := store.AuditedCallOf(ctx), principalOf(ctx).Tenant
 	call.About(n.Filter.Type)
+	if n.AllTypes {
+		call.Note("all_types", true)
+	}
 	if dryRun {
 		call.Note("dry_run", true)
 		count, err = s.cfg.Store.CountTasks(ctx, tenant, n)
@@ -148,13 +149,47 @@ func operationID(raw string) (string, error) {
 	return id.String(), nil
 }
 
-// bulkFilter returns the filter that the bodies of all bulk calls have.
-func bulkFilter(
-	taskType string, status asyncflow.Status, stage, text string, since, until time.Time,
-	children *bool,
-) store.Filter {
-	return store.Filter{Type: taskType, Status: status, Stage: stage, Error: text, Since: since,
-		Until: until, NoChildren: isFalse(children)}
+// newOperation returns an operation of a kind with the filter in a body. The bodies of all bulk
+// calls name the members of their filters alike, and a count knows all of them.
+func newOperation(kind store.OperationKind, body any) (n store.NewOperation, err error) {
+	var b api.BulkCount
+	doc, err := json.Marshal(body)
+	if err != nil {
+		return n, err
+	}
+	if err := json.Unmarshal(doc, &b); err != nil {
+		return n, err
+	}
+	switch {
+	case b.Type == "" && !b.AllTypes:
+		return n, asyncflow.InvalidField("type",
+			"is missing: name one, or ask for all_types instead")
+	case b.Type != "" && b.AllTypes:
+		return n, asyncflow.InvalidField("all_types", "and type exclude each other")
+	}
+	parent, err := readParent(b.Parent, b.Children)
+	if err != nil {
+		return n, err
+	}
+	labels, err := readLabels(b.User, b.Tags, b.AnyTags, b.Metadata)
+	return store.NewOperation{Kind: kind, AllTypes: b.AllTypes, Filter: store.Filter{
+		Type:    b.Type,
+		Status:  b.Status,
+		Stage:   b.Stage,
+		Error:   b.Error,
+		Code:    b.Code,
+		Key:     b.Key,
+		FlowKey: b.FlowKey,
+		Since:   b.Since,
+		Until:   b.Until,
+		Parent:  parent,
+		Labels:  labels,
+
+		EndedSince: b.EndedSince,
+		EndedUntil: b.EndedUntil,
+		Attempts:   b.Attempts,
+		NoChildren: isFalse(b.Children),
+	}}, err
 }
 
 // isFalse reports whether a flag that is true by default is false.
@@ -165,18 +200,38 @@ func operationOut(o store.Operation) api.Operation {
 	if o.Filter.NoChildren {
 		children = new(bool)
 	}
+	var parent string
+	if o.Filter.Parent.Type != "" {
+		parent = o.Filter.Parent.String()
+	}
+	metadata := ""
+	if l := o.Filter.Labels; l.Name != "" {
+		metadata = l.Name + "=" + l.Value
+	}
 	return api.Operation{
 		ID:   o.ID,
 		Kind: api.OperationKind(o.Kind),
 		Type: o.Filter.Type,
 		Filter: api.OperationFilter{
-			Status: o.Filter.Status,
-			Stage:  o.Filter.Stage,
-			Error:  o.Filter.Error,
-			Since:  o.Filter.Since,
-			Until:  o.Filter.Until,
+			Status:  o.Filter.Status,
+			Stage:   o.Filter.Stage,
+			Error:   o.Filter.Error,
+			Code:    o.Filter.Code,
+			Key:     o.Filter.Key,
+			FlowKey: o.Filter.FlowKey,
+			Since:   o.Filter.Since,
+			Until:   o.Filter.Until,
+			Parent:  parent,
+			User:    o.Filter.Labels.User,
+			Tags:    strings.Join(o.Filter.Labels.Tags, ","),
+			AnyTags: strings.Join(o.Filter.Labels.AnyTags, ","),
 
-			Children: children,
+			EndedSince: o.Filter.EndedSince,
+			EndedUntil: o.Filter.EndedUntil,
+			Attempts:   o.Filter.Attempts,
+			AllTypes:   o.AllTypes,
+			Metadata:   metadata,
+			Children:   children,
 		},
 		State:      api.OperationState(o.State),
 		Total:      o.Total,

@@ -67,6 +67,61 @@ func TestBulkRedrive(t *testing.T) {
 	assert.Equal(t, o, list[0], "newest first")
 }
 
+// A redrive of all types that failed lately with a code, as an operator does after an outage.
+func TestBulkRedriveOfAllTypes(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	b.failSecond()
+	id, path := b.submitOne()
+	_, token := b.lease()
+	require.Equal(t, 200, b.callAs(token, "POST", path+"/fail",
+		`{"error":"card_declined: no funds","retryable":false}`).status)
+	require.Equal(t, 201, b.call("PUT", "/v1/task-types/other", `{"stages":[{"name":"one"}]}`).status)
+	for query, want := range map[string]int{"": 2, "&code=card_declined": 1, "&code=card": 0,
+		"&ended_until=2026-01-01T00:00:00Z": 0} {
+		list := read[api.TaskList](b, 200,
+			b.call("GET", "/v1/tasks?status=failed&ended_since=2025-01-01T00:00:00Z"+query, ""))
+		assert.Len(t, list.Data, want, query)
+	}
+	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+	assert.Equal(t, "card_declined", task.ErrorCode)
+	journal := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
+	assert.Equal(t, "card_declined", journal[len(journal)-1].ErrorCode)
+	o := b.carryOn(read[api.Operation](b, 202, b.call("POST", "/v1/tasks/redrive",
+		`{"all_types":true,"code":"card_declined","ended_since":"2025-01-01T00:00:00Z"}`)))
+	assert.Equal(t, []any{"pipe", true, "card_declined", int64(1), int64(1), false},
+		[]any{o.Type, o.Filter.AllTypes, o.Filter.Code, o.Total, o.Done,
+			o.Filter.EndedSince.IsZero()})
+}
+
+// Pages of all types go on where the page before ended.
+func TestListOfAllTypes(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	require.Equal(t, 201, b.call("PUT", "/v1/task-types/other", `{"stages":[{"name":"one"}]}`).status)
+	for range 2 {
+		for _, name := range []string{"pipe", "other"} {
+			require.Equal(t, 201, b.call("POST", "/v1/tasks",
+				`{"type":"`+name+`","context":1}`).status)
+		}
+	}
+	var types []string
+	for cursor := ""; ; {
+		page := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?limit=1&cursor="+cursor, ""))
+		for _, task := range page.Data {
+			types = append(types, task.Type)
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			break
+		}
+		assert.Equal(t, 400, b.call("GET", "/v1/tasks?type=pipe&cursor="+cursor, "").status,
+			"it is a cursor of another list")
+		require.Less(t, len(types), 5)
+	}
+	assert.Equal(t, []string{"other", "other", "pipe", "pipe"}, types)
+	assert.Equal(t, 400, b.call("GET", "/v1/tasks?cursor=abc", "").status)
+}
+
 func TestBulkCancel(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -131,6 +186,15 @@ func TestOperationsRefused(t *testing.T) {
 	}{
 		{"/v1/tasks/cancel", `{}`, 400, "type"},
 		{"/v1/tasks/cancel", `{"type":"nope"}`, 404, "type"},
+		{"/v1/tasks/cancel", `{"all_types":false}`, 400, "type"},
+		{"/v1/tasks/cancel", `{"type":"pipe","all_types":true}`, 400, "all_types"},
+		{"/v1/tasks/cancel", `{"type":"pipe","ended_since":"2026-11-21T00:00:00Z"}`, 400,
+			"ended_since"},
+		{"/v1/tasks/redrive", `{"type":"pipe","parent":"x"}`, 400, "parent"},
+		{"/v1/tasks/redrive", `{"type":"pipe","parent":"nope.1.1"}`, 400, "parent"},
+		{"/v1/tasks/redrive", `{"type":"pipe","code":"a b"}`, 400, "code"},
+		{"/v1/tasks/redrive", `{"type":"pipe","attempts":0}`, 400, "attempts"},
+		{"/v1/tasks/redrive", `{"all_types":true,"from_stage":"first"}`, 400, "from_stage"},
 		{"/v1/tasks/cancel", `{"type":"pipe","status":"failed"}`, 400, "status"},
 		{"/v1/tasks/cancel", `{"type":"pipe","pace":0}`, 400, "pace"},
 		{"/v1/tasks/cancel", `{"type":"pipe","stage":"Not a name"}`, 400, "stage"},

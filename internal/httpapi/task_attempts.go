@@ -68,6 +68,7 @@ func attemptOut(a store.Attempt) api.Attempt {
 		Endpoint:      a.Endpoint,
 		DurationMs:    float32(a.Duration.Seconds() * 1000),
 		StatusCode:    a.Status,
+		ErrorCode:     a.Code,
 		Error:         a.Error,
 		Output:        a.Output,
 		OutputBytes:   a.LeftOut,

@@ -32,6 +32,12 @@ func TestTaskCount(t *testing.T) {
 		"&until=2030-01-01T00:00:00Z":           4,
 		"&parent=pipe.1.1":                      0,
 		"&status=pending&stage=first&error=any": 0,
+		"&ended_since=2026-01-01T00:00:00Z":     1,
+		"&ended_until=2026-01-01T00:00:00Z":     0,
+		"&attempts=1":                           4,
+		"&attempts=2":                           0,
+		"&code=none":                            0,
+		"&flow_key=none":                        0,
 	} {
 		assert.Equal(t, api.TaskCount{Count: want, Exact: true}, read[api.TaskCount](b, 200,
 			b.call("GET", "/v1/tasks/count?type=pipe"+query, "")), query)
@@ -40,7 +46,13 @@ func TestTaskCount(t *testing.T) {
 		status int
 		field  string
 	}{
-		"":                             {400, "type"},
+		"?parent=other.1.1": {400, "parent"},
+		"?attempts=0":       {400, "attempts"},
+		"?attempts=40000":   {400, "attempts"},
+		"?code=no%20code":   {400, "code"},
+		"?flow_key=":        {400, "flow_key"},
+		"?ended_since=then": {400, "ended_since"},
+		"?ended_since=2026-01-02T00:00:00Z&ended_until=2026-01-01T00:00:00Z": {400, "ended_until"},
 		"?type=nope":                   {404, "type"},
 		"?type=pipe&status=other":      {400, "status"},
 		"?type=pipe&parent=x":          {400, "parent"},

@@ -153,7 +153,9 @@ func taskIn(t *api.NewTask) asyncflow.NewTask {
 		KeyWindow: t.KeyWindow,
 		DependsOn: t.DependsOn,
 		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey,
-			ContextFrom: t.ContextFrom, OnFinal: onFinalIn(t.OnFinal)},
+			ContextFrom: t.ContextFrom, OnFinal: onFinalIn(t.OnFinal),
+			Labels: asyncflow.Labels{User: t.User, Tags: t.Tags, Metadata: t.Metadata,
+				Trace: t.Trace}},
 	}
 	if !t.Retry.IsZero() {
 		task.Options.Retry = &t.Retry

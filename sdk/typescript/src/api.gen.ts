@@ -422,10 +422,12 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List tasks of a type, newest first
-         * @description A page ends after 5,000 tasks were searched, with text also after 16 MiB of contexts and
-         *     outputs. It may therefore have few tasks, or none, and still have a next_cursor; searched
-         *     says among which tasks it was looked for.
+         * List tasks, newest first
+         * @description Without a type, the tasks of all types are listed, type by type in the order of their names,
+         *     and newest first within each. A page ends after 5,000 tasks were searched, with text also
+         *     after 16 MiB of contexts and outputs, and without a type after 200 queries. It may therefore
+         *     have few tasks, or none, and still have a next_cursor; searched says among which tasks it
+         *     was looked for.
          */
         get: operations["listTasks"];
         put?: never;
@@ -3019,6 +3021,15 @@ export interface components {
              *     the type has no flow.
              */
             flow_key?: string;
+            /**
+             * @description For whom the task is done, to find it by. It must not be secret. user, tags, metadata
+             *     and trace have at most 2 KiB together.
+             */
+            user?: string;
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            /** @description The W3C traceparent of the submit. Each delivery has it, also as the header traceparent. */
+            trace?: string;
             /** @description The tasks that it waits for. */
             depends_on?: components["schemas"]["Dependency"][];
             /**
@@ -3139,6 +3150,35 @@ export interface components {
             error?: string;
             result?: components["schemas"]["JSON"];
         };
+        /**
+         * @description For whom the task is done, to find it by. It is shown with the task, in deliveries and in
+         *     logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
+         * @example customer-17
+         */
+        User: string;
+        /**
+         * @description Words to find the task by. They must not be secret.
+         * @example [
+         *       "nightly",
+         *       "eu"
+         *     ]
+         */
+        Tags: string[];
+        /**
+         * @description Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
+         *     and _ . : / -. They must not be secret.
+         * @example {
+         *       "order": "4711"
+         *     }
+         */
+        Metadata: {
+            [key: string]: string;
+        };
+        /**
+         * @description The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+         * @example 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+         */
+        Traceparent: string;
         /**
          * @description Another task, by its id, or by its type and idempotency key. With a key it may be submitted
          *     later.
@@ -3342,6 +3382,10 @@ export interface components {
             key?: string;
             /** @description The flow key that it was submitted with. */
             flow_key?: string;
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
             /**
              * @description What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
              *     after a failed attempt; snooze: the end of the pause that its worker asked for;
@@ -3420,6 +3464,7 @@ export interface components {
             redriven?: string[];
             /** @description Why its last attempt failed. */
             error?: string;
+            error_code?: components["schemas"]["TaskErrorCode"];
             /** Format: date-time */
             created_at: string;
             /**
@@ -3430,6 +3475,14 @@ export interface components {
             context?: components["schemas"]["JSON"];
             result?: components["schemas"]["JSON"];
         };
+        /**
+         * @description What an error is, for programs: the HTTP status of an answer that isn't 2xx; why none came
+         *     (timeout, no_connection, connection_lost, dns, tls, egress, login); lost, if the lease ran
+         *     out; otherwise the word before the first colon of the error, such as wait_timeout, or
+         *     whatever a worker puts there. Absent if the error has none.
+         * @example 503
+         */
+        TaskErrorCode: string;
         /**
          * @description The signal that a task waits for. Present while it waits for one; lists leave it out.
          * @example {
@@ -3497,6 +3550,11 @@ export interface components {
              * @description When the last of them was submitted.
              */
             until?: string;
+            /**
+             * @description In a list of all types: the type with which the next page begins. Later types weren't
+             *     searched yet.
+             */
+            next_type?: string;
         };
         /**
          * @example {
@@ -3550,6 +3608,7 @@ export interface components {
             status_code?: number;
             /** @description Why the attempt failed, with the start of the answer's body. */
             error?: string;
+            error_code?: components["schemas"]["TaskErrorCode"];
             output?: components["schemas"]["JSON"];
             /** @description The length of the output, if it is left out. */
             output_bytes?: number;
@@ -3611,7 +3670,9 @@ export interface components {
             delay?: components["schemas"]["Duration"];
         };
         BulkCancellation: {
-            type: components["schemas"]["Name"];
+            type?: components["schemas"]["Name"];
+            /** @description Instead of type: the tasks of all types. */
+            all_types?: boolean;
             /**
              * @description Only tasks of this status; by default all that are not final.
              * @enum {string}
@@ -3630,6 +3691,24 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+            attempts?: number;
+            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            code?: string;
+            /** @description Only tasks that were submitted with this flow key. */
+            flow_key?: string;
+            /** @description Only the task for which this idempotency key stands. */
+            key?: string;
+            /** @description Only the children of this task, and the tasks that it started. */
+            parent?: string;
+            /** @description Only tasks for this user. */
+            user?: string;
+            /** @description Only tasks with all of these tags, separated by commas. */
+            tags?: string;
+            /** @description Only tasks with at least one of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description Only tasks with this entry of their metadata, as name=value. */
+            metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
@@ -3640,7 +3719,9 @@ export interface components {
             reason?: string;
         };
         BulkPriority: {
-            type: components["schemas"]["Name"];
+            type?: components["schemas"]["Name"];
+            /** @description Instead of type: the tasks of all types. */
+            all_types?: boolean;
             /**
              * @description Only tasks of this status; by default both.
              * @enum {string}
@@ -3659,6 +3740,24 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+            attempts?: number;
+            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            code?: string;
+            /** @description Only tasks that were submitted with this flow key. */
+            flow_key?: string;
+            /** @description Only the task for which this idempotency key stands. */
+            key?: string;
+            /** @description Only the children of this task, and the tasks that it started. */
+            parent?: string;
+            /** @description Only tasks for this user. */
+            user?: string;
+            /** @description Only tasks with all of these tags, separated by commas. */
+            tags?: string;
+            /** @description Only tasks with at least one of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description Only tasks with this entry of their metadata, as name=value. */
+            metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
@@ -3668,7 +3767,9 @@ export interface components {
             priority: components["schemas"]["Priority"];
         };
         BulkRedrive: {
-            type: components["schemas"]["Name"];
+            type?: components["schemas"]["Name"];
+            /** @description Instead of type: the tasks of all types. */
+            all_types?: boolean;
             /**
              * @description Only tasks of this status. By default failed.
              * @enum {string}
@@ -3687,6 +3788,34 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended at or after this time.
+             */
+            ended_since?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended before this time.
+             */
+            ended_until?: string;
+            /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+            attempts?: number;
+            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            code?: string;
+            /** @description Only tasks that were submitted with this flow key. */
+            flow_key?: string;
+            /** @description Only the task for which this idempotency key stands. */
+            key?: string;
+            /** @description Only the children of this task, and the tasks that it started. */
+            parent?: string;
+            /** @description Only tasks for this user. */
+            user?: string;
+            /** @description Only tasks with all of these tags, separated by commas. */
+            tags?: string;
+            /** @description Only tasks with at least one of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description Only tasks with this entry of their metadata, as name=value. */
+            metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
             /** @description Only count the tasks. */
@@ -3697,7 +3826,9 @@ export interface components {
             from_stage?: string;
         };
         BulkCount: {
-            type: components["schemas"]["Name"];
+            type?: components["schemas"]["Name"];
+            /** @description Instead of type: the tasks of all types. */
+            all_types?: boolean;
             status?: components["schemas"]["Status"];
             stage?: components["schemas"]["Name"];
             /** @description Only tasks whose last error contains this text, in upper or lower case. */
@@ -3712,6 +3843,34 @@ export interface components {
              * @description Only tasks submitted before this time.
              */
             until?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended at or after this time.
+             */
+            ended_since?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended before this time.
+             */
+            ended_until?: string;
+            /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+            attempts?: number;
+            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            code?: string;
+            /** @description Only tasks that were submitted with this flow key. */
+            flow_key?: string;
+            /** @description Only the task for which this idempotency key stands. */
+            key?: string;
+            /** @description Only the children of this task, and the tasks that it started. */
+            parent?: string;
+            /** @description Only tasks for this user. */
+            user?: string;
+            /** @description Only tasks with all of these tags, separated by commas. */
+            tags?: string;
+            /** @description Only tasks with at least one of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description Only tasks with this entry of their metadata, as name=value. */
+            metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
         };
@@ -3757,7 +3916,8 @@ export interface components {
             id: string;
             /** @enum {string} */
             kind: "cancel" | "redrive" | "priority" | "count";
-            type: components["schemas"]["Name"];
+            /** @description The task type. With all_types, the one that it is at, in the order of their names. */
+            type: string;
             filter?: components["schemas"]["OperationFilter"];
             /**
              * @description failed: it can't continue; error says why.
@@ -3790,7 +3950,7 @@ export interface components {
             finished_at?: string;
         };
         /**
-         * @description Which tasks of the type; absent if all that it applies to.
+         * @description Which tasks; absent if all of the type that it applies to.
          * @example {
          *       "status": "failed",
          *       "error": "timeout"
@@ -3805,6 +3965,28 @@ export interface components {
             since?: string;
             /** Format: date-time */
             until?: string;
+            /** Format: date-time */
+            ended_since?: string;
+            /** Format: date-time */
+            ended_until?: string;
+            /** @description The least attempt of their stage. */
+            attempts?: number;
+            /** @description The error_code of their last error. */
+            code?: string;
+            flow_key?: string;
+            /** @description The idempotency key. */
+            key?: string;
+            /** @description The task that they are children of or started by. */
+            parent?: string;
+            user?: string;
+            /** @description All of these tags, separated by commas. */
+            tags?: string;
+            /** @description One of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description An entry of the metadata, as name=value. */
+            metadata?: string;
+            /** @description The tasks of all types of the tenant. */
+            all_types?: boolean;
             /** @description false leaves out the children of fan-outs. */
             children?: boolean;
         };
@@ -3818,6 +4000,10 @@ export interface components {
             context: components["schemas"]["JSON"];
             priority?: components["schemas"]["Priority"];
             retry?: components["schemas"]["RetryPolicy"];
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
             /** @description The tasks that it waits for. */
             depends_on?: components["schemas"]["Dependency"][];
             /**
@@ -3894,6 +4080,10 @@ export interface components {
             context?: components["schemas"]["JSON"];
             priority?: components["schemas"]["Priority"];
             retry?: components["schemas"]["RetryPolicy"];
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
             /** @description The tasks that it waits for. */
             depends_on?: components["schemas"]["Dependency"][];
             /**
@@ -4353,7 +4543,8 @@ export interface components {
             results?: "outputs" | "settled";
         };
         /**
-         * @description A task that an attempt starts.
+         * @description A task that an attempt starts. One without user, tags, metadata and trace gets those of the
+         *     task that starts it.
          * @example {
          *       "type": "thumbnails",
          *       "context": {
@@ -4378,6 +4569,10 @@ export interface components {
             key_window?: components["schemas"]["Duration"];
             /** @description As in a submit. */
             flow_key?: string;
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
         };
         Failure: {
             /** @description What went wrong. Shown with the attempt. */
@@ -4604,6 +4799,10 @@ export interface components {
             deadline: string;
             context: components["schemas"]["JSON"];
             checkpoint?: components["schemas"]["JSON"];
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
             /**
              * @description The context as the task was submitted with it, if the stage has `deliver: {input: true}`.
              *     For an input that is too long it has `{url, bytes}`: see by_url.
@@ -6359,9 +6558,9 @@ export interface operations {
     };
     listTasks: {
         parameters: {
-            query: {
-                /** @description The task type. */
-                type: components["schemas"]["Name"];
+            query?: {
+                /** @description The task type; by default all types. */
+                type?: components["schemas"]["Name"];
                 /** @description Only tasks of this status. */
                 status?: components["schemas"]["Status"];
                 /** @description Only tasks that are in this stage, or ended in it. */
@@ -6379,6 +6578,24 @@ export interface operations {
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
+                /** @description Only final tasks that ended at or after this time, whenever they were submitted. */
+                ended_since?: string;
+                /** @description Only final tasks that ended before this time. */
+                ended_until?: string;
+                /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+                attempts?: number;
+                /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+                code?: string;
+                /** @description Only tasks that were submitted with this flow key. */
+                flow_key?: string;
+                /** @description Only tasks that were submitted for this user. */
+                user?: string;
+                /** @description Only tasks with all of these tags, separated by commas. */
+                tags?: string;
+                /** @description Only tasks with at least one of these tags, separated by commas. */
+                any_tags?: string;
+                /** @description Only tasks with this entry of their metadata, as name=value. */
+                metadata?: string;
                 /** @description Only the children of this task, of all its fan-outs, and the tasks that it started. */
                 parent?: string;
                 /**
@@ -6674,9 +6891,9 @@ export interface operations {
     };
     getTaskCount: {
         parameters: {
-            query: {
-                /** @description The task type. */
-                type: components["schemas"]["Name"];
+            query?: {
+                /** @description The task type; by default all types. */
+                type?: components["schemas"]["Name"];
                 /** @description Only tasks of this status. */
                 status?: components["schemas"]["Status"];
                 /** @description Only tasks that are in this stage, or ended in it. */
@@ -6689,6 +6906,24 @@ export interface operations {
                 since?: string;
                 /** @description Only tasks submitted before this time. */
                 until?: string;
+                /** @description Only final tasks that ended at or after this time, whenever they were submitted. */
+                ended_since?: string;
+                /** @description Only final tasks that ended before this time. */
+                ended_until?: string;
+                /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+                attempts?: number;
+                /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+                code?: string;
+                /** @description Only tasks that were submitted with this flow key. */
+                flow_key?: string;
+                /** @description Only tasks that were submitted for this user. */
+                user?: string;
+                /** @description Only tasks with all of these tags, separated by commas. */
+                tags?: string;
+                /** @description Only tasks with at least one of these tags, separated by commas. */
+                any_tags?: string;
+                /** @description Only tasks with this entry of their metadata, as name=value. */
+                metadata?: string;
                 /** @description Only the children of this task, of all its fan-outs, and the tasks that it started. */
                 parent?: string;
                 /** @description false leaves out the children of fan-outs; it excludes parent. */

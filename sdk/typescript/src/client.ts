@@ -39,7 +39,8 @@ export interface SignalOptions extends CallOptions {
 
 /** Selects the tasks that count counts. */
 export interface CountParams {
-  type: string;
+  /** The task type. Default: all types. */
+  type?: string;
   status?: Status;
   /** Only tasks that are, or ended, in this stage. */
   stage?: string;
@@ -51,6 +52,16 @@ export interface CountParams {
   since?: Date;
   /** Only tasks submitted before this time. */
   until?: Date;
+  /** Only final tasks that ended at or after this time. */
+  endedSince?: Date;
+  /** Only final tasks that ended before this time. */
+  endedUntil?: Date;
+  /** Only tasks whose stage is, or ended, in this attempt or a later one. */
+  attempts?: number;
+  /** Only tasks whose last error has this code, such as 503, 5xx, timeout or lost. */
+  code?: string;
+  /** Only tasks with this flow key. */
+  flowKey?: string;
   /** Only the children of this task, of all its fan-outs. */
   parent?: string;
   /** false leaves out the children of fan-outs. It excludes parent. */
@@ -273,8 +284,9 @@ export class Client {
   }
 
   /**
-   * Returns a page of the tasks of a type, newest first, without contexts and results. next_cursor
-   * is absent on the last page. A page may have few tasks, or none, without being the last one.
+   * Returns a page of tasks, newest first, without contexts and results. Without a type, it is of
+   * all types, by the names of the types. next_cursor is absent on the last page. A page may have
+   * few tasks, or none, without being the last one.
    */
   async list(params: ListParams, options: CallOptions = {}): Promise<TaskList> {
     const { limit, ...rest } = params;
@@ -424,8 +436,10 @@ export class Client {
 
 /** Returns the parameters of a query that select tasks. */
 function filterQuery(
-  { since, until, children, ...rest }: Omit<ListParams, "limit">,
+  { since, until, endedSince, endedUntil, attempts, flowKey, children, ...rest }:
+    Omit<ListParams, "limit">,
 ): Record<string, string | undefined> {
   return { ...rest, children: children?.toString(), since: since?.toISOString(),
-    until: until?.toISOString() };
+    until: until?.toISOString(), ended_since: endedSince?.toISOString(),
+    ended_until: endedUntil?.toISOString(), attempts: attempts?.toString(), flow_key: flowKey };
 }

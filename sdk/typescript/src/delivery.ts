@@ -20,6 +20,10 @@ export interface Delivery {
   outputs?: Record<string, unknown>;
   by_url?: string[];
   links?: Record<string, Record<string, string>>;
+  user?: string;
+  tags?: string[];
+  metadata?: Record<string, string>;
+  trace?: string;
 }
 
 /** Which part of another task's work a child is. */

@@ -29,6 +29,14 @@ export interface WorkerTask<In> {
    * and the decision: links["review"]?.["approve"]. Empty: none.
    */
   readonly links: Readonly<Record<string, Readonly<Record<string, string>>>>;
+  /** For whom the task is done, as it was submitted. */
+  readonly user?: string;
+  /** The tags that the task was submitted with. Empty: none. */
+  readonly tags: readonly string[];
+  /** The metadata that the task was submitted with. Empty: none. */
+  readonly metadata: Readonly<Record<string, string>>;
+  /** The W3C traceparent that the task was submitted with. */
+  readonly trace?: string;
   /** To report later. */
   readonly callback: Callback;
   /**
@@ -197,6 +205,10 @@ function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
     context,
     ...(d.checkpoint !== undefined && { checkpoint: d.checkpoint }),
     links: d.links ?? {},
+    ...(d.user !== undefined && { user: d.user }),
+    tags: d.tags ?? [],
+    metadata: d.metadata ?? {},
+    ...(d.trace !== undefined && { trace: d.trace }),
     callback: d.callback,
     signal: r.signal,
     ...(d.fan_out && { fanOut: d.fan_out }),

@@ -26,3 +26,21 @@ test("a list of several pages comes whole", async (t) => {
     ...pages("/v1/tasks/images.1.42/attempts?outputs=true"),
   ]);
 });
+
+test("the filters of lists and counts are sent", async (t) => {
+  const asked: string[] = [];
+  const url = await serve(t, (req, res) => {
+    asked.push(new URL(req.url ?? "", "http://localhost").search);
+    res.writeHead(200, { "Content-Type": "application/json" })
+      .end(JSON.stringify({ data: [], count: 0, exact: true }));
+  });
+  const c = new Client(url, "a-token");
+  const since = new Date("2026-11-21T10:00:00Z");
+  await c.list({ endedSince: since, endedUntil: since, attempts: 3, code: "5xx", flowKey: "a b" });
+  await c.count({ code: "lost" });
+  assert.deepEqual(asked.map((text) => [...new URLSearchParams(text)].sort().join(" ")), [
+    `attempts,3 code,5xx ended_since,${since.toISOString()} ` +
+      `ended_until,${since.toISOString()} flow_key,a b`,
+    "code,lost",
+  ]);
+});

@@ -114,6 +114,7 @@ func (t *TableNames) SQL(position int, sql string) string {
 		"{fan_outs}", t.Qualify("fan_outs"), "{spawns}", t.Qualify("spawns"),
 		"{notifications}", t.Qualify("notifications"),
 		"{checkpoints}", t.Qualify("checkpoints"),
+		"{operations}", t.Qualify("operations"),
 		"{signals}", t.Qualify("signals"), "{signal_waits}", t.Qualify("signal_waits"),
 		"{signal_send}", t.Qualify("signal_send"),
 		"{claim_windows}", t.Qualify("claim_windows"), "{claim_stages}", t.Qualify("claim_stages"),

@@ -27,8 +27,8 @@ type journalKey struct {
 	outcome  asyncflow.OutcomeKind
 	final    asyncflow.Status
 	endpoint string
-	status   int16
-	told     bool // they have errors or outputs
+	status   int16 // of the answer, or the negative of why none came
+	told     bool  // they have errors or outputs
 }
 
 // newJournalRow returns the row of a settlement.
@@ -41,7 +41,7 @@ func newJournalRow(t *config.Type, s *asyncflow.Settlement) (journalKey, journal
 	key := journalKey{RollTables{t.SetAt(position).Tables, position},
 		TypeToken{t.Number(), Token{int16(l.Seq), l.Stage, int16(l.Attempt)}}, o.Kind, final,
 		o.Endpoint,
-		int16(o.Status), problem != "" || len(o.Output) > 0}
+		int16(o.StatusOrFailure()), problem != "" || len(o.Output) > 0}
 	row := journalRow{id: l.ID.Number, duration: postgres.OrNull(float32(o.Duration.Seconds())),
 		err: postgres.OrNull(problem)}
 	if final == "" {

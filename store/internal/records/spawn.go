@@ -1,6 +1,8 @@
 package records
 
 import (
+	"slices"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -39,10 +41,24 @@ func queueSpawn(b *pgx.Batch, t *config.TableNames, r spawnRow) {
 	if r.settled.Outcome.Join != nil {
 		tasks = bySlot(tasks)
 	}
-	text := asyncflow.SpawnText(tasks)
+	text := asyncflow.SpawnText(labelled(tasks, l.Options.Labels))
 	b.Queue(t.SQL(0, `INSERT INTO {spawns} (type, id, seq, depth, count, hash, tasks)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)`), r.number, l.ID.Number, l.Seq,
 		l.Options.SpawnDepth(), len(tasks), r.settled.Outcome.SpawnHash(), text)
+}
+
+// labelled returns tasks with the labels of the task that starts them, unless they have their own.
+func labelled(tasks []asyncflow.SpawnedTask, l asyncflow.Labels) []asyncflow.SpawnedTask {
+	if l.IsZero() {
+		return tasks
+	}
+	tasks = slices.Clone(tasks)
+	for i := range tasks {
+		if tasks[i].Labels.IsZero() {
+			tasks[i].Labels = l
+		}
+	}
+	return tasks
 }
 
 // bySlot returns tasks in the order in which they are made if their parent waits for them.

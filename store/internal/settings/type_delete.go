@@ -173,6 +173,7 @@ func retire(ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time) error
 	}
 	b.Queue(t.SQL(0, `DELETE FROM {locks} WHERE name = $1 AND number = $2`), catalog.LeaseLock,
 		t.Number())
+	b.Queue(t.SQL(0, leaveOperationsSQL), t.Name, now)
 	b.Queue(t.SQL(0, `DELETE FROM {types} WHERE name = $1`), t.Name)
 	b.Queue(t.SQL(0, `DELETE FROM {type_versions} WHERE name = $1`), t.Name)
 	for _, set := range []*config.TableSet{t.Set(), t.Earlier} {
@@ -190,6 +191,16 @@ func retire(ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time) error
 	b.Queue(t.SQL(0, `INSERT INTO {deleted} (number, name) VALUES ($1, $2)`), t.Number(), t.Name)
 	return tx.SendBatch(ctx, b).Close()
 }
+
+// leaveOperationsSQL takes the operations on all types that are at the type $1, or ended there, to
+// another: all operations of a type go with it. One without a next type is done.
+const leaveOperationsSQL = `
+UPDATE {operations} o SET type = coalesce(y.next, y.last), position = 0,
+  state = CASE WHEN o.state = 'running' AND y.next IS NULL THEN 'done' ELSE o.state END,
+  finished_at = CASE WHEN o.state = 'running' AND y.next IS NULL THEN $2 ELSE o.finished_at END
+FROM (SELECT min(name) FILTER (WHERE name > $1) AS next, max(name) AS last FROM {types}
+  WHERE name <> $1) y
+WHERE o.type = $1 AND o.filter->>'all_types' = 'true' AND y.last IS NOT NULL`
 
 // HasDeletedTypes reports whether rows of deleted types may be left in a tenant's shared tables.
 func (s *Settings) HasDeletedTypes(ctx context.Context, tenant string) (has bool, err error) {

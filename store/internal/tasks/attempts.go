@@ -34,6 +34,7 @@ type Attempt struct {
 	Duration time.Duration
 	Status   int // HTTP status; 0: no answer
 	Error    string
+	Code     string // of the error, see asyncflow.ErrorCode
 	Output   json.RawMessage
 	NextTime *time.Time
 	// NextStage is the stage with which the task went on after the row, if the type branches.
@@ -143,6 +144,8 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 		return a, config.ErrElsewhere
 	}
 	a.NextStage = *next
+	a.Code = asyncflow.ErrorCode(a.Outcome, a.Status, a.Error)
+	a.Status = max(a.Status, 0) // a negative one is why no answer came
 	a.Duration = time.Duration(float64(seconds) * float64(time.Second))
 	a.Output = output
 	return a, err

@@ -34,31 +34,54 @@ type TaskCount struct {
 // to MaxTaskCount. The time for it doesn't grow with the history: after many candidates it returns
 // what it has counted. Tasks that change meanwhile may be counted as before or as after.
 func (s *Tasks) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCount, error) {
-	t, err := s.core.Catalog.Fresh(ctx, tenant, f.Type)
-	var n TaskCount
-	if err != nil {
-		return n, postgres.Wrap(err, "TaskCount(%q, %q)", tenant, f.Type)
+	types, err := s.typesFor(ctx, tenant, f)
+	n := tally{began: time.Now(), over: len(types) == 0}
+	for _, t := range types {
+		if err != nil {
+			break
+		}
+		before := n
+		err = s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
+			n, err = s.countPages(ctx, t, f, before)
+			return err
+		})
+		if f.Type == "" && asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // it was just deleted
+			n = before
+			n.over = true
+			err = nil
+		}
+		if !n.over {
+			break
+		}
 	}
-	err = s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
-		n, err = s.countPages(ctx, t, f)
-		return err
-	})
-	return n, postgres.Wrap(err, "TaskCount(%q, %q)", tenant, f.Type)
+	return TaskCount{Tasks: n.found, Exact: n.over},
+		postgres.Wrap(err, "TaskCount(%q, %q)", tenant, f.Type)
 }
 
-func (s *Tasks) countPages(ctx context.Context, t *config.Type, f Filter) (n TaskCount, err error) {
+// tally is how far a count is.
+type tally struct {
+	began  time.Time
+	looked int
+	found  int64
+	over   bool // all tasks of the last type were counted
+}
+
+// countPages adds the tasks of a type to a count.
+func (s *Tasks) countPages(
+	ctx context.Context, t *config.Type, f Filter, n tally,
+) (tally, error) {
+	n.over = false
 	c, err := s.criteriaFor(ctx, t, f)
 	if err != nil {
 		return n, err
 	}
-	w, err := s.walkOf(ctx, t, f)
+	w, err := s.walkOf(ctx, t, f, c)
 	if err != nil {
 		return n, err
 	}
-	began := time.Now()
-	for looked := 0; w.next(); {
-		left := s.countTime - time.Since(began)
-		if looked >= CountLook || left < time.Millisecond {
+	for w.next() {
+		left := s.countTime - time.Since(n.began)
+		if n.looked >= CountLook || left < time.Millisecond {
 			return n, nil
 		}
 		found, v, err := s.countCandidates(ctx, t, c, w, left)
@@ -68,14 +91,14 @@ func (s *Tasks) countPages(ctx context.Context, t *config.Type, f Filter) (n Tas
 		case err != nil:
 			return n, err
 		}
-		looked += v.looked
-		if n.Tasks += found; n.Tasks > MaxTaskCount {
-			n.Tasks = MaxTaskCount
+		n.looked += v.looked
+		if n.found += found; n.found > MaxTaskCount {
+			n.found = MaxTaskCount
 			return n, nil
 		}
 		w.pass(v)
 	}
-	n.Exact = true
+	n.over = true
 	return n, nil
 }
 

@@ -7,15 +7,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// Filter says which tasks of a type to list.
+// Filter says which tasks to list.
 type Filter struct {
-	Type   string
+	Type   string           // "": all types of the tenant
 	Status asyncflow.Status // "": any
 	Stage  string           // in which it is, or ended; "": any
 	Error  string           // a part of its last error, in any case; "": any
@@ -23,13 +25,55 @@ type Filter struct {
 	Text   string           // a part of its context or of an output, as it is written; "": any
 	Since  time.Time        // submitted at or after; zero: any time
 	Until  time.Time        // submitted before; zero: any time
+	// EndedSince and EndedUntil select final tasks: ended at or after, and before; zero: any.
+	EndedSince, EndedUntil time.Time
+	Attempts               int    // its stage is in this attempt or a later one; 0: any
+	Code                   string // of its last error, see asyncflow.ErrorCode; "": any
+	FlowKey                string // "": any
+	Labels                 LabelFilter
+
 	Parent asyncflow.TaskID // children of this task, of all its fan-outs; zero: any tasks
 	// Latest leaves out children of earlier fan-outs of Parent, and other tasks that it started.
 	Latest bool
 	// NoChildren leaves out the children of fan-outs. It excludes Parent.
 	NoChildren bool
-	Before     int64 // only tasks of lesser numbers, for the next page; 0: the first page
-	Limit      int
+	// Before is for the next page: only tasks of lesser numbers; 0: the first page. Of all types,
+	// FromType is the one with this number: the page has no types before it.
+	Before   int64
+	FromType string
+	Limit    int
+}
+
+// LabelFilter selects tasks by their asyncflow.Labels.
+type LabelFilter struct {
+	User        string   `json:"user,omitempty"`     // "": any
+	Tags        []string `json:"tags,omitempty"`     // all of them
+	AnyTags     []string `json:"any_tags,omitempty"` // one of them; none: any
+	Name, Value string   // an entry of the metadata; no name: any
+}
+
+// IsZero reports whether it selects all tasks.
+func (l LabelFilter) IsZero() bool {
+	return l.User == "" && len(l.Tags) == 0 && len(l.AnyTags) == 0 && l.Name == ""
+}
+
+// check returns what is wrong with a filter, or nil.
+func (f Filter) check() error {
+	switch {
+	case f.Code != "" && !asyncflow.IsErrorCode(f.Code):
+		return asyncflow.InvalidField("code", "must be up to %d letters, digits and . _ -, "+
+			"such as 503, 5xx, timeout or lost", asyncflow.MaxErrorCode)
+	case backwards(f.Since, f.Until):
+		return asyncflow.InvalidField("until", "is not after since")
+	case backwards(f.EndedSince, f.EndedUntil):
+		return asyncflow.InvalidField("ended_until", "is not after ended_since")
+	}
+	return nil
+}
+
+// backwards reports whether no time is in a range.
+func backwards(since, until time.Time) bool {
+	return !since.IsZero() && !until.IsZero() && !since.Before(until)
 }
 
 // criteria choose tasks of a type.
@@ -41,14 +85,24 @@ type criteria struct {
 	bytes       int    // of contexts and outputs that a window may have, for content
 	since       time.Time
 	until       time.Time
-	endedBefore time.Time // zero: at any time, or not at all
-	noChildren  bool      // no children of fan-outs
-	fewReady    bool      // at most fewReady tasks are ready
+	endedSince  time.Time // zero: at any time, or not at all
+	endedUntil  time.Time // it ended before; zero: at any time, or not at all
+	endedBefore time.Time // like endedUntil, by when an operation began
+	attempts    int
+	code        string
+	flowKey     string
+	labels      LabelFilter
+	key         string           // only of operations: walks find it
+	parent      asyncflow.TaskID // only of operations: walks find it
+	noChildren  bool             // no children of fan-outs
+	fewReady    bool             // at most fewReady tasks are ready
+	idle        map[int]bool     // positions of rolls where nothing happened since endedSince
 }
 
 func criteriaOf(f Filter) criteria {
 	c := criteria{stage: f.Stage, text: f.Error, content: f.Text, since: f.Since, until: f.Until,
-		noChildren: f.NoChildren}
+		endedSince: f.EndedSince, endedUntil: f.EndedUntil, attempts: f.Attempts, code: f.Code,
+		flowKey: f.FlowKey, labels: f.Labels, noChildren: f.NoChildren}
 	if f.Status != "" {
 		c.statuses = []string{string(f.Status)}
 	}
@@ -64,9 +118,15 @@ func (s *Tasks) criteriaFor(ctx context.Context, t *config.Type, f Filter) (crit
 	return c, c.learn(ctx, s.core.DB(t.Tenant), t)
 }
 
-// learn finds out whether few tasks are ready, if that matters. It decides only which table
-// the candidates come from. They are complete either way, so the number may change meanwhile.
-func (c *criteria) learn(ctx context.Context, db postgres.Querier, t *config.Type) error {
+// learn finds out in which rolls nothing ended in time, and whether few tasks are ready, if
+// these matter. The latter decides only which table the candidates come from. They are complete
+// either way, so the number may change meanwhile.
+func (c *criteria) learn(ctx context.Context, db postgres.Querier, t *config.Type) (err error) {
+	if !c.endedSince.IsZero() {
+		if c.idle, err = idleRolls(ctx, db, t, c.endedSince); err != nil {
+			return err
+		}
+	}
 	if !slices.Contains(c.among(), asyncflow.StatusPending) {
 		return nil
 	}
@@ -75,18 +135,49 @@ func (c *criteria) learn(ctx context.Context, db postgres.Querier, t *config.Typ
 		fewReady, t.Number()).Scan(&c.fewReady)
 }
 
+// idleRolls returns the positions of the rolls in which nothing happened since a time.
+func idleRolls(
+	ctx context.Context, db postgres.Querier, t *config.Type, since time.Time,
+) (idle map[int]bool, err error) {
+	idle = map[int]bool{}
+	rows, err := db.Query(ctx, t.SQL(0,
+		`SELECT table_set, position FROM {rolls} WHERE idle_since < $1`), since)
+	if err != nil {
+		return nil, err
+	}
+	var set string
+	var position int
+	_, err = pgx.ForEachRow(rows, []any{&set, &position}, func() error {
+		if t.SetAt(position).Name == set {
+			idle[position] = true
+		}
+		return nil
+	})
+	return idle, err
+}
+
 // among returns the statuses that the tasks may have, nil for any. A task that has succeeded
-// has no last error.
+// has no last error, and only final tasks end.
 func (c criteria) among() []asyncflow.Status {
+	erred := c.text != "" || c.code != ""
+	if c.statuses == nil && !erred && !c.ended() {
+		return nil
+	}
 	var statuses []asyncflow.Status
 	for _, status := range asyncflow.Statuses {
-		if c.statuses == nil && c.text != "" && status != asyncflow.StatusSucceeded ||
-			slices.Contains(c.statuses, string(status)) {
+		switch {
+		case c.statuses != nil && !slices.Contains(c.statuses, string(status)):
+		case c.statuses == nil && erred && status == asyncflow.StatusSucceeded:
+		case c.statuses == nil && c.ended() && !status.Final():
+		default:
 			statuses = append(statuses, status)
 		}
 	}
 	return statuses
 }
+
+// ended reports whether the tasks are final ones of a range of time.
+func (c criteria) ended() bool { return !c.endedSince.IsZero() || !c.endedUntil.IsZero() }
 
 // places are the tables in which the tasks of a status have a row.
 var places = map[asyncflow.Status]string{
@@ -162,6 +253,10 @@ func (c criteria) sql(first int) string {
 	if c.noChildren {
 		sql += noChildrenSQL
 	}
+	for _, more := range c.conditions(nil) {
+		names = append(names, more.name)
+		sql += more.sql
+	}
 	numbers := make([]string, 0, 2*len(names))
 	for i, name := range names {
 		numbers = append(numbers, name, "$"+strconv.Itoa(first+i))
@@ -186,6 +281,9 @@ func (c criteria) args(t *config.Type) []any {
 		c.text, postgres.OrNull(c.endedBefore)}
 	if c.content != "" {
 		args = append(args, c.content)
+	}
+	for _, more := range c.conditions(t) {
+		args = append(args, more.value)
 	}
 	return args
 }

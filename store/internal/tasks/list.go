@@ -14,9 +14,19 @@ import (
 
 // Page is some of the tasks that a filter finds.
 type Page struct {
-	Tasks    []Task
-	Next     int64 // Filter.Before of the page after this one; 0: there is none
+	Tasks []Task
+	// Next is Filter.Before of the page after this one; 0: there is none, or that page begins with
+	// all tasks of NextType.
+	Next     int64
+	NextType string // Filter.FromType of the page after this one, if it lists all types; "": none
 	Searched Searched
+	windows  int // that were read
+}
+
+// ends reports whether a page ends here, as its search read as much as one may.
+func (p Page) ends(f Filter) bool {
+	return p.Searched.Tasks >= PageLook || p.Searched.bytes >= PageText ||
+		(f.Type == "" || f.Parent.Type != "") && p.windows >= pageRuns
 }
 
 // Searched are the tasks among which a page was searched for. A page that is full may have ended
@@ -46,7 +56,8 @@ func (s *Searched) add(v view) {
 // recent tasks. After PageLook candidates the page ends with the tasks that it has, however
 // few. So the time for a page doesn't grow with the history (measured: 5 µs for each
 // candidate). A page that searches contexts and outputs also ends after about PageText bytes of
-// them, and a page of the tasks of one parent after pageRuns runs of ids: each takes a query.
+// them, and a page of the tasks of one parent, or of all types, after pageRuns windows: each takes
+// a query.
 const (
 	firstLook = 200
 	PageLook  = 5000
@@ -58,8 +69,8 @@ const (
 // of a block are used for about ten seconds (see blockLife).
 const sinceSlack = time.Minute
 
-// Tasks lists up to Limit tasks of a type, newest first, without their contexts and results.
-// It searches however long it takes.
+// Tasks lists up to Limit tasks, newest first, without their contexts and results. It searches
+// however long it takes.
 func (s *Tasks) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
 	ctx = postgres.Patient(ctx)
 	var all []Task
@@ -70,52 +81,78 @@ func (s *Tasks) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, err
 		}
 		all = append(all, page.Tasks...)
 		f.Before = page.Next
+		f.FromType = page.NextType
 		f.Limit = limit - len(all)
-		if page.Next == 0 || f.Limit <= 0 {
+		if page.Next == 0 && page.NextType == "" || f.Limit <= 0 {
 			return all, nil
 		}
 	}
 }
 
-// TaskPage lists the next tasks of a type, newest first, without their contexts and results:
-// up to Limit, or fewer, even none, after a while of searching. There are more where Next is
-// not 0.
-func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (Page, error) {
-	t, err := s.core.Catalog.Fresh(ctx, tenant, f.Type)
-	if err != nil {
-		return Page{}, err
-	}
-	var p Page
-	err = s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
-		p, err = s.readPage(ctx, t, f)
-		return err
-	})
+// TaskPage lists the next tasks of a type, newest first, or of all types, by the names of the
+// types, without their contexts and results: up to Limit, or fewer, even none, after a while of
+// searching. There are more where Next is not 0, or NextType not "".
+func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (p Page, err error) {
+	types, err := s.typesFor(ctx, tenant, f)
 	if err != nil {
 		return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
 	}
-	tasks := make([]*Task, len(p.Tasks))
-	for i := range p.Tasks {
-		tasks[i] = &p.Tasks[i]
+	for _, t := range types {
+		if f.Type == "" && t.Name != f.FromType {
+			f.Before = 0
+		}
+		if len(p.Tasks) == f.Limit || p.ends(f) {
+			p.NextType = t.Name
+			return p, nil
+		}
+		p, err = s.addTasks(ctx, t, f, p)
+		if err != nil {
+			return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, t.Name)
+		}
+		if p.Next > 0 {
+			if f.Type == "" {
+				p.NextType = t.Name
+			}
+			return p, nil
+		}
 	}
-	err = s.tellLimitWaits(ctx, tenant, tasks...)
-	return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
+	return p, nil
 }
 
-func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter) (Page, error) {
+// addTasks adds the next tasks of a type to a page.
+func (s *Tasks) addTasks(
+	ctx context.Context, t *config.Type, f Filter, p Page,
+) (with Page, err error) {
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
+		with, err = s.readPage(ctx, t, f, p)
+		return err
+	})
+	switch {
+	case f.Type == "" && asyncflow.CodeOf(err) == asyncflow.CodeNotFound: // it was just deleted
+		return p, nil
+	case err != nil:
+		return p, err
+	}
+	var tasks []*Task
+	for i := len(p.Tasks); i < len(with.Tasks); i++ {
+		tasks = append(tasks, &with.Tasks[i])
+	}
+	return with, s.tellLimitWaits(ctx, t.Tenant, tasks...)
+}
+
+// readPage adds the next tasks of a type to a page.
+func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter, p Page) (Page, error) {
 	ctx = postgres.Patient(ctx)
 	c, err := s.criteriaFor(ctx, t, f)
 	if err != nil {
 		return Page{}, err
 	}
-	w, err := s.walkOf(ctx, t, f)
+	w, err := s.walkOf(ctx, t, f, c)
 	if err != nil {
 		return Page{}, err
 	}
-	var p Page
-	runs := 0
 	for window := firstLook; w.next(); window *= 4 {
-		if p.Searched.Tasks >= PageLook || p.Searched.bytes >= PageText ||
-			w.family != nil && runs == pageRuns {
+		if p.ends(f) {
 			p.Next = w.before
 			break
 		}
@@ -125,7 +162,7 @@ func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter) (Page, e
 		if err != nil {
 			return Page{}, err
 		}
-		runs++
+		p.windows++
 		p.Searched.add(v)
 		if p.Tasks = append(p.Tasks, v.tasks...); len(p.Tasks) > f.Limit {
 			p.Tasks = p.Tasks[:f.Limit]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +30,16 @@ type (
 		Until  time.Time        `json:"until,omitzero"`
 
 		NoChildren bool `json:"no_children,omitempty"`
+
+		AllTypes   bool             `json:"all_types,omitempty"`
+		EndedSince time.Time        `json:"ended_since,omitzero"`
+		EndedUntil time.Time        `json:"ended_until,omitzero"`
+		Attempts   int              `json:"attempts,omitempty"`
+		Code       string           `json:"code,omitempty"`
+		FlowKey    string           `json:"flow_key,omitempty"`
+		Key        string           `json:"key,omitempty"`
+		Parent     asyncflow.TaskID `json:"parent,omitzero"`
+		Labels     LabelFilter      `json:"labels,omitzero"`
 	}
 	operationOptions struct {
 		Reason    string             `json:"reason,omitempty"`
@@ -41,7 +52,8 @@ type (
 func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation) error {
 	f := o.Filter
 	filter, err := json.Marshal(operationFilter{f.Status, f.Stage, f.Error, f.Since, f.Until,
-		f.NoChildren})
+		f.NoChildren, o.AllTypes, f.EndedSince, f.EndedUntil, f.Attempts, f.Code, f.FlowKey, f.Key,
+		f.Parent, f.Labels})
 	if err != nil {
 		return err
 	}
@@ -58,7 +70,7 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 			`INSERT INTO `+operationsOf(tenant)+` (id, kind, type, filter, options, state, total,
 			  position, next_at, created_at, finished_at)
 			VALUES ($1, $2, $3, $4::text::json, $5::text::json, $6, $7, $8, $9, $10, $11)`,
-			o.ID, string(o.Kind), f.Type, string(filter), string(options), string(o.State), o.Total,
+			o.ID, o.storedKind(), f.Type, string(filter), string(options), string(o.State), o.Total,
 			o.position, o.nextAt, o.CreatedAt, postgres.OrNull(o.FinishedAt))
 		return err
 	})
@@ -75,8 +87,9 @@ func checkRunningCounts(ctx context.Context, tx pgx.Tx, tenant string, o Operati
 	b := &pgx.Batch{}
 	catalog.QueueLocks(b, config.NewTables(tenant, config.SharedSet), catalog.CountsLock, 0)
 	var running int
-	b.Queue(`SELECT count(*) FROM `+operationsOf(tenant)+` WHERE kind = $1 AND state = 'running'`,
-		string(CountAll)).QueryRow(func(row pgx.Row) error { return row.Scan(&running) })
+	b.Queue(`SELECT count(*) FROM `+operationsOf(tenant)+` WHERE kind = ANY ($1)
+		AND state = 'running'`, []string{string(CountAll), string(CountAll) + narrowed}).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&running) })
 	err := tx.SendBatch(ctx, b).Close()
 	if err == nil && running >= MaxRunningCounts {
 		err = asyncflow.Errorf(asyncflow.CodeConflict,
@@ -106,7 +119,10 @@ func (s *Tasks) OperationPage(
 		postgres.OrNull(after.ID), limit+1)
 	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes,
 		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
-		func(o Operation) int { return len(o.Filter.Error) + len(o.Reason) + len(o.Error) })
+		func(o Operation) int {
+			f := o.Filter
+			return len(f.Error) + len(f.FlowKey) + len(f.Key) + len(o.Reason) + len(o.Error)
+		})
 	return page, more, postgres.Wrap(err, "OperationPage(%q)", tenant)
 }
 
@@ -169,6 +185,16 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.Filter.Since = f.Since
 	o.Filter.Until = f.Until
 	o.Filter.NoChildren = f.NoChildren
+	o.Filter.EndedSince = f.EndedSince
+	o.Filter.EndedUntil = f.EndedUntil
+	o.Filter.Attempts = f.Attempts
+	o.Filter.Code = f.Code
+	o.Filter.FlowKey = f.FlowKey
+	o.Filter.Key = f.Key
+	o.Filter.Parent = f.Parent
+	o.Filter.Labels = f.Labels
+	o.AllTypes = f.AllTypes
+	o.Kind = OperationKind(strings.TrimSuffix(string(o.Kind), narrowed))
 	o.Reason = options.Reason
 	o.FromStage = options.FromStage
 	o.Pace = options.Pace

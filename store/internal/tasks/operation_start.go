@@ -47,21 +47,33 @@ const countWindow = 20_000
 func (s *Tasks) prepareOperation(
 	ctx context.Context, tenant string, n NewOperation,
 ) (Operation, error) {
-	t, err := s.core.Catalog.Fresh(ctx, tenant, n.Filter.Type)
+	types, err := s.operationTypes(ctx, tenant, n)
 	if err != nil {
 		return Operation{}, err
 	}
-	if err := n.check(t); err != nil {
+	for _, t := range types {
+		if err := n.check(t); err != nil {
+			return Operation{}, err
+		}
+	}
+	if err := s.checkParent(ctx, tenant, n.Filter.Parent); err != nil {
 		return Operation{}, err
 	}
 	now := s.core.Clock.Now()
 	o := Operation{ID: uuid.Must(uuid.NewV7()).String(), NewOperation: n, State: OperationRunning,
 		CreatedAt: now, nextAt: now}
+	o.Filter.Type = types[0].Name
 	if o.Kind == CountAll {
-		o.Total, err = s.candidatesOf(ctx, t, o.criteria())
-		return o, err
+		for _, t := range types {
+			n, err := s.candidatesOf(ctx, t, o.criteria())
+			if err != nil {
+				return o, err
+			}
+			o.Total += n
+		}
+		return o, nil
 	}
-	err = s.countOperation(ctx, t, &o)
+	err = s.countTypes(ctx, types, &o)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return o, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
@@ -72,6 +84,42 @@ func (s *Tasks) prepareOperation(
 		o.FinishedAt = now
 	}
 	return o, err
+}
+
+// operationTypes returns the type of an operation, or all types of its tenant by their names.
+func (s *Tasks) operationTypes(
+	ctx context.Context, tenant string, n NewOperation,
+) ([]*config.Type, error) {
+	if !n.AllTypes {
+		t, err := s.core.Catalog.Fresh(ctx, tenant, n.Filter.Type)
+		return []*config.Type{t}, err
+	}
+	if n.FromStage != "" {
+		return nil, asyncflow.InvalidField("from_stage", "needs a type: types have other stages")
+	}
+	types, err := s.typesFor(ctx, tenant, Filter{})
+	if err == nil && len(types) == 0 {
+		err = asyncflow.Errorf(asyncflow.CodeNotFound, "the tenant has no task types")
+	}
+	return types, err
+}
+
+// countTypes counts the tasks of types that an operation concerns. The operation begins at the
+// first type with such tasks.
+func (s *Tasks) countTypes(ctx context.Context, types []*config.Type, o *Operation) error {
+	for _, t := range types {
+		one := *o
+		one.Total = 0
+		if err := s.countOperation(ctx, t, &one); err != nil {
+			return err
+		}
+		if o.Total == 0 && one.Total > 0 || len(types) == 1 {
+			o.Filter.Type = t.Name
+			o.position = one.position
+		}
+		o.Total += one.Total
+	}
+	return nil
 }
 
 // countOperation counts the tasks that an operation concerns, in many short statements.

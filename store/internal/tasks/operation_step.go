@@ -62,6 +62,7 @@ func (s *Tasks) DueOperations(
 type Step struct {
 	Done int       // how many tasks it changed
 	Next time.Time // when the next step is due; zero: there is none, or another node takes it
+	Type string    // of the tasks of the next step
 }
 
 // StepOperation takes the next step of an operation if it is due. A step is one transaction,
@@ -107,7 +108,7 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	for _, id := range st.changed {
 		s.core.Watchers.Tell(t.Key(), id)
 	}
-	out := Step{Done: st.done}
+	out := Step{Done: st.done, Type: st.o.Filter.Type}
 	if st.o.State == OperationRunning {
 		out.Next = st.o.nextAt
 	}
@@ -125,16 +126,16 @@ type step struct {
 	tokens    records.Tokens
 }
 
-// lock locks and reads the operation; pgx.ErrNoRows when it isn't due, another node takes the
-// step, or its type is being changed or deleted. It locks the type's row first, so that a
-// deletion of the type waits and doesn't deadlock.
+// lock locks and reads the operation; pgx.ErrNoRows when it isn't due or is at another type,
+// another node takes the step, or its type is being changed or deleted. It locks the type's row
+// first, so that a deletion of the type waits and doesn't deadlock.
 func (st *step) lock(ctx context.Context, tx pgx.Tx, t *config.Type, due DueOperation) error {
 	rows, _ := tx.Query(ctx, `
 		SELECT `+operationColumns+`
 		FROM `+operationsOf(due.Tenant)+` o JOIN `+t.Set().Tables.Qualify("task_types")+` tt
 		  ON tt.name = o.type
-		WHERE o.id = $1::uuid AND o.state = 'running' AND o.next_at <= $2
-		FOR UPDATE OF o SKIP LOCKED FOR KEY SHARE OF tt SKIP LOCKED`, due.ID, st.now)
+		WHERE o.id = $1::uuid AND o.state = 'running' AND o.next_at <= $2 AND o.type = $3
+		FOR UPDATE OF o SKIP LOCKED FOR KEY SHARE OF tt SKIP LOCKED`, due.ID, st.now, t.Name)
 	var err error
 	st.o, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Operation, error) {
 		return scanOperation(row)
@@ -168,7 +169,7 @@ func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 	}
 	if st.o.Kind == CountAll {
 		st.o.count(f, st.now)
-		return nil
+		return st.goOn(ctx, tx)
 	}
 	if most := st.o.most(); len(f.ids) > most {
 		f = findings{ids: f.ids[:most], last: f.ids[most-1]}
@@ -179,6 +180,25 @@ func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 	}
 	st.done = done
 	st.o.advance(f, done, st.now)
+	return st.goOn(ctx, tx)
+}
+
+// goOn takes an operation on all types that is done with one of them to the next.
+func (st *step) goOn(ctx context.Context, tx pgx.Tx) error {
+	if !st.o.AllTypes || st.o.State != OperationDone {
+		return nil
+	}
+	var next *string
+	err := tx.QueryRow(ctx, st.t.SQL(0,
+		`SELECT min(name) FROM {types} WHERE name > $1 AND created_at <= $2`), st.o.Filter.Type,
+		st.o.CreatedAt).Scan(&next)
+	if err != nil || next == nil {
+		return err
+	}
+	st.o.Filter.Type = *next
+	st.o.State = OperationRunning
+	st.o.FinishedAt = time.Time{}
+	st.o.position = 0
 	return nil
 }
 
@@ -202,14 +222,26 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 // write writes the progress of the operation.
 func (st *step) write(ctx context.Context, tx pgx.Tx) error {
 	o := st.o
+	o.end()
 	_, err := tx.Exec(ctx, `UPDATE `+st.t.Set().Tables.Qualify("operations")+`
 		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7,
-		  total = $8
+		  total = $8, type = $9
 		WHERE id = $1::uuid`,
 		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State),
-		postgres.OrNull(o.FinishedAt),
-		o.Total)
+		postgres.OrNull(o.FinishedAt), o.Total, o.Filter.Type)
 	return err
+}
+
+// end gives an operation that is done its last numbers. Tasks that were counted at the beginning
+// and are not done at the end are skipped: they no longer met the filter when they were visited.
+func (o *Operation) end() {
+	switch {
+	case o.State != OperationDone:
+	case o.Kind == CountAll:
+		o.Total = o.Done + o.Skipped
+	default:
+		o.Skipped = max(o.Skipped, o.Total-o.Done)
+	}
 }
 
 // most returns how many tasks one step may change: at most the tasks of a second.
@@ -220,8 +252,7 @@ func (o Operation) most() int {
 	return max(1, int(min(stepTasks, o.Pace)))
 }
 
-// advance updates the operation after a step. Tasks that were counted at the beginning and are
-// not done at the end are skipped: they no longer met the filter when they were visited.
+// advance updates the operation after a step.
 func (o *Operation) advance(f findings, done int, now time.Time) {
 	o.position = f.last
 	o.Done += int64(done)
@@ -233,7 +264,6 @@ func (o *Operation) advance(f findings, done int, now time.Time) {
 	if f.over {
 		o.State = OperationDone
 		o.FinishedAt = now
-		o.Skipped = max(o.Skipped, o.Total-o.Done)
 	}
 }
 
@@ -247,7 +277,6 @@ func (o *Operation) count(f findings, now time.Time) {
 	if f.over {
 		o.State = OperationDone
 		o.FinishedAt = now
-		o.Total = o.Done + o.Skipped
 	}
 }
 

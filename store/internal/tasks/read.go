@@ -30,6 +30,7 @@ type Task struct {
 	FinishedAt time.Time // once final
 	Progress   *Progress // while running, if the worker reported it
 	Error      string    // of its last attempt, unless that succeeded
+	Code       string    // of Error, see asyncflow.ErrorCode
 	Context    json.RawMessage
 	Result     json.RawMessage // once succeeded: the last stage's output, else its input
 
@@ -90,7 +91,8 @@ SELECT t.id, t.created_at, {options}, t.context,
     coalesce(j.error, ''),
     coalesce(j.outcome = 'snoozed' AND j.attempt = coalesce(w.attempt, r.attempt), false),
   ` + resultSQL + `,
-  l.progress, coalesce(l.note, ''), coalesce(j.seq, 0)`
+  l.progress, coalesce(l.note, ''), coalesce(j.seq, 0), coalesce(j.outcome, ''),
+    coalesce(j.status, 0)`
 
 // placeColumns are stateColumns without the options, the context and the result.
 var placeColumns = strings.NewReplacer("{options}", "NULL::json", "t.context", "''::text",
@@ -241,14 +243,17 @@ func scanTask(
 	var percent *int
 	var note string
 	var snoozed bool
+	var outcome asyncflow.OutcomeKind
+	var answer int
 	err = row.Scan(append([]any{&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status,
 		&task.Stage, &task.Attempt, &task.WaitsFor, &order, &until, &ended, &task.Error, &snoozed,
-		&result, &percent, &note, &task.seq}, more...)...)
+		&result, &percent, &note, &task.seq, &outcome, &answer}, more...)...)
 	if err != nil {
 		return task, err
 	}
 	task.ID.Type = t.Name
 	task.Context = doc
+	task.Code = asyncflow.ErrorCode(outcome, answer, task.Error)
 	if options != nil {
 		if err := json.Unmarshal(options, &task.Options); err != nil {
 			return task, err

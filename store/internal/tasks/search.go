@@ -24,14 +24,24 @@ type findings struct {
 func search(
 	ctx context.Context, tx pgx.Tx, t *config.Type, c criteria, after int64, window int,
 ) (f findings, err error) {
-	position, ok := t.NextRoll(asyncflow.TaskID{Number: after}.Position())
-	if !ok {
-		return findings{last: after, over: true}, nil
-	}
-	after = max(after, asyncflow.NewTaskID(t.Name, position, 0).Number)
-	end := asyncflow.NewTaskID(t.Name, position+1, 0).Number
 	if err := c.learn(ctx, tx, t); err != nil {
 		return f, err
+	}
+	only, err := c.holder(ctx, tx, t)
+	if err != nil {
+		return f, err
+	}
+	position, ok := t.NextRoll(asyncflow.TaskID{Number: max(after, only-1)}.Position())
+	for ok && c.idle[position] {
+		position, ok = t.NextRoll(position + 1)
+	}
+	if !ok || c.key != "" && (only == 0 || after >= only) {
+		return findings{last: after, over: true}, nil
+	}
+	after = max(after, only-1, asyncflow.NewTaskID(t.Name, position, 0).Number)
+	end := asyncflow.NewTaskID(t.Name, position+1, 0).Number
+	if c.key != "" {
+		end = min(end, only+1)
 	}
 	rows, _ := tx.Query(ctx, t.SQL(position, `
 SELECT t.id, coalesce(`+c.sql(5)+`, false)
@@ -50,7 +60,7 @@ ORDER BY t.id`), append([]any{t.Number(), after, end, window}, c.args(t)...)...)
 	})
 	if f.seen < window { // the roll has no more
 		f.last = end
-		f.over = position == t.End
+		f.over = position == t.End || c.key != ""
 	}
 	return f, err
 }
@@ -66,4 +76,13 @@ func (s *Tasks) searching(ctx context.Context, tenant string, do func(pgx.Tx) er
 		}
 		return do(tx)
 	})
+}
+
+// holder returns the number of the task for which the key stands; 0: there is none, or no key is
+// asked for.
+func (c criteria) holder(ctx context.Context, db postgres.Querier, t *config.Type) (int64, error) {
+	if c.key == "" {
+		return 0, nil
+	}
+	return holderOf(ctx, db, t, c.key)
 }

@@ -12,16 +12,21 @@ import (
 // walk goes through the tasks that a filter may find, newest first, in windows. Each window is
 // of one range of a roll.
 type walk struct {
-	t             *config.Type
-	family        trees.Family
-	since         time.Time // of the filter
-	oldest        int64     // the least number of all
-	least, before int64     // the next window has the last candidates before before, from least on
+	t      *config.Type
+	family trees.Family
+	since  time.Time    // of the filter
+	idle   map[int]bool // positions of rolls where nothing ended in time
+	oldest int64        // the least number of all
+	// the next window has the last candidates before before, from least on
+	least, before int64
 }
 
-// walkOf returns a walk through the tasks that a filter may find.
-func (s *Tasks) walkOf(ctx context.Context, t *config.Type, f Filter) (*walk, error) {
-	w := &walk{t: t, since: f.Since, before: asyncflow.NewTaskID(t.Name, t.End+1, 0).Number,
+// walkOf returns a walk through the tasks that a filter with criteria may find.
+func (s *Tasks) walkOf(
+	ctx context.Context, t *config.Type, f Filter, c criteria,
+) (*walk, error) {
+	w := &walk{t: t, since: f.Since, idle: c.idle,
+		before: asyncflow.NewTaskID(t.Name, t.End+1, 0).Number,
 		oldest: asyncflow.NewTaskID(t.Name, t.First, 0).Number}
 	if f.Before > 0 {
 		w.before = min(w.before, f.Before)
@@ -31,7 +36,7 @@ func (s *Tasks) walkOf(ctx context.Context, t *config.Type, f Filter) (*walk, er
 	if err != nil || f.Key == "" {
 		return w, err
 	}
-	id, err := s.holderOf(ctx, t, f.Key)
+	id, err := holderOf(ctx, s.core.DB(t.Tenant), t, f.Key)
 	if id == 0 {
 		w.before = 0 // there is none
 	}
@@ -46,11 +51,12 @@ func (w *walk) next() bool {
 		if w.before, w.least = w.family.Before(w.before); w.before <= w.oldest {
 			return false
 		}
-		if w.t.Has(asyncflow.TaskID{Number: w.before - 1}.Position()) {
+		position := asyncflow.TaskID{Number: w.before - 1}.Position()
+		if w.t.Has(position) && !w.idle[position] {
 			w.least = max(w.least, rangeOf(w.t, w.before), w.oldest)
 			return true
 		}
-		w.before = rollOf(w.t, w.before) // a gap between two table sets
+		w.before = rollOf(w.t, w.before) // nothing there, or a gap between two table sets
 	}
 	return false
 }

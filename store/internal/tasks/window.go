@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // listSQL lists the tasks in a window of candidates.
@@ -71,8 +72,10 @@ const contentSQL = `
     WHERE o.type = t.type AND o.id = t.id AND position($content IN o.output) > 0))`
 
 // holderOf returns the number of the task for which an idempotency key stands; 0: there is none.
-func (s *Tasks) holderOf(ctx context.Context, t *config.Type, key string) (id int64, err error) {
-	err = s.core.DB(t.Tenant).QueryRow(ctx,
+func holderOf(
+	ctx context.Context, db postgres.Querier, t *config.Type, key string,
+) (id int64, err error) {
+	err = db.QueryRow(ctx,
 		t.SQL(0, `SELECT id FROM {keys} WHERE type = $1 AND key = $2`), t.Name, key).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil

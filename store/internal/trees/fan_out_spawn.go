@@ -162,7 +162,7 @@ func (s *spawns) children(
 			}
 		}
 		options := asyncflow.Options{Priority: parent.Options.Priority, Retry: parent.Options.Retry,
-			Spawned: inherited(parent.Options, t.Number()),
+			Spawned: inherited(parent.Options, t.Number()), Labels: parent.Options.Labels,
 			Child: &asyncflow.Child{Parent: o.ID, Seq: int(o.Seq), Index: i, Count: o.Count,
 				Shard: o.Rule.Shards > 0, Vote: o.Rule.Quorum != nil, Shared: work.Shared}}
 		items = append(items, &hot.Insertion{Created: f.now, Options: options, Context: doc,

@@ -39,7 +39,7 @@ export function Operations() {
           columns={["Operation", "Type", "State", "Progress", "Begun", "Ended"]}>
           {data.map((o) => (
             <Row key={o.id} href={`/console/operations?id=${o.id}`} name={nameOf(o)}>
-              <td>{o.type}</td>
+              <td>{o.filter?.all_types ? "all types" : o.type}</td>
               <td><Status status={o.state} /></td>
               <td><Progress operation={o} /></td>
               <td><Time at={o.created_at} /></td>
@@ -69,7 +69,14 @@ function Chosen({ id }: { id: string }) {
           <p><Progress operation={o} /> {remaining(o)}</p>
           {o.error && <p class="problem">{o.error}</p>}
           <dl class="facts">
-            <div><dt>Type</dt><dd><a href={`/console/types/${o.type}`}>{o.type}</a></dd></div>
+            <div>
+              <dt>Type</dt>
+              <dd>
+                {o.filter?.all_types && o.state === "running" && "all, at "}
+                {o.filter?.all_types && o.state !== "running"
+                  ? "all" : <a href={`/console/types/${o.type}`}>{o.type}</a>}
+              </dd>
+            </div>
             <div>
               <dt>{done[o.kind]}</dt>
               <dd>{tasks(o.done)}</dd>
@@ -97,10 +104,11 @@ function Chosen({ id }: { id: string }) {
 /** The filter of an operation, as a link to the tasks that match it now. */
 function FilterLink({ operation: o }: { operation: Operation }) {
   const filter = Object.entries(o.filter ?? {}).map(([name, value]) => [name, String(value)]);
-  const shown = { children: "true", ...o.filter } as object; // the list leaves them out by default
-  const query = Object.entries(shown).map(([name, value]) => [name, String(value)]);
+  const { all_types: all, ...shown } = o.filter ?? {};
+  const query = Object.entries({ children: "true", ...(all ? {} : { type: o.type }), ...shown })
+    .map(([name, value]) => [name, String(value)]); // the list leaves out children by default
   return (
-    <a href={`/console/tasks?${new URLSearchParams([["type", o.type], ...query])}`}>
+    <a href={`/console/tasks?${new URLSearchParams(query)}`}>
       {filter.map(([name, value]) => `${name} ${value}`).join(", ")}
     </a>
   );

@@ -46,15 +46,19 @@ interface SearchProps {
   value: string | undefined;
   most: number; // characters
   first?: boolean; // the key / goes there
+  pattern?: string; // of what may be typed
+  hint?: string; // says what may be typed
 }
 
 /** A text to search for. */
-export function Search({ label, name, value, most, first = false }: SearchProps) {
+export function Search(
+  { label, name, value, most, first = false, pattern, hint }: SearchProps,
+) {
   return (
     <label class="wide">
       {label}
       <input type="search" name={name} data-search={first ? "" : undefined} maxLength={most}
-        key={value} defaultValue={value} />
+        key={value} defaultValue={value} pattern={pattern} title={hint} placeholder={hint} />
     </label>
   );
 }

@@ -4,7 +4,8 @@ import { Copy } from "../parts/copy.tsx";
 /** Commands that submit the task again: with its context, priority and flow key. */
 export function Repeat({ whole: { task, context } }: { whole: WholeTask }) {
   if (context === undefined) return null;
-  const options = { priority: task.priority, flow_key: task.flow_key };
+  const options = { priority: task.priority, flow_key: task.flow_key,
+    user: task.user, tags: task.tags, metadata: task.metadata };
   const members = Object.entries(options).filter(([, v]) => v !== undefined)
     .map(([name, v]) => `,"${name}":${JSON.stringify(v)}`);
   const body = `{"type":${JSON.stringify(task.type)},"context":${context}${members.join("")}}`;

@@ -73,6 +73,11 @@ interface FactsProps {
   stage: Schemas["Stage"] | undefined;
 }
 
+/** Returns the address of the tasks of all types that a filter finds. */
+function found(filter: Record<string, string>): string {
+  return `/console/tasks?${new URLSearchParams({ ...filter, children: "true" })}`;
+}
+
 function Facts({ task: t, stage }: FactsProps) {
   return (
     <dl class="facts">
@@ -93,6 +98,22 @@ function Facts({ task: t, stage }: FactsProps) {
       )}
       {t.key && <div><dt>Key</dt><dd><code>{t.key}</code></dd></div>}
       {t.flow_key && <div><dt>Flow key</dt><dd><code>{t.flow_key}</code></dd></div>}
+      {t.user && (
+        <div><dt>User</dt><dd><a href={found({ user: t.user })}><bdi>{t.user}</bdi></a></dd></div>
+      )}
+      {t.tags && (
+        <div>
+          <dt>Tags</dt>
+          <dd>{t.tags.map((tag) => <><a href={found({ tags: tag })}>{tag}</a> </>)}</dd>
+        </div>
+      )}
+      {Object.entries(t.metadata ?? {}).map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd><a href={found({ metadata: `${name}=${value}` })}><bdi>{value}</bdi></a></dd>
+        </div>
+      ))}
+      {t.trace && <div><dt>Trace</dt><dd><code>{t.trace}</code></dd></div>}
       {t.progress && (
         <div>
           <dt>Progress</dt>

@@ -7,7 +7,7 @@ import { tasks } from "../format.ts";
 import { Action } from "../parts/action.tsx";
 import { Field } from "../parts/field.tsx";
 import { Problem } from "../parts/problem.tsx";
-import { type Filter, queryOf } from "./filters.tsx";
+import { type Filter, selectionOf } from "./filters.tsx";
 
 type BulkRedrive = Schemas["BulkRedrive"];
 type BulkCancellation = Schemas["BulkCancellation"];
@@ -20,11 +20,10 @@ interface AllThatMatchProps {
 
 /** Buttons for all tasks that match a filter. What they start is an operation. */
 export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
-  if (filter.parent || filter.key || filter.text) return null; // bulk calls have no such filters
-  const { type, status, stage, error, since, until } = filter;
-  const { children } = queryOf(filter);
   const priority = useSignal("0");
-  const selection = { type, stage, error, since, until, children };
+  if (filter.text) return null; // bulk calls have no such filter
+  const { status, ...selection } = selectionOf(filter);
+  const ended = filter.ended_since || filter.ended_until;
   if (unsent) {
     return <p class="quiet">The list doesn't follow what you have typed: choose Search first.</p>;
   }
@@ -35,14 +34,14 @@ export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
           call={(more) => api.POST("/v1/tasks/redrive",
             { body: { ...selection, status, ...more } as BulkRedrive })} />
       )}
-      {(status === undefined || status === "waiting" || status === "pending" ||
+      {!ended && (status === undefined || status === "waiting" || status === "pending" ||
         status === "running") && (
         <Bulk label="Cancel all that match" what={status ?? "not yet final"} hidden={none}
           danger
           call={(more) => api.POST("/v1/tasks/cancel",
             { body: { ...selection, status, ...more } as BulkCancellation })} />
       )}
-      {(status === undefined || status === "waiting" || status === "pending") && (
+      {!ended && (status === undefined || status === "waiting" || status === "pending") && (
         <Bulk label="Change priority of all that match" what={status ?? "waiting or pending"}
           hidden={none}
           call={(more) => api.POST("/v1/tasks/priority", {

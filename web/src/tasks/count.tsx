@@ -7,7 +7,7 @@ import { Stop } from "../operations/stop.tsx";
 import { Action } from "../parts/action.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Time } from "../parts/time.tsx";
-import { type Filter, queryOf } from "./filters.tsx";
+import { type Filter, queryOf, selectionOf } from "./filters.tsx";
 
 const pause = 20_000; // between two counts, in ms
 const second = 1000;
@@ -26,17 +26,15 @@ function Counted({ filter }: { filter: Filter }) {
   const n = useLoad((signal) => answer(api.GET("/v1/tasks/count",
     { signal, params: { query: queryOf(filter) } })), [], operation.value ? 0 : pause);
   const begin = async () => {
-    const { id } = await answer(api.POST("/v1/tasks/count", { body: queryOf(filter) }));
+    const { id } = await answer(api.POST("/v1/tasks/count", { body: selectionOf(filter) }));
     operation.value = id;
     return "All are counted in the background";
   };
-  // Operations have no such filters.
-  const countable = !filter.parent && !filter.key;
   return (
     <>
       <p class="buttons">
         {n.data && <strong>{text(n.data)}</strong>}
-        {n.data && !n.data.exact && countable && !operation.value && (
+        {n.data && !n.data.exact && !operation.value && (
           <Action label="Count all" scope="operate" run={begin} />
         )}
       </p>

@@ -7,7 +7,7 @@ import { useQuery } from "../parts/pager.tsx";
 
 /** The filter in the URL of the page. */
 export interface Filter {
-  type: string;
+  type?: string; // all types, if absent
   status?: Schemas["Status"];
   stage?: string;
   error?: string;
@@ -15,24 +15,41 @@ export interface Filter {
   text?: string;
   since?: string;
   until?: string;
+  ended_since?: string;
+  ended_until?: string;
+  attempts?: string;
+  code?: string;
+  flow_key?: string;
+  user?: string;
+  tags?: string;
+  any_tags?: string;
+  metadata?: string;
   parent?: string;
   children?: string; // "true": children of fan-outs, too
   cursor?: string;
 }
 
-const names =
-  ["status", "stage", "error", "key", "text", "since", "until", "parent", "children", "cursor"];
+const names = ["type", "status", "stage", "error", "key", "text", "since", "until", "ended_since",
+  "ended_until", "attempts", "code", "flow_key", "user", "tags", "any_tags", "metadata", "parent",
+  "children", "cursor"];
 
 /** Returns the filter in a URL. Unknown parameters are left out: the page shows all that counts. */
 export function filterOf(query: Record<string, string>): Partial<Filter> {
   return Object.fromEntries(names.filter((n) => query[n]).map((n) => [n, query[n]]));
 }
 
-type Query = Omit<Filter, "children"> & { children?: false };
+type Query = Omit<Filter, "children" | "attempts"> & { children?: false; attempts?: number };
 
 /** Returns a filter as the API takes it. By default it leaves out the children of fan-outs. */
-export function queryOf({ children, ...filter }: Filter): Query {
-  return children === "true" || filter.parent ? filter : { ...filter, children: false };
+export function queryOf({ children, attempts, ...filter }: Filter): Query {
+  const query = attempts ? { ...filter, attempts: Number(attempts) } : filter;
+  return children === "true" || filter.parent ? query : { ...query, children: false };
+}
+
+/** Returns a filter as the bulk calls take it: they ask for all types by name. */
+export function selectionOf(filter: Filter): Omit<Query, "cursor" | "text"> & { all_types?: true } {
+  const { cursor: _, text: __, ...query } = queryOf(filter);
+  return filter.type ? query : { ...query, all_types: true };
 }
 
 const statuses = ["waiting", "pending", "running", "succeeded", "failed", "cancelled"];
@@ -58,14 +75,18 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
   return (
     <>
       <FilterForm search={search} unsent={unsent}>
-        <Select label="Type" value={filter.type} options={types}
-          change={(type) => set({ type, stage: "", parent: "" })} />
+        <Select label="Type" value={filter.type} options={types} any
+          change={(type) => set({ type, stage: "" })} />
         <Select label="Status" value={filter.status} options={statuses} any
           change={(status) => set({ status })} />
         <Select label="Stage" value={filter.stage} options={stages} any
           change={(stage) => set({ stage })} />
         <Instant label="Submitted from" value={filter.since} change={(since) => set({ since })} />
         <Instant label="until" value={filter.until} change={(until) => set({ until })} />
+        <Instant label="Ended from" value={filter.ended_since}
+          change={(ended_since) => set({ ended_since })} />
+        <Instant label="ended until" value={filter.ended_until}
+          change={(ended_until) => set({ ended_until })} />
         {!filter.parent && (
           <label class="check">
             <input type="checkbox" checked={filter.children === "true"}
@@ -74,6 +95,16 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
           </label>
         )}
         <Search label="Id or idempotency key" name="key" value={filter.key} most={255} first />
+        <Search label="User" name="user" value={filter.user} most={255} />
+        <Search label="Metadata" name="metadata" value={filter.metadata} most={300}
+          pattern="[^=]+=.*" hint="name=value" />
+        <Search label="Tags, all of them" name="tags" value={filter.tags} most={1100}
+          hint="separated by commas" />
+        <Search label="Flow key" name="flow_key" value={filter.flow_key} most={255} />
+        <Search label="Error code" name="code" value={filter.code} most={60}
+          pattern="[A-Za-z0-9][A-Za-z0-9_.\-]*" hint="such as 503, 5xx, timeout or lost" />
+        <Search label="Attempts at least" name="attempts" value={filter.attempts} most={5}
+          pattern="[1-9][0-9]*" hint="a number" />
         <Search label="Text in the error" name="error" value={filter.error} most={200} />
         <Search label="Text in context or outputs" name="text" value={filter.text} most={200} />
       </FilterForm>

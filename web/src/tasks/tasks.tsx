@@ -15,12 +15,12 @@ import { AllThatMatch } from "./bulk.tsx";
 import { Matches } from "./count.tsx";
 import { type Filter, filterOf, Filters, queryOf } from "./filters.tsx";
 
-/** The tasks of a type that match the filter in the URL, newest first. */
+/** The tasks that match the filter in the URL, newest first; of all types, type by type. */
 export function Tasks() {
   const [query] = useQuery();
   const types = useLoad(
     async (signal) => (await answer(api.GET("/v1/task-types", { signal }))).data, []);
-  const filter: Filter = { ...filterOf(query), type: query.type || types.data?.[0]?.name || "" };
+  const filter: Filter = filterOf(query);
   const unsent = useSignal(false);
   const type = types.data?.find((t) => t.name === filter.type);
   return (
@@ -28,7 +28,7 @@ export function Tasks() {
       <Title text="Tasks" />
       <Problem error={types.error} retry={types.reload} />
       {types.data?.length === 0 && <NoTypes />}
-      {types.data && filter.type && (
+      {!!types.data?.length && (
         <>
           <Filters filter={filter} types={types.data.map((t) => t.name)}
             stages={type?.stages.map((s) => s.name) ?? []} unsent={unsent} />
@@ -61,15 +61,20 @@ function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
       {data?.length === 0 && next && (
         <Empty title={`None of ${tasks(searched?.tasks ?? 0)} matches`}>
           They were submitted between <Time at={searched?.from} /> and{" "}
-          <Time at={searched?.until} />. <a href={link({ cursor: next })}>Search older ones</a>
+          <Time at={searched?.until} />.{" "}
+          <a href={link({ cursor: next })}>
+            {searched?.next_type
+              ? <>Search on, from the type {searched.next_type}</> : "Search older ones"}
+          </a>
         </Empty>
       )}
       {none && (
-        <Empty title={unused ? `${type} has no tasks yet` : "No task matches"}>
+        <Empty title={unused ? `${type ?? "Any type"} has no tasks yet` : "No task matches"}>
           {unused
             ? "Submit one: "
-            : <><a href={`/console/tasks?type=${type}`}>Remove the filters</a>, or submit one: </>}
-          <code>{`asyncflow tasks submit ${type} '{}'`}</code>
+            : <><a href={`/console/tasks${type ? `?type=${type}` : ""}`}>Remove the filters</a>, or
+              submit one: </>}
+          <code>{`asyncflow tasks submit ${type ?? "TYPE"} '{}'`}</code>
         </Empty>
       )}
       <Pager next={next} />

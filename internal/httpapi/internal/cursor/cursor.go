@@ -29,7 +29,8 @@ func Of(name string, params any) List {
 	if err != nil || json.Unmarshal(doc, &filter) != nil {
 		panic("the parameters of a list are no JSON object")
 	}
-	for _, other := range []string{"cursor", "limit", "outputs", "since", "until"} {
+	for _, other := range []string{"cursor", "limit", "outputs", "since", "until", "ended_since",
+		"ended_until"} {
 		delete(filter, other)
 	}
 	doc, _ = json.Marshal(filter) // in the order of names

@@ -1,0 +1,97 @@
+package httpapi_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+var (
+	long  = strings.Repeat("x", 300)
+	zeros = strings.Repeat("0", 32)
+)
+
+const labels = `"user":"customer-17","tags":["eu","nightly"],"metadata":{"order":"4711"},` +
+	`"trace":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`
+
+// Labels are shown with a task, and lists, counts and bulk calls find it by them.
+func TestLabels(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	one := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,`+labels+`}`)).ID
+	batch := read[api.SubmittedBatch](b, 201, b.call("POST", "/v1/tasks/batch",
+		`{"tasks":[{"type":"pipe","context":1,`+labels+`},{"type":"pipe","context":1}]}`))
+	for _, id := range []string{one, batch.Tasks[0].Task.ID} {
+		task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+		assert.Equal(t, []any{"customer-17", []string{"eu", "nightly"},
+			api.Metadata{"order": "4711"},
+			"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+			[]any{task.User, task.Tags, task.Metadata, task.Trace})
+	}
+	for query, want := range map[string]int{"user=customer-17": 2, "user=customer": 0,
+		"tags=eu,nightly": 2, "tags=eu,us": 0, "any_tags=eu,us": 2, "metadata=order=4711": 2,
+		"metadata=order=47": 0, "metadata=shop=4711": 0, "": 3} {
+		list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?"+query, "")).Data
+		assert.Len(t, list, want, query)
+		n := read[api.TaskCount](b, 200, b.call("GET", "/v1/tasks/count?type=pipe&"+query, ""))
+		assert.EqualValues(t, want, n.Count, query)
+	}
+	o := b.carryOn(read[api.Operation](b, 202, b.call("POST", "/v1/tasks/cancel",
+		`{"type":"pipe","user":"customer-17","tags":"eu,nightly","any_tags":"us,eu",`+
+			`"metadata":"order=4711"}`)))
+	assert.EqualValues(t, 2, o.Done)
+	assert.Equal(t, []string{"customer-17", "eu,nightly", "us,eu", "order=4711"},
+		[]string{o.Filter.User, o.Filter.Tags, o.Filter.AnyTags, o.Filter.Metadata})
+}
+
+func TestLabelsOfSchedules(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	require.Equal(t, 201, b.call("PUT", "/v1/schedules/nightly",
+		`{"type":"pipe","context":1,"cron":"@daily",`+labels+`}`).status)
+	s := read[api.Schedule](b, 200, b.call("GET", "/v1/schedules/nightly", ""))
+	assert.Equal(t, []any{"customer-17", []string{"eu", "nightly"}, api.Metadata{"order": "4711"}},
+		[]any{s.User, s.Tags, s.Metadata})
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/schedules/nightly/trigger", "")).ID
+	assert.Equal(t, "customer-17", read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).User)
+}
+
+func TestBadLabels(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	for body, field := range map[string]string{
+		`"user":""`:              "user",
+		`"user":7`:               "user",
+		`"tags":"eu"`:            "tags",
+		`"tags":["a b"]`:         "tags",
+		`"tags":["a","a"]`:       "tags",
+		`"metadata":{"a":1}`:     "metadata.a",
+		`"metadata":{"a b":"1"}`: "metadata",
+		`"metadata":[]`:          "metadata",
+		`"trace":"00-1-2-3"`:     "trace",
+		`"trace":"00-` + zeros + `-00f067aa0ba902b7-01"`: "trace",
+		`"metadata":{"a":"\u0000"}`:                      "metadata.a",
+		`"metadata":{"a":"` + long + `"}`:                "metadata.a",
+		`"tags":["` + long + `"]`:                        "tags",
+		`"user":"` + long + `"`:                          "user",
+		`"labels":{"user":"customer-17"}`:                "labels",
+		`"metadata":{"a":"1","a":"2"}`:                   "metadata.a",
+	} {
+		a := b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,`+body+`}`)
+		require.Equal(t, 400, a.status, "%s: %s", body, a.body)
+		assert.Contains(t, a.problem.Detail, field, "%s: %s", body, a.body)
+	}
+	for query, field := range map[string]string{"user=": "user", "tags=a,,b": "tags",
+		"any_tags=a%20b": "any_tags", "metadata=order": "metadata", "metadata=a%20b=c": "metadata",
+		"tags=" + url.QueryEscape(long): "tags"} {
+		a := b.call("GET", "/v1/tasks?"+query, "")
+		require.Equal(t, 400, a.status, "%s: %s", query, a.body)
+		assert.Equal(t, field, a.problem.Errors[0].Field, query)
+	}
+}
