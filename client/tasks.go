@@ -60,8 +60,8 @@ func (c *Client) SubmitAndWait(
 	submitCtx, tries := keyed(ctx, task)
 	got, err := call[Task](submitCtx, c, wait,
 		func(ctx context.Context) (*http.Response, error) {
-			return c.api.SubmitTaskWithBody(ctx, &api.SubmitTaskParams{Wait: wait.String()},
-				contentJSON, bytes.NewReader(body))
+			return c.api.SubmitTaskWithBody(ctx, nil, contentJSON, bytes.NewReader(body),
+				query(map[string]string{"wait": wait.String()}))
 		})
 	var busy *Error
 	switch {

@@ -175,6 +175,7 @@ func TestSubmitAndWait(t *testing.T) {
 		require.NoError(t, err)
 		require.LessOrEqual(t, wait, asyncflow.MaxWait)
 		if r.Method == http.MethodPost {
+			require.NotContains(t, r.Header, "Idempotency-Key")
 			writeJSON(w, 202, SubmittedTask{ID: "t.1.1", Type: "t", Stage: "s",
 				Status: StatusRunning, Existing: true})
 			return

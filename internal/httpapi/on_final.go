@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 
@@ -38,6 +39,10 @@ func (s *Server) findTarget(ctx context.Context, f *asyncflow.OnFinal, dry bool)
 	f.Secret = ""
 	if secret != "" {
 		if _, err := signing.NewSigner(secret); err != nil {
+			var known *asyncflow.Error
+			if errors.As(err, &known) && len(known.Fields) > 0 { // it names the field secret
+				return asyncflow.InvalidField("on_final.secret", "%s", known.Fields[0].Message)
+			}
 			return asyncflow.InvalidField("on_final.secret", "%v", err)
 		}
 	}
