@@ -10,7 +10,7 @@ import (
 )
 
 // Limits of Labels. All of them together, as JSON, have at most MaxLabels bytes: with them, the
-// options of a task that is no child stay below 8 KiB (see records.IsChildSQL).
+// options of a task that is no child stay below 16 KiB (see records.IsChildSQL).
 const (
 	MaxLabels        = 2 << 10 // bytes
 	MaxUser          = 255     // bytes

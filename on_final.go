@@ -33,7 +33,7 @@ const (
 	// MaxOnFinalURL bounds its URL, in bytes. It is stored with each task.
 	MaxOnFinalURL = 1024
 	// maxOnFinalText bounds its URL as it is stored, where a few characters take six bytes. Options
-	// of 8 KiB would be taken for those of a child: see records.IsChildSQL.
+	// of 16 KiB would be taken for those of a child: see records.IsChildSQL.
 	maxOnFinalText = 3000
 	// MaxTargets bounds the targets of a tenant.
 	MaxTargets = 100
@@ -202,6 +202,7 @@ type FinalTask struct {
 	Type       string          `json:"type"`
 	Key        string          `json:"key,omitempty"`
 	FlowKey    string          `json:"flow_key,omitempty"`
+	Labels                     // of the task
 	Status     Status          `json:"status"`
 	Stage      string          `json:"stage,omitempty"` // in which it ended
 	Attempts   int             `json:"attempts"`

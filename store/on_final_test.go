@@ -58,6 +58,8 @@ func testTheEventOfAnEnd(t *testing.T, b *bundle) {
 	f := b.told()
 	pipe := b.put(single())
 	task := newTask(`{"n":1}`)
+	task.Options.Labels = asyncflow.Labels{User: "ada", Tags: []string{"eu"},
+		Metadata: map[string]string{"order": "4711"}}
 	task.Options.Key = "k"
 	task.Options.FlowKey = "flow"
 	task.Options.OnFinal = f
@@ -81,7 +83,8 @@ func testTheEventOfAnEnd(t *testing.T, b *bundle) {
 		got[i].Data.FinishedAt = time.Time{}
 	}
 	data := asyncflow.FinalTask{ID: id.String(), Type: "pipe", Key: "k", FlowKey: "flow",
-		Stage: "first"}
+		Labels: task.Options.Labels,
+		Stage:  "first"}
 	failed := data
 	failed.Status = asyncflow.StatusFailed
 	failed.Error = "never <&>"

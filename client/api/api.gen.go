@@ -2147,8 +2147,9 @@ type Notification struct {
 }
 
 // OnFinal Where the end of a task is told: url gets a signed POST with the event (see finalEvent), at
-// least once. With a task it needs the scope read besides, as the event has the result. A task's own on_final takes the place of its type's. The delivery is a task of
-// the type target: it is retried, limited and listed as any other.
+// least once. With a task it needs the scope read besides, as the event has the result. A task's
+// own on_final takes the place of its type's. The delivery is a task of the type target: it is
+// retried, limited and listed as any other.
 type OnFinal struct {
 	// On The ends that are told. By default all.
 	On []asyncflow.Status `json:"on,omitempty,omitzero"`

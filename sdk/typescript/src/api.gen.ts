@@ -3058,8 +3058,9 @@ export interface components {
         };
         /**
          * @description Where the end of a task is told: url gets a signed POST with the event (see finalEvent), at
-         *     least once. With a task it needs the scope read besides, as the event has the result. A task's own on_final takes the place of its type's. The delivery is a task of
-         *     the type target: it is retried, limited and listed as any other.
+         *     least once. With a task it needs the scope read besides, as the event has the result. A task's
+         *     own on_final takes the place of its type's. The delivery is a task of the type target: it is
+         *     retried, limited and listed as any other.
          * @example {
          *       "url": "https://shop.example.com/ended",
          *       "on": [
@@ -3136,6 +3137,10 @@ export interface components {
             key?: string;
             /** @description The flow key that it was submitted with. */
             flow_key?: string;
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
             /** @enum {string} */
             status: "succeeded" | "failed" | "cancelled";
             /** @description The stage in which it ended. */

@@ -176,8 +176,8 @@ func (o *FanOut) Failed() bool {
 
 // IsChildSQL reports whether the task t is a child, by how its options begin. The options of a
 // child may have 64 KiB of shared input, which takes long to parse; the options of other tasks have
-// less than 8 KiB, so that large ones need not even be read.
-const IsChildSQL = `coalesce(pg_column_size(t.options) > 8192
+// less than 16 KiB, so that large ones need not even be read.
+const IsChildSQL = `coalesce(pg_column_size(t.options) > 16384
     OR starts_with(t.options::text, '{"child":'), false)`
 
 // VoteKey returns what the votes of a fan-out have in common.

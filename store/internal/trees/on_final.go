@@ -142,6 +142,7 @@ func (f *followUp) readEndsOf(
 		}
 		end.data.Key = end.options.Key
 		end.data.FlowKey = end.options.FlowKey
+		end.data.Labels = end.options.Labels
 		if result != nil {
 			end.data.Result = json.RawMessage(*result)
 		}
