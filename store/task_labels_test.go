@@ -124,7 +124,8 @@ func TestStartedTasksHaveLabels(t *testing.T) {
 	b.followUp()
 	for taskType, want := range map[string]asyncflow.Labels{"base": task.Options.Labels,
 		"pipe": own.Labels} {
-		list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: taskType, Parent: id, Limit: 9})
+		list, err := b.Tasks(t.Context(), tenant,
+			store.Filter{Type: taskType, Parent: id, Limit: 9})
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		assert.Equal(t, want, list[0].Options.Labels)
