@@ -67,13 +67,12 @@ func TestCountFlags(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"ASYNCFLOW_URL": closedURL(t)}
 	for args, want := range map[string]string{
-		"":                                "missing flags: --type=NAME",
-		"--type t --status gone":          "--status must be one of",
-		"--type t --since once":           "must be a time such as",
-		"--type t --exact --key k":        "--exact excludes --key and --parent",
-		"--type t --exact --parent t.1.1": "--exact excludes --key and --parent",
-		"--type t --detach":               "--detach needs --exact",
-		"--type t --text x":               "unknown flag --text",
+		"--type t --status gone": "--status must be one of",
+		"--type t --since once":  "must be a time such as",
+		"--type t --detach":      "--detach needs --exact",
+		"--type t --text x":      "unknown flag --text",
+		"--ended-since soon":     "must be a time such as",
+		"--attempts many":        "--attempts",
 	} {
 		t.Run(args, func(t *testing.T) {
 			r := runCLI(t, env, append([]string{"tasks", "count"}, strings.Fields(args)...)...)

@@ -35,6 +35,9 @@ type TaskCount struct {
 // what it has counted. Tasks that change meanwhile may be counted as before or as after.
 func (s *Tasks) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCount, error) {
 	types, err := s.typesFor(ctx, tenant, f)
+	if err == nil {
+		types, err = s.withCandidates(ctx, types, f)
+	}
 	n := tally{began: time.Now(), over: len(types) == 0}
 	for _, t := range types {
 		if err != nil {

@@ -94,6 +94,9 @@ func (s *Tasks) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, err
 // searching. There are more where Next is not 0, or NextType not "".
 func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (p Page, err error) {
 	types, err := s.typesFor(ctx, tenant, f)
+	if err == nil {
+		types, err = s.withCandidates(ctx, types, f)
+	}
 	if err != nil {
 		return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -80,4 +81,86 @@ func (s *Tasks) checkParent(ctx context.Context, tenant string, parent asyncflow
 		return asyncflow.InvalidField("parent", "is of a type that doesn't exist")
 	}
 	return err
+}
+
+// checkedRolls is the most rolls of a table set of which withCandidates asks.
+const checkedRolls = 50
+
+// withCandidates leaves out types without any task that may match. Otherwise a list of all types
+// would take a query or two for each of them.
+func (s *Tasks) withCandidates(
+	ctx context.Context, types []*config.Type, f Filter,
+) ([]*config.Type, error) {
+	if len(types) < 2 {
+		return types, nil
+	}
+	bySet := map[string][]*config.Type{}
+	var kept []*config.Type
+	for _, t := range types {
+		if set := t.Set(); t.Earlier == nil && set.End-set.First < checkedRolls {
+			bySet[set.Name] = append(bySet[set.Name], t)
+		} else {
+			kept = append(kept, t)
+		}
+	}
+	err := s.searching(ctx, types[0].Tenant, func(tx pgx.Tx) error {
+		for _, alike := range bySet {
+			found, err := candidateTypes(ctx, tx, alike, f)
+			if err != nil {
+				return err
+			}
+			kept = append(kept, found...)
+		}
+		return nil
+	})
+	if config.RolledOn(err) { // a roll was just dropped
+		return types, nil
+	}
+	slices.SortFunc(kept, func(a, b *config.Type) int { return strings.Compare(a.Name, b.Name) })
+	return kept, err
+}
+
+// candidateTypes returns the types of one table set with tasks that may match. The ORDER BY makes
+// Postgres read an index for each of them.
+func candidateTypes(
+	ctx context.Context, tx pgx.Tx, types []*config.Type, f Filter,
+) (found []*config.Type, err error) {
+	c := criteriaOf(f)
+	if !f.EndedSince.IsZero() {
+		if c.idle, err = idleRolls(ctx, tx, types[0], f.EndedSince); err != nil {
+			return nil, err
+		}
+	}
+	places := c.tables() // pending tasks are looked for among all tasks
+	if places == nil {
+		places = []string{`{task} c WHERE type = $1`}
+	}
+	byNumber := map[int32]*config.Type{}
+	for _, t := range types {
+		byNumber[t.Number()] = t
+	}
+	var selects []string
+	for p := types[0].Set().First; p <= types[0].Set().End; p++ {
+		for _, place := range places {
+			sql := types[0].SQL(p, `SELECT u.n FROM unnest($1::int[]) AS u (n),
+				LATERAL (SELECT id FROM `+strings.Replace(place, "type = $1", "type = u.n", 1)+`
+				  ORDER BY id LIMIT 1) c`)
+			if !c.idle[p] && !slices.Contains(selects, sql) {
+				selects = append(selects, sql)
+			}
+		}
+	}
+	if len(selects) == 0 {
+		return nil, nil
+	}
+	rows, err := tx.Query(ctx, strings.Join(selects, " UNION "),
+		slices.Collect(maps.Keys(byNumber)))
+	if err != nil {
+		return nil, err
+	}
+	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	for _, n := range numbers {
+		found = append(found, byNumber[n])
+	}
+	return found, err
 }
