@@ -64,7 +64,51 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- submit_task gets the parameter on_final. The roles that may call it still may.
+-- submit_check_labels returns the refusal of labels that the API would refuse.
+CREATE FUNCTION submit_check_labels(labels json) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+  word    constant text := '^[A-Za-z0-9][A-Za-z0-9_.:/-]*$';
+  tags    json := labels -> 'tags';
+  meta    json := labels -> 'metadata';
+  trace   text := labels ->> 'trace';
+  problem text;
+BEGIN
+  problem := CASE WHEN json_typeof(labels) <> 'object' THEN 'labels must be an object'
+    WHEN octet_length(labels::text) > 2048 THEN format('labels has %s bytes; the limit is 2048', octet_length(labels::text)) END;
+  IF problem IS NULL THEN
+    SELECT format('labels.%s is not known; labels has user, tags, metadata and trace', left(k, 40)) INTO problem
+    FROM json_object_keys(labels) k WHERE k NOT IN ('user', 'tags', 'metadata', 'trace') LIMIT 1;
+  END IF;
+  problem := coalesce(problem, CASE
+    WHEN labels -> 'user' IS NOT NULL AND json_typeof(labels -> 'user') <> 'string' THEN 'labels.user must be a string'
+    WHEN octet_length(labels ->> 'user') NOT BETWEEN 1 AND 255
+      THEN format('labels.user is %s bytes long; it must be 1 to 255', octet_length(labels ->> 'user'))
+    WHEN json_typeof(tags) <> 'array' THEN 'labels.tags must be an array'
+    WHEN json_typeof(meta) <> 'object' THEN 'labels.metadata must be an object'
+    WHEN labels -> 'trace' IS NOT NULL AND (json_typeof(labels -> 'trace') <> 'string'
+        OR trace COLLATE "C" !~ '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' OR trace ~ '^...0{32}' OR trace ~ '-0{16}-')
+      THEN 'labels.trace must be a W3C traceparent, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' END);
+  IF problem IS NULL AND tags IS NOT NULL THEN
+    SELECT CASE WHEN count(*) > 16 THEN format('labels.tags has %s entries; the limit is 16', count(*))
+      WHEN NOT bool_and(coalesce(json_typeof(e) = 'string' AND octet_length(e #>> '{}') <= 64 AND (e #>> '{}') COLLATE "C" ~ word, false))
+        THEN 'labels.tags must have words of up to 64 letters, digits and _ . : / -, which begin with a letter or digit'
+      WHEN count(DISTINCT e #>> '{}') < count(*) THEN 'labels.tags has a tag twice' END INTO problem
+    FROM json_array_elements(tags) e;
+  END IF;
+  IF problem IS NULL AND meta IS NOT NULL THEN
+    SELECT CASE WHEN count(*) > 16 THEN format('labels.metadata has %s entries; the limit is 16', count(*))
+      WHEN count(DISTINCT k) < count(*) THEN 'labels.metadata has a name twice'
+      WHEN NOT bool_and(octet_length(k) <= 40 AND k COLLATE "C" ~ word)
+        THEN 'labels.metadata must have names of up to 40 letters, digits and _ . : / -, which begin with a letter or digit'
+      WHEN NOT bool_and(json_typeof(v) = 'string' AND octet_length(v #>> '{}') <= 255)
+        THEN 'labels.metadata must have strings of up to 255 bytes' END INTO problem
+    FROM json_each(meta) AS m (k, v);
+  END IF;
+  RETURN CASE WHEN problem IS NOT NULL THEN ARRAY['invalid_argument', problem, 'labels'] END;
+END $$;
+
+-- submit_task gets the parameters on_final and labels. The roles that may call it still may.
 DO $do$
 DECLARE
   roles text[];
@@ -78,7 +122,7 @@ BEGIN
 -- submit_task submits a task in the caller's transaction, and returns its id.
 CREATE FUNCTION submit_task(type text, context json, key text DEFAULT NULL, priority int DEFAULT NULL, run_at timestamptz DEFAULT NULL,
   flow_key text DEFAULT NULL, key_window interval DEFAULT NULL, depends_on json DEFAULT NULL, context_from text DEFAULT NULL,
-  on_final json DEFAULT NULL) RETURNS text
+  on_final json DEFAULT NULL, labels json DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
   now     timestamptz := clock_timestamp();
@@ -108,6 +152,11 @@ BEGIN
     END IF;
     IF on_final IS NOT NULL THEN
       late := submit_check_on_final(on_final);
+      refusal := CASE WHEN late IS NULL OR refusal IS NULL THEN coalesce(refusal, late)
+        ELSE ARRAY[refusal[1], refusal[2] || '; ' || late[2], refusal[3]] END;
+    END IF;
+    IF labels IS NOT NULL THEN
+      late := submit_check_labels(labels);
       refusal := CASE WHEN late IS NULL OR refusal IS NULL THEN coalesce(refusal, late)
         ELSE ARRAY[refusal[1], refusal[2] || '; ' || late[2], refusal[3]] END;
     END IF;
@@ -152,7 +201,8 @@ BEGIN
     options := nullif(json_strip_nulls(json_build_object('priority', priority, 'key', key, 'flow_key', flow_key,
       'depends_on', edges, 'context_from', nullif(context_from, ''),
       'on_final', CASE WHEN on_final IS NOT NULL THEN
-        json_build_object('url', on_final ->> 'url', 'on', on_final -> 'on', 'target', on_final ->> 'target') END))::text, '{}')::json;
+        json_build_object('url', on_final ->> 'url', 'on', on_final -> 'on', 'target', on_final ->> 'target') END,
+      'user', labels -> 'user', 'tags', labels -> 'tags', 'metadata', labels -> 'metadata', 'trace', labels -> 'trace'))::text, '{}')::json;
     IF place.spec -> 'flow' IS NULL THEN
       flow_key := NULL;
     END IF;
@@ -176,7 +226,6 @@ $create$;
   END LOOP;
 END $do$;
 
-
-REVOKE ALL ON FUNCTION submit_origin, submit_check_on_final FROM PUBLIC;
+REVOKE ALL ON FUNCTION submit_origin, submit_check_on_final, submit_check_labels FROM PUBLIC;
 
 -- +goose StatementEnd
