@@ -107,7 +107,7 @@ class Calls {
   static String submitTimed() throws Exception {
     OffsetDateTime runAt = OffsetDateTime.now().plusHours(1).truncatedTo(ChronoUnit.SECONDS);
     NewTask task = new NewTask().type(TYPE).context(1).runAt(runAt);
-    SubmittedTask timed = tasks.submitTask(task, null);
+    SubmittedTask timed = tasks.submitTask(task, null, null);
     equal(timed.getOrderTime().toInstant(), runAt.toInstant());
     return timed.getId();
   }
@@ -124,14 +124,15 @@ class Calls {
   static TaskList readPage(Status status, OffsetDateTime since, Integer limit, String cursor)
       throws ApiException {
     return tasks.listTasks(
-        TYPE, status, null, null, null, null, since, null, null, null, limit, cursor);
+        TYPE, status, null, null, null, null, since, null, null, null, null, null, null, null, null,
+        null, null, null, null, null, limit, cursor);
   }
 
   static void refusedCalls() throws Exception {
     NewTask twice = new NewTask().type(TYPE).context(1).runAt(OffsetDateTime.now()).delay("1h");
-    refused(400, ErrorCode.INVALID_ARGUMENT, "delay", () -> tasks.submitTask(twice, null));
+    refused(400, ErrorCode.INVALID_ARGUMENT, "delay", () -> tasks.submitTask(twice, null, null));
     NewTask missing = new NewTask().type("missing").context(1);
-    refused(404, ErrorCode.NOT_FOUND, "type", () -> tasks.submitTask(missing, null));
+    refused(404, ErrorCode.NOT_FOUND, "type", () -> tasks.submitTask(missing, null, null));
     refused(400, ErrorCode.INVALID_ARGUMENT, "cursor", () -> readPage(null, null, null, "none"));
     refused(409, ErrorCode.CONFLICT, null, () -> types.deleteTaskType(TYPE, null, null));
     TaskTypesApi stranger = new TaskTypesApi(connect("none"));

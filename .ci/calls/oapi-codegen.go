@@ -102,7 +102,7 @@ func readTask(c *client.ClientWithResponses, id string) {
 
 func listTasks(c *client.ClientWithResponses, first, second string) {
 	since := time.Now().Add(-time.Hour)
-	p := client.ListTasksParams{Type: typ, Status: pointer(client.StatusWaiting), Since: &since,
+	p := client.ListTasksParams{Type: pointer(client.Name(typ)), Status: pointer(client.StatusWaiting), Since: &since,
 		Limit: pointer(1)}
 	newest, err := c.ListTasksWithResponse(ctx, &p)
 	check(err)
@@ -111,7 +111,7 @@ func listTasks(c *client.ClientWithResponses, first, second string) {
 	oldest, err := c.ListTasksWithResponse(ctx, &p)
 	check(err)
 	equal(ids(oldest.JSON200), []string{first})
-	p = client.ListTasksParams{Type: typ, Status: pointer(client.StatusSucceeded)}
+	p = client.ListTasksParams{Type: pointer(client.Name(typ)), Status: pointer(client.StatusSucceeded)}
 	none, err := c.ListTasksWithResponse(ctx, &p)
 	check(err)
 	equal(len(none.JSON200.Data), 0)
@@ -135,7 +135,7 @@ func refusedCalls(c *client.ClientWithResponses) {
 	check(err)
 	problem(missing.ApplicationproblemJSON404, client.ErrorCodeNotFound, "type")
 	page, err := c.ListTasksWithResponse(ctx,
-		&client.ListTasksParams{Type: typ, Cursor: pointer("none")})
+		&client.ListTasksParams{Type: pointer(client.Name(typ)), Cursor: pointer("none")})
 	check(err)
 	problem(page.ApplicationproblemJSON400, client.ErrorCodeInvalidArgument, "cursor")
 	live, err := c.DeleteTaskTypeWithResponse(ctx, typ, nil)

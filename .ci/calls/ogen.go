@@ -112,7 +112,7 @@ func readTask(c *client.Client, id string) {
 }
 
 func listTasks(c *client.Client, first, second string) {
-	p := client.ListTasksParams{Type: typ, Limit: client.NewOptInt(1),
+	p := client.ListTasksParams{Type: client.NewOptName(typ), Limit: client.NewOptInt(1),
 		Status: client.NewOptStatus(client.StatusWaiting),
 		Since:  client.NewOptDateTime(time.Now().Add(-time.Hour))}
 	newest := value(c.ListTasks(ctx, p)).(*client.TaskList)
@@ -120,7 +120,7 @@ func listTasks(c *client.Client, first, second string) {
 	p.Cursor = newest.NextCursor
 	oldest := value(c.ListTasks(ctx, p)).(*client.TaskList)
 	equal(ids(oldest), []string{first})
-	p = client.ListTasksParams{Type: typ, Status: client.NewOptStatus(client.StatusSucceeded)}
+	p = client.ListTasksParams{Type: client.NewOptName(typ), Status: client.NewOptStatus(client.StatusSucceeded)}
 	none := value(c.ListTasks(ctx, p)).(*client.TaskList)
 	equal(len(none.Data), 0)
 }
@@ -140,7 +140,7 @@ func refusedCalls(c *client.Client) {
 	missing := value(c.SubmitTask(ctx, &client.NewTask{Type: "missing", Context: client.JSON(`1`)},
 		client.SubmitTaskParams{})).(*client.SubmitTaskNotFound)
 	problem(client.Problem(*missing), client.ErrorCodeNotFound, "type")
-	page := value(c.ListTasks(ctx, client.ListTasksParams{Type: typ,
+	page := value(c.ListTasks(ctx, client.ListTasksParams{Type: client.NewOptName(typ),
 		Cursor: client.NewOptString("none")})).(*client.ListTasksBadRequest)
 	problem(client.Problem(*page), client.ErrorCodeInvalidArgument, "cursor")
 	live := value(c.DeleteTaskType(ctx,
