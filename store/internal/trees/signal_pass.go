@@ -100,7 +100,7 @@ func (v Visits) lastLinks(t *config.Type, wait string) (pass int, ok bool) {
 // the seq of the redrive to the wait with which it begins.
 func (v Visits) Round(t *config.Type, wait string, pass int) (round, signalled int) {
 	round = pass
-	for _, row := range v {
+	for i, row := range v {
 		redriven := row.outcome == asyncflow.OutcomeRedriven && signalled > 0
 		if row.seq <= pass || row.stage != wait ||
 			!redriven && row.outcome != asyncflow.OutcomeSignalled {
@@ -110,7 +110,7 @@ func (v Visits) Round(t *config.Type, wait string, pass int) (round, signalled i
 		if redriven {
 			end++ // the redrive is part of the way to the wait
 		}
-		if of, ok := v.WaitPass(t, wait, end); !ok || of != pass {
+		if of, ok := v[:i+1].WaitPass(t, wait, end); !ok || of != pass {
 			continue
 		}
 		if redriven {
