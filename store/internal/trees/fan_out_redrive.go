@@ -166,8 +166,9 @@ func lockRedriven(
 }
 
 // lockRedrivenSQL locks the fan-outs in which some tasks are children or parents, and returns the
-// ids of the parents among them; 0 stands for another task. A FollowUp that redrives children holds the fan-out of their parent already; if it then waits for one that comes
-// before that, it gives up after followPatience, and tries again.
+// ids of the parents among them; 0 stands for another task. A FollowUp that redrives children holds
+// the fan-out of their parent already; if it then waits for one that comes before that, it gives up
+// after followPatience, and tries again.
 const lockRedrivenSQL = `
 SELECT CASE WHEN o.type = $2 THEN o.id ELSE 0 END
 FROM {fan_outs} o WHERE (o.type, o.id, o.seq) IN (
