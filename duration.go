@@ -41,6 +41,14 @@ func (d Duration) Text() string {
 // inDays reports whether d is written in days or weeks.
 func (d Duration) inDays() bool { return strings.ContainsAny(d.text, "dw") }
 
+// inHours returns d without days and weeks, for nodes that don't know them.
+func (d Duration) inHours() Duration {
+	if d.inDays() {
+		d.text = ""
+	}
+	return d
+}
+
 // MarshalText returns d.Text. JSON and query strings use it.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.Text()), nil }
 

@@ -88,7 +88,8 @@ func within(field string, err error) error {
 	return &inner
 }
 
-// SpawnText returns the stored form of tasks: a JSON array, with the contexts byte for byte.
+// SpawnText returns the stored form of tasks: a JSON array, with the contexts byte for byte, and
+// without days and weeks: a node of an earlier version may make the tasks.
 func SpawnText(tasks []SpawnedTask) string {
 	var b bytes.Buffer
 	b.WriteByte('[')
@@ -98,6 +99,8 @@ func SpawnText(tasks []SpawnedTask) string {
 		}
 		doc := s.Context
 		s.Context = json.RawMessage("0")
+		s.Delay = s.Delay.inHours()
+		s.KeyWindow = s.KeyWindow.inHours()
 		head, err := json.Marshal(s)
 		if err != nil {
 			panic(err) // numbers and strings

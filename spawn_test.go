@@ -130,4 +130,9 @@ func TestSpawnText(t *testing.T) {
 			require.Equal(t, tasks[i], read[i])
 		}
 	}
+	var days asyncflow.SpawnedTask
+	require.NoError(t, json.Unmarshal([]byte(`{"type":"a","context":0,"delay":"2d",
+		"key_window":"1w"}`), &days))
+	require.Equal(t, `[{"type":"a","context":0,"delay":"48h","key_window":"168h"}]`,
+		asyncflow.SpawnText([]asyncflow.SpawnedTask{days}), "older nodes can read it")
 }

@@ -75,6 +75,13 @@ func (n *line) mend() bool {
 	return cut
 }
 
+// sent returns how many statements were sent since the plan was made for the millionth.
+func (n *line) sent() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return 1_000_000 - n.left
+}
+
 func (n *line) cutAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -170,7 +170,7 @@ func (l *claimer) giveBack(d client.Delivery) {
 func deliveryOf(d client.Delivery) delivery {
 	out := delivery{TaskID: d.TaskID, Type: d.Type, TypeVersion: d.TypeVersion, Stage: d.Stage,
 		Attempt: d.Attempt, MaxAttempts: d.MaxAttempts, Seq: d.Seq, Deadline: d.Deadline,
-		Context: d.Context,
+		Context:    d.Context,
 		Checkpoint: d.Checkpoint, Callback: Callback{URL: d.Callback.URL, Token: d.Callback.Token},
 		Input: d.Input, Outputs: d.Outputs, ByURL: d.ByURL, Links: d.Links,
 		User: d.User, Tags: d.Tags, Metadata: d.Metadata, Trace: d.Trace}

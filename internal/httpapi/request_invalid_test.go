@@ -48,6 +48,8 @@ func TestBadInput(t *testing.T) {
 			`is \"%70ipe\"; `},
 		"no UTF-8 in a path": {"GET", "/v1/task-types/%ff", ``, 400, "invalid_argument", "type",
 			`is \"%ff\"; `},
+		"a number in a path": {"GET", "/v1/task-types/pipe/versions/2147483648", ``, 400,
+			"invalid_argument", "version", `is 2147483648; `},
 		"an endpoint's id": {"GET", "/v1/endpoints/%00", ``, 404, "not_found", "", ""},
 		"a port out of range": {"POST", "/v1/endpoints",
 			`{"type":"pipe","stage":"first","url":"https://h:99999/x"}`, 400, "invalid_argument",

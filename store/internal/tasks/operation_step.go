@@ -79,7 +79,7 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	}
 	var st step
 	err = s.searching(ctx, t.Tenant, func(tx pgx.Tx) error {
-		st = step{now: s.core.Clock.Now()}
+		st = step{now: s.core.Clock.Now(), clock: s.core.Clock.Now}
 		if err := st.lock(ctx, tx, t, due); err != nil {
 			return err
 		}
@@ -120,6 +120,7 @@ type step struct {
 	t         *config.Type
 	o         Operation
 	now       time.Time
+	clock     func() time.Time
 	done      int
 	cancelled []asyncflow.Settlement
 	changed   []int64 // tasks with another priority

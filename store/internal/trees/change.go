@@ -98,7 +98,8 @@ type PriorityChange struct {
 	Priority asyncflow.Priority
 	// Since leaves tasks alone that were changed later; zero: none are.
 	Since time.Time
-	// Parents also changes tasks that wait for their children.
+	// Parents also changes tasks that wait for their children. The caller has locked their
+	// fan-outs, and then taken the time of the change: children that are made before it get it.
 	Parents bool
 }
 
@@ -109,11 +110,6 @@ func Prioritize(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, p PriorityChange,
 	ts *records.Tokens, now time.Time,
 ) (found int, changed []int64, err error) {
-	if p.Parents {
-		if err := LockFanOuts(ctx, tx, t, ids); err != nil {
-			return 0, nil, err
-		}
-	}
 	resting, err := lockResting(ctx, tx, t, ids, p.Parents)
 	if err != nil || len(resting) == 0 {
 		return 0, nil, err

@@ -69,7 +69,7 @@ func (f *followUp) prioritize(t *config.Type, o *records.FanOut, from int) error
 	}
 	n := f.priorityChunk(o, from)
 	err = f.eachRun(t, o, from, from+n, func(t *config.Type, r records.ChildRun) error {
-		return f.prioritizeRun(t, r, p)
+		return f.prioritizeIDs(t, r.IDs(), p)
 	})
 	if from += n; err == nil && from < o.Spawned {
 		f.prioritizeLater(o, from)
@@ -97,19 +97,21 @@ func (f *followUp) prioritizeLater(o *records.FanOut, from int) {
 		ID: o.ID, FanOut: o.Seq, At: from})
 }
 
-// prioritizeRun changes the children of a run that have not begun. It leaves a child that waits for
+// prioritizeIDs changes the children of a run that have not begun. It leaves a child that waits for
 // its own children to a later transaction, with these.
-func (f *followUp) prioritizeRun(t *config.Type, r records.ChildRun, p decidedPriority) error {
+func (f *followUp) prioritizeIDs(t *config.Type, ids []int64, p decidedPriority) error {
+	if len(ids) == 0 {
+		return nil
+	}
 	changes := f.changesOf(t)
-	_, changed, err := Prioritize(f.ctx, f.tx, t, r.IDs(),
+	_, changed, err := Prioritize(f.ctx, f.tx, t, ids,
 		PriorityChange{Priority: p.priority, Since: p.at}, &changes.tokens, f.now)
 	if err != nil {
 		return err
 	}
 	changes.changed = append(changes.changed, changed...)
 	rows, _ := f.tx.Query(f.ctx, t.SQL(0, `SELECT id, seq FROM {fan_outs}
-		WHERE type = $1 AND id BETWEEN $2 AND $3 AND NOT closed AND NOT stopped`), t.Number(),
-		r.First, r.Last())
+		WHERE type = $1 AND id = ANY ($2) AND NOT closed AND NOT stopped`), t.Number(), ids)
 	below := records.OutboxRow{Kind: records.OutboxPriority, Number: t.Number(), At: -1}
 	_, err = pgx.ForEachRow(rows, []any{&below.ID, &below.FanOut}, func() error {
 		f.outbox = append(f.outbox, below)

@@ -60,7 +60,7 @@ func toReopen(
 	keys map[string]int,
 ) (o *records.FanOut, refusal, err error) {
 	// The type may no longer fan out or start tasks, as it did.
-	if r.AllChildren || len(r.Context) > 0 {
+	if !task.parent || r.AllChildren || len(r.Context) > 0 {
 		return nil, nil, nil
 	}
 	o, err = records.LatestFanOut(ctx, tx, t, task.ID.Number, 0, "FOR UPDATE")
@@ -141,25 +141,37 @@ func takeKey(
 // lockRedriven locks what redrives of some tasks of one roll change, in the order in which FollowUp
 // locks it: the fan-outs in which the tasks are children or parents, and then the roll. It comes
 // before it reads the ends of the children: otherwise two redrives that run at once take the same
-// end back from the counts. CodeNotFound when the roll was dropped.
-func lockRedriven(ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64) error {
+// end back from the counts. It returns the tasks that have fan-outs. CodeNotFound when the roll was
+// dropped.
+func lockRedriven(
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
+) (parents map[int64]bool, err error) {
 	position := asyncflow.TaskID{Number: ids[0]}.Position()
 	set := t.SetAt(position)
 	// It keeps the roll from being dropped, but no FollowUp from reviving it.
 	if err := config.LockRoll(ctx, tx, set, position, "KEY SHARE"); err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := tx.Exec(ctx, t.SQL(position, lockRedrivenSQL), ids, t.Number()); err != nil {
-		return err
+	var id int64
+	parents = map[int64]bool{}
+	rows, _ := tx.Query(ctx, t.SQL(position, lockRedrivenSQL), ids, t.Number())
+	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+		parents[id] = true
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	return config.ReviveRoll(ctx, tx, set, position)
+	return parents, config.ReviveRoll(ctx, tx, set, position)
 }
 
-// lockRedrivenSQL locks the fan-outs in which some tasks are children or parents. A FollowUp that
-// redrives children holds the fan-out of their parent already; if it then waits for one that comes
-// before that, it gives up after followPatience, and tries again.
+// lockRedrivenSQL locks the fan-outs in which some tasks are children or parents, and returns the
+// ids of the parents among them; 0 stands for another task. A FollowUp that redrives children holds
+// the fan-out of their parent already; if it then waits for one that comes before that, it gives up
+// after followPatience, and tries again.
 const lockRedrivenSQL = `
-SELECT FROM {fan_outs} o WHERE (o.type, o.id, o.seq) IN (
+SELECT CASE WHEN o.type = $2 THEN o.id ELSE 0 END
+FROM {fan_outs} o WHERE (o.type, o.id, o.seq) IN (
   SELECT t.type, (t.options->'child'->>'parent')::bigint, (t.options->'child'->>'seq')::smallint
   FROM {task} t WHERE t.type = $2 AND t.id = ANY ($1)
   UNION ALL SELECT (p->>'type')::int, (p->>'id')::bigint, (p->>'seq')::smallint
@@ -200,7 +212,11 @@ func reopenChild(ctx context.Context, tx pgx.Tx, t *config.Type, task end) (refu
 func (f *followUp) redriveChildren(t *config.Type, o *records.FanOut) error {
 	from := *o.Again
 	capacity := o.Capacity()
-	to := from + f.chunk(o, from)
+	p, n, err := f.redriveChunk(t, o, from)
+	if err != nil {
+		return err
+	}
+	to := from + n
 	if to == from && from < o.Spawned {
 		f.followLater(o)
 		return nil
@@ -209,7 +225,7 @@ func (f *followUp) redriveChildren(t *config.Type, o *records.FanOut) error {
 		return err
 	}
 	full, busy := false, false
-	err := f.eachRun(t, o, from, to, func(t *config.Type, r records.ChildRun) error {
+	err = f.eachRun(t, o, from, to, func(t *config.Type, r records.ChildRun) error {
 		if full {
 			return nil
 		}
@@ -231,7 +247,7 @@ func (f *followUp) redriveChildren(t *config.Type, o *records.FanOut) error {
 			ended = ended[:n]
 		}
 		capacity -= len(ended)
-		return f.redriveEnded(t, ended)
+		return f.redriveEnded(t, ended, p)
 	})
 	if err != nil {
 		return err
@@ -273,7 +289,24 @@ func (f *followUp) untilBusy(t *config.Type, ended []end) (n int, err error) {
 	return slices.IndexFunc(ended, func(e end) bool { return e.ID.Number == first }), err
 }
 
-func (f *followUp) redriveEnded(t *config.Type, ended []end) error {
+// redriveChunk returns how many children from an index on the transaction looks at to redrive them,
+// and the priority that the redriven ones get: their parent's may have been changed after they
+// ended.
+func (f *followUp) redriveChunk(
+	t *config.Type, o *records.FanOut, from int,
+) (p decidedPriority, n int, err error) {
+	options, err := f.optionsOf(t, o)
+	if err == nil {
+		p, err = f.priorityBelow(t, o, options)
+	}
+	if err != nil || p.at.IsZero() {
+		return p, f.chunk(o, from), err
+	}
+	return p, f.priorityChunk(o, from), nil
+}
+
+// redriveEnded redrives children of one run, and gives them a priority if that was decided.
+func (f *followUp) redriveEnded(t *config.Type, ended []end, p decidedPriority) error {
 	if len(ended) == 0 {
 		return nil
 	}
@@ -283,5 +316,8 @@ func (f *followUp) redriveEnded(t *config.Type, ended []end) error {
 	changes := f.changesOf(t)
 	changes.changed = append(changes.changed, done...)
 	changes.tokens.Lower(ts.Earliest)
-	return err
+	if err != nil || p.at.IsZero() {
+		return err
+	}
+	return f.prioritizeIDs(t, done, p)
 }

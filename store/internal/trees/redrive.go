@@ -52,7 +52,8 @@ func RedriveAll(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, r Redrive, ts *records.Tokens,
 	now time.Time,
 ) (done []int64, refused map[int64]error, err error) {
-	if err := lockRedriven(ctx, tx, t, ids); err != nil {
+	parents, err := lockRedriven(ctx, tx, t, ids)
+	if err != nil {
 		return nil, nil, err
 	}
 	ended, refused, err := endsOf(ctx, tx, t, ids)
@@ -61,6 +62,7 @@ func RedriveAll(
 	}
 	all := &redrives{t: t, how: r, now: now, keys: map[string]int{}, refused: refused, tokens: ts}
 	for _, task := range ended {
+		task.parent = parents[task.ID.Number]
 		if err := all.add(ctx, tx, task); err != nil {
 			return nil, nil, err
 		}
@@ -163,6 +165,7 @@ type end struct {
 	Stage   string
 	Options asyncflow.Options
 	seq     int
+	parent  bool // it has waited for children; known in RedriveAll
 }
 
 // endsOf returns the ends of the failed and cancelled ones among the given tasks of one roll, by

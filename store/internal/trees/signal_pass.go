@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -73,11 +74,17 @@ func (v Visits) Pass(seq int) int {
 // after a redrive to the wait, the last one that was given links to it. ok reports whether there is
 // one.
 func (v Visits) WaitPass(t *config.Type, wait string, seq int) (pass int, ok bool) {
+	return v.waitPass(wait, seq, v.linkPasses(t, wait))
+}
+
+func (v Visits) waitPass(
+	wait string, seq int, linkPass func(row int) (int, bool),
+) (pass int, ok bool) {
 	for i := len(v) - 1; i >= 0; i-- {
 		switch {
 		case v[i].seq >= seq:
 		case v[i].outcome == asyncflow.OutcomeRedriven && v[i].stage == wait:
-			return v[:i].lastLinks(t, wait)
+			return linkPass(i)
 		case v.ends(i):
 			return v.Pass(v[i].seq), true
 		}
@@ -85,14 +92,36 @@ func (v Visits) WaitPass(t *config.Type, wait string, seq int) (pass int, ok boo
 	return 0, false
 }
 
-// lastLinks returns the Pass of the last visit whose deliveries had links to a wait.
-func (v Visits) lastLinks(t *config.Type, wait string) (pass int, ok bool) {
-	for i := len(v) - 1; i >= 0; i-- {
-		if v[i].outcome != asyncflow.OutcomeRedriven && t.HasLinksTo(v[i].stage, wait) {
-			return v.Pass(v[i].seq), true
+// linkPasses returns a function: the Pass of the last visit before a row whose deliveries had links
+// to a wait; ok reports whether there is one. All calls together walk once through the rows.
+func (v Visits) linkPasses(t *config.Type, wait string) func(row int) (pass int, ok bool) {
+	visits := sync.OnceValue(func() []int {
+		has := map[string]bool{}
+		for i := range t.Stages {
+			has[t.Stages[i].Name] = t.HasLinksTo(t.Stages[i].Name, wait)
 		}
+		all := make([]int, len(v)) // the last row with links before each row
+		last := -1
+		for i, row := range v {
+			all[i] = last
+			if row.outcome != asyncflow.OutcomeRedriven && has[row.stage] {
+				last = i
+			}
+		}
+		return all
+	})
+	known := map[int]int{}
+	return func(row int) (pass int, ok bool) {
+		at := visits()[row]
+		if at < 0 {
+			return 0, false
+		}
+		if pass, ok = known[at]; !ok {
+			pass = v[:row].Pass(v[at].seq)
+			known[at] = pass
+		}
+		return pass, true
 	}
-	return 0, false
 }
 
 // Round returns the last round of a pass, and the seq of the row in which the wait took its signal
@@ -100,7 +129,8 @@ func (v Visits) lastLinks(t *config.Type, wait string) (pass int, ok bool) {
 // the seq of the redrive to the wait with which it begins.
 func (v Visits) Round(t *config.Type, wait string, pass int) (round, signalled int) {
 	round = pass
-	for _, row := range v {
+	linkPass := v.linkPasses(t, wait)
+	for i, row := range v {
 		redriven := row.outcome == asyncflow.OutcomeRedriven && signalled > 0
 		if row.seq <= pass || row.stage != wait ||
 			!redriven && row.outcome != asyncflow.OutcomeSignalled {
@@ -110,7 +140,7 @@ func (v Visits) Round(t *config.Type, wait string, pass int) (round, signalled i
 		if redriven {
 			end++ // the redrive is part of the way to the wait
 		}
-		if of, ok := v.WaitPass(t, wait, end); !ok || of != pass {
+		if of, ok := v[:i+1].waitPass(wait, end, linkPass); !ok || of != pass {
 			continue
 		}
 		if redriven {

@@ -78,9 +78,9 @@ func parameterMessage(e *openapi3filter.RequestError) string {
 // and checked as they were sent, so that no two spellings of a path mean the same. The error stays
 // as it is if the escapes are all that is wrong.
 func unescaped(e *openapi3.SchemaError) *openapi3.SchemaError {
-	sent, _ := e.Value.(string)
+	sent, isText := e.Value.(string) // else it is a number
 	value, err := url.PathUnescape(sent)
-	if err != nil || !utf8.ValidString(value) || e.Schema.VisitJSON(value) == nil {
+	if !isText || err != nil || !utf8.ValidString(value) || e.Schema.VisitJSON(value) == nil {
 		return e
 	}
 	known := *e
