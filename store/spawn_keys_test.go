@@ -128,7 +128,8 @@ func testSpawnWithHeldKeys(t *testing.T, b *bundle) {
 		require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.spawns WHERE tasks IS NOT NULL`))
 		require.Equal(t, []store.SpawnedCount{{Type: "base", Count: 1}, {Type: "pipe", Count: 6}},
 			b.task(first).Spawned)
-		all, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: first, Limit: 9})
+		all, err := b.Tasks(t.Context(), tenant,
+			store.Filter{Type: "pipe", Parent: first, Limit: 9})
 		require.NoError(t, err)
 		for _, one := range all {
 			held := one.Options.Key == name("a") || one.Options.Key == name("d")

@@ -83,8 +83,8 @@ func (s *started) madeNow() (types []int32, ids []int64) {
 }
 
 // left returns the indexes of the tasks that are left to a later transaction, in the order in which
-// they are to be made. Those that wait for a key come last. Later ones with the same key stay behind
-// them: the key is for the first one.
+// they are to be made. Those that wait for a key come last. Later ones with the same key stay
+// behind them: the key is for the first one.
 func (s *started) left() []int {
 	type key struct{ taskType, name string }
 	waiting := map[key]bool{}
