@@ -88,10 +88,17 @@ func (c *Committer) FollowUp(ctx context.Context, tenant string) (more bool, err
 		return false, err
 	}
 	again, err := c.store.RestFollowUp(ctx, tenant, row, err)
-	if again > 0 && err == nil {
-		time.AfterFunc(again, func() { c.followUps.tell(tenant, 0) })
+	if err == nil {
+		c.followUpAgain(tenant, again)
 	}
 	return again > 0, err // other rows go on
+}
+
+// followUpAgain calls FollowUp after a while, unless that is 0.
+func (c *Committer) followUpAgain(tenant string, again time.Duration) {
+	if again > 0 {
+		time.AfterFunc(again, func() { c.followUps.tell(tenant, 0) })
+	}
 }
 
 // followUp is one transaction of FollowUp over up to n rows. row is the first of them.
@@ -100,17 +107,19 @@ func (c *Committer) followUp(
 ) (more bool, row int64, err error) {
 	work := c.store.BeginFollowUp(ctx, tenant, n)
 	defer work.Rollback()
-	if c.dispatcher == nil { // all tasks go in line
-		more, err = work.Commit()
-		return more, work.Row(), err
+	var begin []*store.Beginning
+	if c.dispatcher != nil { // otherwise all tasks go in line
+		begin = work.MayBegin()
 	}
-	begin := work.MayBegin()
 	for _, b := range begin {
 		c.dispatcher.admitFollowing(b)
 	}
 	more, err = work.Commit()
 	for _, b := range begin {
 		c.dispatcher.startFollowing(b, work.Committed())
+	}
+	if err == nil {
+		c.followUpAgain(tenant, work.Again())
 	}
 	return more, work.Row(), err
 }

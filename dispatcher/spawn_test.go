@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
@@ -147,4 +148,37 @@ func TestStartedTasksCountInTheByteBudget(t *testing.T) {
 	n.await(t, all, asyncflow.StatusSucceeded)
 	require.Eventually(t, func() bool { return f.started(all[0].ID) == 1 && n.Load() == 0 },
 		patience, 20*time.Millisecond)
+}
+
+// A key that a transaction by SQL holds keeps one task of a list from being made. The node tries
+// again by itself, and makes it when the key is free.
+func TestAnAnswerStartsATaskWithAHeldKey(t *testing.T) {
+	b := setup(t)
+	conn, err := pgx.Connect(t.Context(), b.url)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	n := b.start("a", dispatcher.Config{}, func(
+		_ context.Context, d asyncflow.Delivery,
+	) asyncflow.Outcome {
+		o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Status: 200, Output: []byte(`0`)}
+		if string(d.Lease.Context) == `"split"` {
+			for _, key := range []string{"a", "held", "b"} {
+				o.Spawn = append(o.Spawn, asyncflow.SpawnedTask{Type: "pipe", Key: key,
+					Context: []byte(`0`)})
+			}
+		}
+		return o
+	})
+	f := &family{node: n, b: b, t: t}
+	f.spawns("pipe")
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT tenant_acme.submit_task('pipe', '1', key => 'held')`)
+	require.NoError(t, err)
+	task := f.one(`"split"`)
+	require.Eventually(t, func() bool { return f.started(task.ID) == 2 }, patience,
+		20*time.Millisecond)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Eventually(t, func() bool { return f.started(task.ID) == 3 }, patience,
+		20*time.Millisecond)
 }

@@ -62,7 +62,7 @@ WHERE k.expires_at <= $6 OR k.id < $7`
 const holdersSQL = `SELECT key, id, hash FROM {keys} WHERE type = $1 AND key = ANY ($2)`
 
 // claimApartSQL takes keys one by one, in any order. It returns the keys that other transactions
-// lock and, after the first heldMost of them, the remaining keys without a look at them.
+// lock and, after the first $8 of them, the remaining keys without a look at them.
 const claimApartSQL = `SELECT * FROM {claim}($1, $2, $3, $4, $5, $6, $7, $8)`
 
 const (
@@ -150,12 +150,26 @@ type Holder struct {
 func ClaimKeys(
 	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, now time.Time, wait KeyWait,
 ) (holders map[string]Holder, others map[string]bool, err error) {
+	return claimKeys(ctx, tx, t, items, now, wait, heldMost)
+}
+
+// ClaimKeysApart is ClaimKeys with KeysApart, and finds more locked keys, up to most.
+func ClaimKeysApart(
+	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, now time.Time, most int,
+) (holders map[string]Holder, others map[string]bool, err error) {
+	return claimKeys(ctx, tx, t, items, now, KeysApart, most)
+}
+
+func claimKeys(
+	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, now time.Time,
+	wait KeyWait, most int,
+) (holders map[string]Holder, others map[string]bool, err error) {
 	first := slices.CompactFunc(slices.Clone(items),
 		func(a, b *Insertion) bool { return a.Key.Name == b.Key.Name })
 	holders = make(map[string]Holder, len(first))
 	others = map[string]bool{}
 	b := &pgx.Batch{}
-	names := queueClaims(b, t, first, now, wait, others)
+	names := queueClaims(b, t, first, now, wait, most, others)
 	b.Queue(`SET LOCAL lock_timeout = '` + tablePatience + `'`)
 	b.Queue(t.SQL(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
 		var name string
@@ -177,7 +191,7 @@ func ClaimKeys(
 // statement adds keys to others if wait is KeysApart, see ClaimKeys.
 func queueClaims(
 	b *pgx.Batch, t *config.Type, items []*Insertion, now time.Time, wait KeyWait,
-	others map[string]bool,
+	most int, others map[string]bool,
 ) (names []string) {
 	names = make([]string, len(items))
 	ids := make([]int64, len(items))
@@ -192,11 +206,11 @@ func queueClaims(
 	least := asyncflow.NewTaskID(t.Name, t.First, 0).Number
 	if wait == KeysApart {
 		q := b.Queue(t.SQL(0, claimApartSQL), t.Name, names, ids, hashes, expires, now, least,
-			heldMost)
+			most)
 		q.Query(func(rows pgx.Rows) error {
 			held, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			for i, name := range held {
-				others[name] = i < heldMost
+				others[name] = i < most
 			}
 			return err
 		})

@@ -93,12 +93,14 @@ type followUp struct {
 
 	listed int // bytes of the lists of tasks to start that it read, for which their parents wait
 
-	makesChildren bool // whether any are to be made in it
-	stopped       int  // children cancelled, redriven, paused or given a priority in it
-	interrupted   int  // running children cancelled in it before their turn
-	contexts      int  // tasks that got the results of their dependencies in it
-	joined        int  // bytes of results and signals of the tasks that go on in it
-	charged       int  // tasks to count in the tenant's submits_per_second
+	makesChildren bool          // whether any are to be made in it
+	stopped       int           // children cancelled, redriven, paused or given a priority in it
+	interrupted   int           // running children cancelled in it before their turn
+	contexts      int           // tasks that got the results of their dependencies in it
+	joined        int           // bytes of results and signals of the tasks that go on in it
+	charged       int           // tasks to count in the tenant's submits_per_second
+	locked        int           // keys of tasks to start that it found locked
+	again         time.Duration // after which it is worth a try to make what waits for keys
 }
 
 // typeChanges is what a followUp does with tasks of a type.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
@@ -84,6 +85,10 @@ func (u *FollowUp) Row() int64 { return u.row }
 // Committed reports whether Commit has committed the transaction. Otherwise its leases don't stand,
 // as far as is known.
 func (u *FollowUp) Committed() bool { return u.done && u.err == nil }
+
+// Again is after how long the caller calls FollowUp again, as rows that met locked keys rest for so
+// long; 0: it need not.
+func (u *FollowUp) Again() time.Duration { return u.work.again }
 
 // Commit writes everything, and reports whether there may be more to do. After an error the
 // transaction may be committed all the same.

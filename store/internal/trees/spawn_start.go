@@ -21,10 +21,14 @@ type started struct {
 	row   records.OutboxRow
 	depth int
 	made  int // before this transaction
-	tasks []asyncflow.SpawnedTask
-	types []int32 // of the tasks that are made in this transaction; 0: the type is gone
+	text  string
+	tasks []asyncflow.SpawnedTask // that are still to be made
+	// types and ids are of the next tasks, which this transaction makes. Type 0: the type is gone.
+	types []int32
 	ids   []int64
-	left  bool // some are left to a later transaction
+	// waits are the indexes of those that it can't make, because of their keys. It has met the
+	// lock of another transaction on a key, or has not looked at the key: false.
+	waits map[int]bool
 }
 
 // followStarts makes tasks that attempts started. The attempts take turns: what is left of a list
@@ -39,7 +43,9 @@ func (f *followUp) followStarts(rows []records.OutboxRow) error {
 		return err
 	}
 	for _, s := range all {
-		f.saveStarted(s)
+		if err := f.saveStarted(s); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -96,6 +102,7 @@ func (f *followUp) ofKnownTypes(rows []records.OutboxRow) (known []records.Outbo
 
 // takeStarted takes the next tasks of a list.
 func (f *followUp) takeStarted(s *started, text string) error {
+	s.text = text
 	if err := json.Unmarshal([]byte(text), &s.tasks); err != nil {
 		return err
 	}
@@ -106,8 +113,6 @@ func (f *followUp) takeStarted(s *started, text string) error {
 		f.spawnedBytes += len(s.tasks[n].Context)
 		n++
 	}
-	s.left = n < len(s.tasks)
-	s.tasks = s.tasks[:n]
 	s.types = make([]int32, n)
 	s.ids = make([]int64, n)
 	return nil
@@ -136,7 +141,7 @@ type startedTask struct {
 func (f *followUp) makeStarted(all []*started) error {
 	byType := map[string][]startedTask{}
 	for _, s := range all {
-		for i := range s.tasks {
+		for i := range s.ids {
 			name := s.tasks[i].Type
 			byType[name] = append(byType[name], startedTask{s, i})
 		}
@@ -186,13 +191,16 @@ func (f *followUp) makeOf(t *config.Type, all []startedTask) error {
 		item := hot.NewInsertion(t, numbers[i], &task, f.now)
 		items[i] = &item
 	}
-	holders, err := f.claimKeys(t, items)
+	holders, locked, err := f.claimKeys(t, items)
 	if err != nil {
 		return err
 	}
 	var made []*hot.Insertion
 	for i, s := range all {
 		item := items[i]
+		if item.Key != nil && s.waitsFor(locked, item.Key.Name) {
+			continue
+		}
 		s.types[s.at] = t.Number()
 		s.ids[s.at] = item.ID.Number
 		if item.Key != nil && holders[item.Key.Name].ID != item.ID.Number {
@@ -208,28 +216,6 @@ func (f *followUp) makeOf(t *config.Type, all []startedTask) error {
 	return nil
 }
 
-// claimKeys takes the idempotency keys of new tasks that are free, and returns the task to which
-// each key belongs then.
-func (f *followUp) claimKeys(
-	t *config.Type, items []*hot.Insertion,
-) (holders map[string]hot.Holder, err error) {
-	keyed := slices.DeleteFunc(slices.Clone(items), func(item *hot.Insertion) bool {
-		return item.Key == nil
-	})
-	if len(keyed) == 0 {
-		return nil, nil
-	}
-	slices.SortStableFunc(keyed, func(a, b *hot.Insertion) int {
-		return cmp.Compare(a.Key.Name, b.Key.Name)
-	})
-	holders, _, err = hot.ClaimKeys(f.ctx, f.tx, t, keyed, f.now, hot.KeysTogether)
-	if err != nil {
-		return nil, err
-	}
-	_, err = f.tx.Exec(f.ctx, `SET LOCAL lock_timeout = '`+followPatience+`'`)
-	return holders, err
-}
-
 // charge counts a new task with its children that are known in its tenant's rate of submits.
 func (f *followUp) charge(t *config.Type, item *hot.Insertion) {
 	most := asyncflow.DefaultMaxChildren
@@ -240,17 +226,32 @@ func (f *followUp) charge(t *config.Type, item *hot.Insertion) {
 }
 
 // saveStarted writes which tasks were made, and leaves the rest to a later transaction.
-func (f *followUp) saveStarted(s *started) {
-	f.last.Queue(f.shared().SQL(0, `
-		UPDATE {spawns} SET types = types || $4::int[], ids = ids || $5::bigint[],
-		  tasks = CASE WHEN $6 THEN tasks END
-		WHERE type = $1 AND id = $2 AND seq = $3`),
-		s.row.Number, s.row.ID, s.row.At, s.types, s.ids, s.left)
-	if s.left {
-		f.outbox = append(f.outbox, records.StartRow(s.row.Number, s.row.ID, s.row.At))
+func (f *followUp) saveStarted(s *started) error {
+	left := s.left()
+	text, err := s.reordered(left)
+	if err != nil {
+		return err
 	}
-	changes := f.changesOf(f.types[s.row.Number])
-	changes.changed = append(changes.changed, s.row.ID)
+	types, ids := s.madeNow()
+	if len(ids) > 0 || text != nil {
+		f.last.Queue(f.shared().SQL(0, `
+			UPDATE {spawns} SET types = types || $4::int[], ids = ids || $5::bigint[],
+			  tasks = CASE WHEN $6 THEN coalesce($7, tasks) END
+			WHERE type = $1 AND id = $2 AND seq = $3`),
+			s.row.Number, s.row.ID, s.row.At, types, ids, len(left) > 0, text)
+		changes := f.changesOf(f.types[s.row.Number])
+		changes.changed = append(changes.changed, s.row.ID)
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	next := records.StartRow(s.row.Number, s.row.ID, s.row.At)
+	if s.rests(len(ids)) {
+		next.Due = f.now.Add(lockedPause)
+		f.again = lockedPause
+	}
+	f.outbox = append(f.outbox, next)
+	return nil
 }
 
 // startedBy returns the ids of the tasks of a type that a task started.

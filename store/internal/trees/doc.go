@@ -1,7 +1,0 @@
-// Package trees moves on the tasks that depend on other tasks, or wait for their children:
-// dependencies (edge_…), fan-outs (fan_out_…), votes, and the outbox: the work that committed
-// transactions left. It also cancels and redrives tasks with their trees.
-//
-// It uses packages hot, records and catalog. Begin with FollowUp in outbox.go, then edge_follow.go
-// and fan_out_follow.go, which it calls.
-package trees
