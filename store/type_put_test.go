@@ -68,10 +68,17 @@ func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
 func TestDaysAreForNodesThatKnowThem(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	b.exec(`INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at)
-		VALUES ('old', 'api', 'v0.0.9', now(), now())`)
 	day := asyncflow.Duration{}
 	require.NoError(t, day.UnmarshalText([]byte("1d")))
+	before := asyncflow.Schedule{Name: "before", Type: "pipe", Every: day,
+		Context: []byte(`1`)}.WithDefaults()
+	_, _, err := b.PutSchedule(t.Context(), tenant, before)
+	require.NoError(t, err)
+	b.exec(`INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at)
+		VALUES ('old', 'api', 'v0.0.9', now(), now())`)
+	before.Context = []byte(`2`)
+	_, _, err = b.PutSchedule(t.Context(), tenant, before)
+	require.NoError(t, err, "it used days before")
 	for name, change := range map[string]func(*asyncflow.TaskType){
 		"retention": func(t *asyncflow.TaskType) { t.Retention = day },
 		"roll_age":  func(t *asyncflow.TaskType) { t.RollAge = day },
@@ -90,7 +97,7 @@ func TestDaysAreForNodesThatKnowThem(t *testing.T) {
 			require.ErrorContains(t, err, "days")
 		})
 	}
-	_, _, err := b.PutSchedule(t.Context(), tenant, asyncflow.Schedule{Name: "daily", Type: "pipe",
+	_, _, err = b.PutSchedule(t.Context(), tenant, asyncflow.Schedule{Name: "daily", Type: "pipe",
 		Every: day, Context: []byte(`1`)}.WithDefaults())
 	require.ErrorContains(t, err, "it uses days, ")
 	_, err = b.PutAlerts(t.Context(), tenant, store.Alerts{

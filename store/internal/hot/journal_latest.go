@@ -1,6 +1,7 @@
 package hot
 
 import (
+	"crypto/sha256"
 	"slices"
 	"strings"
 	"sync"
@@ -34,11 +35,17 @@ const (
 	contextKind = "context"
 )
 
-// outputKind is the kind of the rows that have the output of a stage: under all of its names.
+// outputKind is the kind of the rows that have the output of a stage: under all of its names. Many
+// names become a hash: each task of the type keeps the text.
 func outputKind(t *config.Type, stage string) string {
 	names := t.NamesOf(stage)
 	slices.Sort(names[1:])
-	return "output\x00" + strings.Join(names, "\x00")
+	kind := strings.Join(names, "\x00")
+	if len(names) > 1 {
+		sum := sha256.Sum256([]byte(kind))
+		kind = "\x00" + string(sum[:])
+	}
+	return "output\x00" + kind
 }
 
 // latest is what is known of a kind of row. It counts only while the row at which the look ended is

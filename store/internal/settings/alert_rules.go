@@ -41,7 +41,11 @@ func alertType() asyncflow.TaskType {
 // stays, so do its verification and its health. PutAlerts also creates the task type if there
 // is none.
 func (s *Settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
-	if err := s.core.CheckKnown(ctx, a.Rules.Uses()); err != nil {
+	err := s.checkNewUses(ctx, a.Rules.Uses(), func() ([]asyncflow.Capability, error) {
+		old, err := s.Alerts(ctx, tenant)
+		return old.Rules.Uses(), err
+	})
+	if err != nil {
 		return a, err
 	}
 	rules, err := json.Marshal(a.Rules)

@@ -44,7 +44,11 @@ func (s *Settings) putSchedule(
 	if err := timetable.Check(schedule, now); err != nil {
 		return stored, false, err
 	}
-	if err := s.core.CheckKnown(ctx, schedule.Uses()); err != nil {
+	err = s.checkNewUses(ctx, schedule.Uses(), func() ([]asyncflow.Capability, error) {
+		old, err := s.Schedule(ctx, tenant, schedule.Name)
+		return old.Uses(), err
+	})
+	if err != nil {
 		return stored, false, err
 	}
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {

@@ -64,15 +64,27 @@ func (s *Settings) putTaskType(
 
 // checkKnown refuses a type that begins to use what a running node doesn't know.
 func (s *Settings) checkKnown(ctx context.Context, tenant string, t asyncflow.TaskType) error {
-	needed := t.Uses()
+	return s.checkNewUses(ctx, t.Uses(), func() ([]asyncflow.Capability, error) {
+		old, err := s.core.Catalog.Type(tenant, t.Name)
+		if err != nil {
+			return nil, err
+		}
+		return old.Uses(), nil
+	})
+}
+
+// checkNewUses refuses what a running node doesn't know, unless it was used before. before is
+// called only if anything is used; its error says that there is nothing yet.
+func (s *Settings) checkNewUses(
+	ctx context.Context, needed []asyncflow.Capability,
+	before func() ([]asyncflow.Capability, error),
+) error {
 	if len(needed) == 0 {
 		return nil
 	}
-	old, err := s.core.Catalog.Type(tenant, t.Name)
-	if err == nil {
-		before := old.Uses()
+	if used, err := before(); err == nil {
 		needed = slices.DeleteFunc(needed, func(c asyncflow.Capability) bool {
-			return slices.Contains(before, c)
+			return slices.Contains(used, c)
 		})
 	}
 	return s.core.CheckKnown(ctx, needed)
