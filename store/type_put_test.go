@@ -43,7 +43,7 @@ func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
 		err := put(c.spec)
 		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), name)
 		require.ErrorContains(t, err, c.uses)
-		require.ErrorContains(t, err, "(old, v0.0.9)")
+		require.ErrorContains(t, err, "older version (v0.0.9)")
 		_, _, err = b.CheckTaskType(t.Context(), tenant, c.spec)
 		require.ErrorContains(t, err, c.uses, "a dry run")
 	}

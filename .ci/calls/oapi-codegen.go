@@ -102,7 +102,8 @@ func readTask(c *client.ClientWithResponses, id string) {
 
 func listTasks(c *client.ClientWithResponses, first, second string) {
 	since := time.Now().Add(-time.Hour)
-	p := client.ListTasksParams{Type: pointer(client.Name(typ)), Status: pointer(client.StatusWaiting), Since: &since,
+	p := client.ListTasksParams{Type: pointer(client.Name(typ)),
+		Status: pointer(client.StatusWaiting), Since: &since,
 		Limit: pointer(1)}
 	newest, err := c.ListTasksWithResponse(ctx, &p)
 	check(err)
@@ -111,7 +112,8 @@ func listTasks(c *client.ClientWithResponses, first, second string) {
 	oldest, err := c.ListTasksWithResponse(ctx, &p)
 	check(err)
 	equal(ids(oldest.JSON200), []string{first})
-	p = client.ListTasksParams{Type: pointer(client.Name(typ)), Status: pointer(client.StatusSucceeded)}
+	p = client.ListTasksParams{Type: pointer(client.Name(typ)),
+		Status: pointer(client.StatusSucceeded)}
 	none, err := c.ListTasksWithResponse(ctx, &p)
 	check(err)
 	equal(len(none.JSON200.Data), 0)

@@ -120,7 +120,8 @@ func listTasks(c *client.Client, first, second string) {
 	p.Cursor = newest.NextCursor
 	oldest := value(c.ListTasks(ctx, p)).(*client.TaskList)
 	equal(ids(oldest), []string{first})
-	p = client.ListTasksParams{Type: client.NewOptName(typ), Status: client.NewOptStatus(client.StatusSucceeded)}
+	p = client.ListTasksParams{Type: client.NewOptName(typ),
+		Status: client.NewOptStatus(client.StatusSucceeded)}
 	none := value(c.ListTasks(ctx, p)).(*client.TaskList)
 	equal(len(none.Data), 0)
 }

@@ -99,16 +99,16 @@ func (s *Core) CheckKnown(ctx context.Context, needed []asyncflow.Capability) er
 	if len(needed) == 0 {
 		return nil
 	}
-	var id, version string
+	var version string
 	var unknown []string
 	err := s.Base.QueryRow(ctx, `
-		SELECT id, version, u.unknown FROM asyncflow.nodes n, LATERAL (
+		SELECT version, u.unknown FROM asyncflow.nodes n, LATERAL (
 		  SELECT array_agg(c ORDER BY i) AS unknown
 		  FROM unnest($1::text[]) WITH ORDINALITY AS c (c, i)
 		  WHERE c <> ALL (coalesce(n.knows, '{}'))) u
 		WHERE seen_at > $2 AND cardinality(u.unknown) > 0
 		ORDER BY started_at, id LIMIT 1`, needed, s.Clock.Now().Add(-nodeGone)).
-		Scan(&id, &version, &unknown)
+		Scan(&version, &unknown)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -116,8 +116,8 @@ func (s *Core) CheckKnown(ctx context.Context, needed []asyncflow.Capability) er
 		return postgres.Wrap(err, "CheckKnown")
 	}
 	return asyncflow.Errorf(asyncflow.CodeConflict, "it uses %s, which a running node of an "+
-		"older version (%s, %s) doesn't know: try again when all nodes have the new version",
-		strings.Join(unknown, " and "), id, version)
+		"older version (%s) doesn't know: try again when all nodes have the new version",
+		strings.Join(unknown, " and "), version)
 }
 
 // leave deletes this node's row.
