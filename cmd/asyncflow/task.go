@@ -116,8 +116,13 @@ func onFinalText(t client.Task) string {
 	case t.OnFinal == nil:
 		return ""
 	}
-	text := t.OnFinal.URL
-	for i, status := range t.OnFinal.On {
+	return toldText(t.OnFinal)
+}
+
+// toldText shows where ends are told, and which.
+func toldText(f *client.OnFinal) string {
+	text := f.URL
+	for i, status := range f.On {
 		text += []string{", if ", " or "}[min(i, 1)] + string(status)
 	}
 	return text

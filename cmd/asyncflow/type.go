@@ -81,6 +81,10 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	if branches(t) {
 		steps = strconv.Itoa(t.MaxSteps)
 	}
+	told := ""
+	if t.OnFinal != nil {
+		told = toldText(t.OnFinal)
+	}
 	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused",
 		timeText(t.PausedAt), "reason", t.PauseReason,
 		"ramping up until", timeText(t.RampUntil), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
@@ -88,7 +92,7 @@ func (g *globals) printType(t client.TaskType, err error) error {
 		t.Rate.String(), "max_deliver_bytes", deliverBytes, "max_steps", steps, "flow", flow,
 		"roll_rows", strconv.Itoa(t.RollRows), "roll_age",
 		t.RollAge.Text(), "retention", t.Retention.Text(),
-		"stage_mapping", mapping, "created", timeText(t.CreatedAt), "updated",
+		"stage_mapping", mapping, "on final", told, "created", timeText(t.CreatedAt), "updated",
 		timeText(t.UpdatedAt)); err != nil {
 		return err
 	}
