@@ -43,10 +43,10 @@ func TestEachWayToEndIsTold(t *testing.T) {
 			b.leaseAll(pipe, 1)
 			b.loseAll(pipe, 1)
 		},
-		"late report": func(t *testing.T, b *bundle, pipe *store.Type) {
+		"late report": func(t *testing.T, b *bundle, _ *store.Type) {
 			spec := single()
 			spec.Stages[0].Retry.MaxAttempts = 2
-			pipe = b.put(spec)
+			pipe := b.put(spec)
 			id := b.submit(told(newTask(`1`)))[0].ID
 			b.leaseAll(pipe, 1)
 			b.loseAll(pipe, 1)

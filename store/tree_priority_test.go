@@ -164,12 +164,12 @@ func testAMiddleTaskIsCancelled(t *testing.T, b *bundle) {
 // start any.
 func TestRedriveOfAJoinWithoutSpawn(t *testing.T) {
 	b := setup(t)
-	pipe, id := setupJoin(t, b, asyncflow.Join{})
+	_, id := setupJoin(t, b, asyncflow.Join{})
 	b.endAll(b.kind("base"), 2, `3`)
 	require.Equal(t, asyncflow.StatusFailed, b.task(id).Status)
 	spec := spawning()
 	spec.Stages[0].Spawn = nil
-	pipe = b.put(spec)
+	pipe := b.put(spec)
 	_, err := b.Redrive(t.Context(), tenant, id, store.Redrive{})
 	require.NoError(t, err)
 	require.Equal(t, asyncflow.WaitChildren, b.task(id).WaitsFor)

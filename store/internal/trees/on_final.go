@@ -33,7 +33,6 @@ type toldEnd struct {
 	options asyncflow.Options
 	data    asyncflow.FinalTask
 	to      *asyncflow.OnFinal
-	number  int64 // of the notification
 }
 
 // readEndsSQL reads ends of tasks of one roll. Of ends before which the results have $4 bytes it
