@@ -67,6 +67,8 @@ func TestSQLRefusesBadOnFinals(t *testing.T) {
 		`{"url": "https://u:p@shop.example/"}`:                         "on_final.url must be an absolute",
 		`{"url": "https://shop.example/#a"}`:                           "on_final.url must be an absolute",
 		`{"url": "https://shop.example/\\\\a"}`:                        "on_final.url must be an absolute",
+		`{"url": "https://shop.example/%zz"}`:                          "on_final.url must be an absolute",
+		`{"url": "https://shop.example/a%2"}`:                          "on_final.url must be an absolute",
 		`{"url": "https://shop.example/", "on": "failed"}`:             "on_final.on must be an array",
 		`{"url": "https://shop.example/", "on": ["lost"]}`:             "on_final.on must have",
 		`{"url": "https://shop.example/", "on": [7, null]}`:            "on_final.on must have",

@@ -43,8 +43,8 @@ BEGIN
     WHEN octet_length(url) > 1024 THEN format('on_final.url is %s bytes long; the limit is 1024', octet_length(url))
     WHEN octet_length(url) + 5 * (octet_length(url) - octet_length(translate(url, '&<>', ''))) > 2998
       THEN 'on_final.url takes more than 3000 bytes in JSON, where &, < and > take six'
-    WHEN url COLLATE "C" !~ '^https?://[A-Za-z0-9._:\[\]-]+([/?][!"$-\[\]-~]*)?$'
-      THEN 'on_final.url must be an absolute https URL such as https://worker.example.com/ended, in ASCII, without user and fragment'
+    WHEN url COLLATE "C" !~ '^https?://[A-Za-z0-9._:\[\]-]+([/?][!"$-\[\]-~]*)?$' OR split_part(url, '?', 1) ~ '%(?![0-9A-Fa-f]{2})'
+      THEN 'on_final.url must be an absolute https URL such as https://worker.example.com/ended, in ASCII, without user and fragment, and with two hex digits after each % of its path'
     WHEN on_final -> 'on' IS NOT NULL AND json_typeof(on_final -> 'on') <> 'array'
       THEN 'on_final.on must be an array of succeeded, failed and cancelled' END);
   IF problem IS NULL AND on_final -> 'on' IS NOT NULL THEN
