@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,4 +25,39 @@ func TestEndsWithoutATargetRest(t *testing.T) {
 	b.followUp()
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM tenant_acme.outbox
 		WHERE due > now() + interval '4 min' AND due < now() + interval '6 min'`))
+}
+
+// A task stays until its end is told, however short its retention is. It holds neither the drop nor
+// the compaction of its roll after that.
+func TestEndsThatAreToBeToldKeepTheirTask(t *testing.T) {
+	for name, compacted := range map[string]bool{"drop": false, "compaction": true} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.byHand()
+			pipe := b.put(single())
+			task := newTask(`1`)
+			task.Options.OnFinal = b.told()
+			b.submit(task)
+			b.end(pipe, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+			if compacted {
+				later := newTask(`2`)
+				later.Delay = asyncflow.NewDuration(time.Hour)
+				b.submit(later)
+				b.fill(10)
+			}
+			b.rollAndClear()
+			if compacted {
+				require.True(t, b.mark(1))
+				require.True(t, b.compact(1, b.Clock.Now()), "other tasks go")
+			} else {
+				b.idle(true)
+				require.False(t, b.drop(b.Clock.Now()))
+			}
+			b.followUp()
+			require.Len(t, b.events(), 1)
+			if !compacted {
+				require.True(t, b.drop(b.Clock.Now()))
+			}
+		})
+	}
 }
