@@ -64,7 +64,8 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- submit_task gets the parameter on_final. The roles that may call it still may.
+-- submit_task gets the parameter on_final. The roles that may call it still may. Whoever may call it
+-- can make views that depend on it: these keep the function of before, under another name.
 DO $do$
 DECLARE
   roles text[];
@@ -73,7 +74,11 @@ BEGIN
   SELECT array_agg(r.rolname) INTO roles FROM pg_proc p, aclexplode(p.proacl) a JOIN pg_roles r ON r.oid = a.grantee
   WHERE p.oid = 'submit_task(text,json,text,int,timestamptz,text,interval,json,text)'::regprocedure
     AND a.privilege_type = 'EXECUTE' AND r.oid <> p.proowner;
-  DROP FUNCTION submit_task(text, json, text, int, timestamptz, text, interval, json, text);
+  BEGIN
+    DROP FUNCTION submit_task(text, json, text, int, timestamptz, text, interval, json, text);
+  EXCEPTION WHEN dependent_objects_still_exist THEN
+    ALTER FUNCTION submit_task(text, json, text, int, timestamptz, text, interval, json, text) RENAME TO submit_task_10;
+  END;
   EXECUTE $create$
 -- submit_task submits a task in the caller's transaction, and returns its id.
 CREATE FUNCTION submit_task(type text, context json, key text DEFAULT NULL, priority int DEFAULT NULL, run_at timestamptz DEFAULT NULL,
