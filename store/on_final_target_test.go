@@ -61,3 +61,19 @@ func TestEndsThatAreToBeToldKeepTheirTask(t *testing.T) {
 		})
 	}
 }
+
+// The endpoint that a target is made with doesn't count in the tenant's quota; further ones do.
+func TestMoreEndpointsOfATargetCount(t *testing.T) {
+	b := setup(t)
+	f := b.told()
+	limit(t, asyncflow.QuotaEndpoints, 1, b)
+	another := func(path string) error {
+		e := anEndpoint("https://shop.example/" + path)
+		e.Type = f.Target
+		e.Stage = asyncflow.TargetStage
+		_, err := b.CreateEndpoint(t.Context(), tenant, e)
+		return err
+	}
+	require.NoError(t, another("a"))
+	require.Equal(t, asyncflow.CodeQuota, asyncflow.CodeOf(another("b")))
+}
