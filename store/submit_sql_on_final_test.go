@@ -2,12 +2,14 @@ package store_test
 
 import (
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/migrations"
 )
 
 // A task that is submitted by SQL tells its end as any other. Its target must exist: a node checks
@@ -67,6 +69,8 @@ func TestSQLRefusesBadOnFinals(t *testing.T) {
 		`{"url": "https://u:p@shop.example/"}`:                         "on_final.url must be an absolute",
 		`{"url": "https://shop.example/#a"}`:                           "on_final.url must be an absolute",
 		`{"url": "https://shop.example/\\\\a"}`:                        "on_final.url must be an absolute",
+		`{"url": "https://shop.example/%zz"}`:                          "two hex digits after each %",
+		`{"url": "https://shop.example/a%2"}`:                          "two hex digits after each %",
 		`{"url": "https://shop.example/", "on": "failed"}`:             "on_final.on must be an array",
 		`{"url": "https://shop.example/", "on": ["lost"]}`:             "on_final.on must have",
 		`{"url": "https://shop.example/", "on": [7, null]}`:            "on_final.on must have",
@@ -80,4 +84,61 @@ func TestSQLRefusesBadOnFinals(t *testing.T) {
 		require.Contains(t, got.Message, strings.ReplaceAll(says, "''", "'"), on)
 	}
 	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.task_1`))
+}
+
+// Whoever may submit by SQL can make an object that depends on submit_task, such as a view. The
+// migration that gives it a parameter succeeds all the same, and the object works as before.
+func TestSQLSubmitIsReplacedBesideAView(t *testing.T) {
+	b := setup(t)
+	b.app()
+	role := appRole(t, b)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	run := func(sql string) {
+		t.Helper()
+		_, err := tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	run(`CREATE SCHEMA before; SET LOCAL search_path = before`)
+	names, err := fs.Glob(migrations.Tenant(), "*.sql")
+	require.NoError(t, err)
+	for _, name := range names {
+		script, err := fs.ReadFile(migrations.Tenant(), name)
+		require.NoError(t, err)
+		if strings.HasSuffix(name, "_on_final.sql") {
+			run(`GRANT USAGE ON SCHEMA before TO ` + role + `;
+				GRANT EXECUTE ON FUNCTION submit_task TO ` + role + `;
+				CREATE SCHEMA theirs AUTHORIZATION ` + role + `;
+				SET LOCAL ROLE ` + role + `;
+				CREATE VIEW theirs.submitted AS SELECT submit_task('pipe', '1') AS id;
+				RESET ROLE`)
+			run(string(script))
+			break
+		}
+		run(string(script))
+	}
+	var n int
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_proc
+		WHERE proname = 'submit_task' AND pronamespace = 'before'::regnamespace
+		  AND has_function_privilege($1, oid, 'EXECUTE')`, strings.Trim(role, `"`)).Scan(&n))
+	require.Equal(t, 1, n)
+	_, err = tx.Exec(t.Context(), `SELECT id FROM theirs.submitted`)
+	require.ErrorContains(t, err, "there is no task type pipe")
+}
+
+// A function of before that a migration has kept is taken back, too.
+func TestRevokeSubmitTakesKeptFunctions(t *testing.T) {
+	b := setup(t)
+	b.app()
+	role := appRole(t, b)
+	b.exec(`CREATE FUNCTION tenant_acme.submit_task_10() RETURNS int LANGUAGE sql AS 'SELECT 1';
+		DO $$ BEGIN EXECUTE (SELECT 'ALTER FUNCTION tenant_acme.submit_task_10 OWNER TO '
+		  || proowner::regrole FROM pg_proc WHERE oid = 'tenant_acme.submit_task'::regproc); END $$;
+		REVOKE ALL ON FUNCTION tenant_acme.submit_task_10 FROM PUBLIC;
+		GRANT EXECUTE ON FUNCTION tenant_acme.submit_task_10 TO ` + role)
+	require.NoError(t, b.RevokeSubmit(t.Context(), tenant, strings.Trim(role, `"`)))
+	require.Zero(t, b.count(`SELECT count(*) FROM pg_proc p
+		WHERE pronamespace = 'tenant_acme'::regnamespace
+		  AND has_function_privilege('`+strings.Trim(role, `"`)+`', p.oid, 'EXECUTE')`))
 }

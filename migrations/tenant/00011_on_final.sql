@@ -43,8 +43,8 @@ BEGIN
     WHEN octet_length(url) > 1024 THEN format('on_final.url is %s bytes long; the limit is 1024', octet_length(url))
     WHEN octet_length(url) + 5 * (octet_length(url) - octet_length(translate(url, '&<>', ''))) > 2998
       THEN 'on_final.url takes more than 3000 bytes in JSON, where &, < and > take six'
-    WHEN url COLLATE "C" !~ '^https?://[A-Za-z0-9._:\[\]-]+([/?][!"$-\[\]-~]*)?$'
-      THEN 'on_final.url must be an absolute https URL such as https://worker.example.com/ended, in ASCII, without user and fragment'
+    WHEN url COLLATE "C" !~ '^https?://[A-Za-z0-9._:\[\]-]+([/?][!"$-\[\]-~]*)?$' OR split_part(url, '?', 1) ~ '%(?![0-9A-Fa-f]{2})'
+      THEN 'on_final.url must be an absolute https URL such as https://worker.example.com/ended, in ASCII, without user and fragment, and with two hex digits after each % of its path'
     WHEN on_final -> 'on' IS NOT NULL AND json_typeof(on_final -> 'on') <> 'array'
       THEN 'on_final.on must be an array of succeeded, failed and cancelled' END);
   IF problem IS NULL AND on_final -> 'on' IS NOT NULL THEN
@@ -108,7 +108,8 @@ BEGIN
   RETURN CASE WHEN problem IS NOT NULL THEN ARRAY['invalid_argument', problem, 'labels'] END;
 END $$;
 
--- submit_task gets the parameters on_final and labels. The roles that may call it still may.
+-- submit_task gets the parameters on_final and labels. The roles that may call it still may. Whoever
+-- may call it can make views that depend on it: these keep the function of before, under another name.
 DO $do$
 DECLARE
   roles text[];
@@ -117,7 +118,11 @@ BEGIN
   SELECT array_agg(r.rolname) INTO roles FROM pg_proc p, aclexplode(p.proacl) a JOIN pg_roles r ON r.oid = a.grantee
   WHERE p.oid = 'submit_task(text,json,text,int,timestamptz,text,interval,json,text)'::regprocedure
     AND a.privilege_type = 'EXECUTE' AND r.oid <> p.proowner;
-  DROP FUNCTION submit_task(text, json, text, int, timestamptz, text, interval, json, text);
+  BEGIN
+    DROP FUNCTION submit_task(text, json, text, int, timestamptz, text, interval, json, text);
+  EXCEPTION WHEN dependent_objects_still_exist THEN
+    ALTER FUNCTION submit_task(text, json, text, int, timestamptz, text, interval, json, text) RENAME TO submit_task_10;
+  END;
   EXECUTE $create$
 -- submit_task submits a task in the caller's transaction, and returns its id.
 CREATE FUNCTION submit_task(type text, context json, key text DEFAULT NULL, priority int DEFAULT NULL, run_at timestamptz DEFAULT NULL,

@@ -231,14 +231,14 @@ func (r *TaskRows) collect(rows pgx.Rows) error {
 // FirstOfRoll returns the least number of a task in a roll.
 func FirstOfRoll(position int) int64 { return asyncflow.NewTaskID("", position, 0).Number }
 
-// startersSQL selects the tasks of a roll that started tasks which aren't made yet. $3 and $4 are
-// its first number and that of the next roll.
-const startersSQL = `SELECT o.type, o.id FROM {outbox} o WHERE o.kind = 'start'
+// unfollowedSQL selects the tasks of a roll that started tasks which aren't made yet, or whose end
+// isn't told yet. $3 and $4 are its first number and that of the next roll.
+const unfollowedSQL = `SELECT o.type, o.id FROM {outbox} o WHERE o.kind IN ('start', 'final')
   AND o.type IN (` + TypesAtSQL + `) AND o.id >= $3 AND o.id < $4`
 
 // IsNeeded reports whether a roll without live tasks has children that are still awaited by their
-// parents, or were joined by tasks that are live; tasks that started tasks which aren't made yet;
-// or failed tasks that block other tasks of their flow key.
+// parents, or were joined by tasks that are live; tasks that started tasks which aren't made yet, or
+// whose end isn't told yet; or failed tasks that block other tasks of their flow key.
 func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (needed bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
 		  SELECT FROM {fan_outs} f, `+typeRunsSQL+`
@@ -247,7 +247,7 @@ func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (neede
 		  SELECT FROM {fan_outs} f, `+typeRunsSQL+`
 		  WHERE f.types IS NOT NULL AND u.type IN (`+TypesAtSQL+`) AND u.first >= $3
 		  AND u.first < $4 AND `+parentLivesSQL+`)
-		OR EXISTS (`+startersSQL+`)
+		OR EXISTS (`+unfollowedSQL+`)
 		OR EXISTS (
 		  SELECT FROM {blocks} b JOIN {types} t ON t.name = b.type
 		  JOIN {wait} w ON w.type = t.number AND w.key = b.key AND w.reason = 'flow_key'
@@ -305,11 +305,12 @@ func (s *TableSet) AddDependencies(
 	return remaining.collect(rows)
 }
 
-// AddStarters adds the tasks of a roll that started tasks which aren't made yet.
-func (s *TableSet) AddStarters(
+// AddUnfollowed adds the tasks of a roll that started tasks which aren't made yet, or whose end
+// isn't told yet.
+func (s *TableSet) AddUnfollowed(
 	ctx context.Context, tx pgx.Tx, position int, remaining *TaskRows,
 ) error {
-	rows, err := tx.Query(ctx, s.Tables.SQL(0, startersSQL+` AND o.id <> ALL ($5)
+	rows, err := tx.Query(ctx, s.Tables.SQL(0, unfollowedSQL+` AND o.id <> ALL ($5)
 		GROUP BY o.type, o.id`), s.Name, position, FirstOfRoll(position), FirstOfRoll(position+1),
 		remaining.IDs)
 	if err != nil {

@@ -19,7 +19,8 @@ func (s *Settings) GrantSubmit(ctx context.Context, tenant, role string) error {
 		tenant, role)
 }
 
-// RevokeSubmit takes back what GrantSubmit grants.
+// RevokeSubmit takes back what GrantSubmit grants, also of functions of before that a migration has
+// kept for views which depend on them.
 func (s *Settings) RevokeSubmit(ctx context.Context, tenant, role string) error {
 	return postgres.Wrap(s.permitSubmit(ctx, tenant, role, "REVOKE", "FROM"),
 		"RevokeSubmit(%q, %q)", tenant, role)
@@ -33,10 +34,18 @@ func (s *Settings) permitSubmit(ctx context.Context, tenant, role, verb, preposi
 		return asyncflow.InvalidField("role",
 			"is public, which is every role there is; it must be one")
 	}
+	in := postgres.Quote(schema.Of(tenant))
+	rights := []string{`USAGE ON SCHEMA ` + in, `EXECUTE ON FUNCTION ` + in + `.submit_task`,
+		`EXECUTE ON FUNCTION ` + in + `.send_signal`}
 	err := pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
-		for _, right := range []string{`USAGE ON SCHEMA ` + postgres.Quote(schema.Of(tenant)),
-			`EXECUTE ON FUNCTION ` + postgres.Quote(schema.Of(tenant)) + `.submit_task`,
-			`EXECUTE ON FUNCTION ` + postgres.Quote(schema.Of(tenant)) + `.send_signal`} {
+		kept, err := keptSubmits(ctx, tx, tenant)
+		if err != nil {
+			return err
+		}
+		if verb == "REVOKE" {
+			rights = append(rights, kept...)
+		}
+		for _, right := range rights {
 			if _, err := tx.Exec(ctx,
 				verb+` `+right+` `+preposition+` `+postgres.Quote(role)); err != nil {
 				return err
@@ -53,4 +62,12 @@ func (s *Settings) permitSubmit(ctx context.Context, tenant, role, verb, preposi
 		return config.UnknownTenant(tenant)
 	}
 	return err
+}
+
+// keptSubmits returns the rights to call functions that were submit_task before a migration.
+func keptSubmits(ctx context.Context, tx pgx.Tx, tenant string) ([]string, error) {
+	rows, _ := tx.Query(ctx, `SELECT 'EXECUTE ON FUNCTION ' || p.oid::regprocedure
+		FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+		WHERE n.nspname = $1 AND p.proname ~ '^submit_task_[0-9]+$'`, schema.Of(tenant))
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

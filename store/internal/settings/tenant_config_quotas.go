@@ -66,8 +66,8 @@ func (s *Settings) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g 
 	return nil
 }
 
-// configUse counts what a tenant has configured. It reads no context or certificate, only
-// their lengths.
+// configUse counts what a tenant has configured, without its targets and one endpoint of each. It
+// reads no context or certificate, only their lengths.
 func configUse(
 	ctx context.Context, q postgres.Querier, tenant string,
 ) (map[asyncflow.QuotaName]float64, error) {
@@ -76,7 +76,8 @@ func configUse(
 	err := q.QueryRow(ctx, `SELECT
 		(SELECT count(*) FROM `+schema+`.task_types
 		 WHERE name <> $1 AND NOT starts_with(name, $2)),
-		(SELECT count(*) FROM `+schema+`.endpoints WHERE NOT starts_with(type, $2)),
+		(SELECT count(*) - count(DISTINCT type) FILTER (WHERE starts_with(type, $2))
+		 FROM `+schema+`.endpoints),
 		(SELECT count(*) FROM `+schema+`.schedules),
 		(SELECT coalesce(sum(octet_length(spec::text) + coalesce(octet_length(stage_mapping::text),
 		  0)),

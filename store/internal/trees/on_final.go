@@ -18,10 +18,13 @@ import (
 // the row makes the notification: so there is one for each end, whenever a node dies.
 
 const (
-	// targetPause is how long an end waits for a target that was deleted, and targetPatience how
-	// long in all: who deletes a target wants no more of its events.
+	// targetPause is the least that an end waits for a target that was deleted, and targetPatience
+	// how long it waits in all: who deletes a target wants no more of its events.
 	targetPause    = 10 * time.Second
 	targetPatience = time.Hour
+	// targetShare is the part of its age that an end waits: all ends of an hour, looked at each time
+	// that the pause is over, would hold up what else is to be followed up.
+	targetShare = 4
 
 	// tellBytes is how many bytes of results the notifications have that one transaction makes.
 	tellBytes = 1 << 20
@@ -162,11 +165,13 @@ func again(r records.OutboxRow, due time.Time) records.OutboxRow {
 func (f *followUp) awaitTarget(ends []*toldEnd) {
 	dropped := 0
 	for _, e := range ends {
-		if f.now.Sub(e.data.FinishedAt) > targetPatience {
+		age := f.now.Sub(e.data.FinishedAt)
+		if age > targetPatience {
 			dropped++
 			continue
 		}
-		f.outbox = append(f.outbox, again(e.row, f.now.Add(targetPause)))
+		pause := max(targetPause, age/targetShare)
+		f.outbox = append(f.outbox, again(e.row, f.now.Add(pause)))
 	}
 	if dropped > 0 {
 		f.s.core.Log.Warn("the target of on_final was deleted; its events are dropped",

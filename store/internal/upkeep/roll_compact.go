@@ -206,7 +206,7 @@ func (s *Upkeep) addNeeded(
 	if err := set.AddDependencies(ctx, tx, position, left); err != nil {
 		return err
 	}
-	if err := set.AddStarters(ctx, tx, position, left); err != nil {
+	if err := set.AddUnfollowed(ctx, tx, position, left); err != nil {
 		return err
 	}
 	if err := set.AddBlockers(ctx, tx, position, left); err != nil {

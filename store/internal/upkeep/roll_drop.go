@@ -64,8 +64,8 @@ func (s *Upkeep) IdleRoll(
 //  3. It drops the tables of the roll.
 //
 // If a node dies in between, the next call goes on. A roll with children that are still awaited
-// stays, and so does one with a failed task that blocks tasks of its flow key: a redrive frees
-// them.
+// stays, and so do one with ends that aren't told yet, and one with a failed task that blocks tasks
+// of its flow key: a redrive frees them.
 func (s *Upkeep) DropRoll(ctx context.Context, set *config.TableSet, since time.Time) (
 	dropped bool, err error,
 ) {
