@@ -6,8 +6,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// notify sends the event of the end of a task: a delivery with the event as its body, and with the id
-// of the event. The event goes to its own URL, unless the endpoint was moved to another
+// notify sends the event of the end of a task: a delivery with the event as its body and the id of
+// the event. The event goes to its own URL, unless the endpoint was moved to another
 // origin. Any 2xx says that it was received, so a receiver needs to know nothing else.
 func (s *Sender) notify(
 	ctx context.Context, d *asyncflow.Delivery, l limit,

@@ -231,14 +231,14 @@ func (r *TaskRows) collect(rows pgx.Rows) error {
 // FirstOfRoll returns the least number of a task in a roll.
 func FirstOfRoll(position int) int64 { return asyncflow.NewTaskID("", position, 0).Number }
 
-// unfollowedSQL selects the tasks of a roll that started tasks which aren't made yet, or have an end
-// that isn't told yet. $3 and $4 are its first number and that of the next roll.
+// unfollowedSQL selects the tasks of a roll that started tasks which aren't made yet, or have
+// an end that isn't told yet. $3 and $4 are its first number and that of the next roll.
 const unfollowedSQL = `SELECT o.type, o.id FROM {outbox} o WHERE o.kind IN ('start', 'final')
   AND o.type IN (` + TypesAtSQL + `) AND o.id >= $3 AND o.id < $4`
 
 // IsNeeded reports whether a roll without live tasks has children that are still awaited by their
-// parents, or were joined by tasks that are live; tasks that started tasks which aren't made yet, or
-// have an end that isn't told yet; or failed tasks that block other tasks of their flow key.
+// parents, or were joined by tasks that are live; tasks that started tasks which aren't made yet,
+// or have an end that isn't told yet; or failed tasks that block other tasks of their flow key.
 func (s *TableSet) IsNeeded(ctx context.Context, tx pgx.Tx, position int) (needed bool, err error) {
 	err = tx.QueryRow(ctx, s.Tables.SQL(0, `SELECT EXISTS (
 		  SELECT FROM {fan_outs} f, `+typeRunsSQL+`

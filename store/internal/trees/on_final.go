@@ -22,8 +22,8 @@ const (
 	// how long it waits in all: who deletes a target wants no more of its events.
 	targetPause    = 10 * time.Second
 	targetPatience = time.Hour
-	// targetShare is the part of its age that an end waits: all ends of an hour, looked at each time
-	// that the pause is over, would hold up what else is to be followed up.
+	// targetShare is the part of its age that an end waits: to look at all ends of an hour after
+	// each pause would hold up what else is to be followed up.
 	targetShare = 4
 
 	// tellBytes is how many bytes of results the notifications have that one transaction makes.
