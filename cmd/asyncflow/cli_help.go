@@ -276,6 +276,8 @@ var longTexts = map[string]map[string]string{
 			"the tasks of --depends-on.",
 		"--flow-key": "Flow key: tasks with the same key share the limits and order of the type's " +
 			"flow.",
+		"--on-final-secret": "What signs the events: whsec_ or whsk_, and base64. Default: a secret " +
+			"of asyncflow's.",
 		"--wait": "Wait for the end of the task and show it. The exit code gives its end.",
 	},
 	"tenants create": {

@@ -90,7 +90,7 @@ func TestUsageErrors(t *testing.T) {
 			"set DATABASE_URL and ASYNCFLOW_SECRET in the environment"},
 		"one setting": {[]string{"serve", "--database-url=x"},
 			"set ASYNCFLOW_SECRET in the environment"},
-		"missing flag": {[]string{"tasks", "list"}, "missing flags: --type=NAME"},
+		"missing flag": {[]string{"types", "apply"}, "missing flags: --file=FILE"},
 		"bad output": {[]string{"version", "-o", "xml"},
 			`--output must be one of "table","json","quiet" but got "xml"`},
 		"quiet":   {[]string{"version", "-o", "quiet"}, "only asyncflow listen can be quiet"},

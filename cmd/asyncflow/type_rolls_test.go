@@ -58,7 +58,7 @@ func TestRollsTable(t *testing.T) {
 		"9     own     70     81920  " + day + "01:00.000Z  -                         " +
 		"-                         next one at 1000 tasks or " + day + "02:00.000Z\n" +
 		"8     own     0      1      " + day + "00:50.000Z  " + day + "01:00.000Z  " +
-		"-                         48h0m0s after its last task ends, or later\n" +
+		"-                         2d after its last task ends, or later\n" +
 		"7     shared  5      0      " + day + "00:40.000Z  " + day + "00:50.000Z  " +
 		day + "00:55.000Z  " + day + "01:39.000Z\n" +
 		"6     shared  0      0      " + day + "00:40.000Z  " + day + "00:50.000Z  " +
