@@ -91,7 +91,7 @@ func (b *bench) close(t *testing.T) {
 func (b *bench) envelope(stage string, context any) map[string]any {
 	return map[string]any{
 		"task_id": "thumbnails.1.42", "type": "thumbnails", "stage": stage,
-		"attempt": 1, "max_attempts": 20, "seq": 1, "shard": 3, "trace": map[string]any{"id": "x"},
+		"attempt": 1, "max_attempts": 20, "seq": 1, "shard": 3, "later": map[string]any{"id": "x"},
 		"deadline": time.Now().Add(time.Minute).Format(time.RFC3339), "context": context,
 		"callback": map[string]any{"url": b.asyncflow.url + "/v1/callbacks/thumbnails.1.42",
 			"token": token},
