@@ -74,7 +74,7 @@ func (b *bundle) envelope(context string) map[string]any {
 	return map[string]any{
 		"task_id": "images.1.42", "type": "images", "stage": "inspect",
 		"attempt": 2, "max_attempts": 20, "seq": b.seq, "shard": 3,
-		"trace":    map[string]any{"id": "x"},
+		"later":    map[string]any{"id": "x"},
 		"deadline": time.Now().Add(time.Minute).Format(time.RFC3339Nano),
 		"context":  json.RawMessage(context),
 		"callback": map[string]any{"url": b.asyncflow.url + "/v1/callbacks/images.1.42",
