@@ -101,7 +101,9 @@ func TestEveryFieldIsKept(t *testing.T) {
 			"on_failure":"run","wait_for":"3h"}],"context_from":"dependencies","cron":"*/7 3 * * *",
 			"time_zone":"Europe/Berlin","overlap":"skip","catch_up":"all","catch_up_limit":5,
 			"starts_at":"2031-01-01T00:00:00Z","ends_at":"2032-01-01T00:00:00Z"}`,
-			`{"type":"pipe","context":0,"every":"17s",` + told + `}`}, ""},
+			`{"type":"pipe","context":0,"every":"17s",` + told + `}`,
+			`{"type":"pipe","context":0,"every":"17s","user":"u","tags":["a"],"metadata":{"b":"c"},
+			"trace":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}`}, ""},
 		{"NewEndpoint", "POST", "/v1/endpoints", []string{
 			`{"type":"pipe","stage":"second","url":"https://w.example.com/x",` + delivery + `}`},
 			"listen secret secret_kind allow_duplicate auth tls"},

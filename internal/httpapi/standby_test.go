@@ -78,8 +78,10 @@ func TestCallsUnderACutWaitForTheStandby(t *testing.T) {
 		calling.Go(func() {
 			a := b.callAs(token, method, path, body)
 			if strings.HasSuffix(path, "/batch") { // each task has its own answer
+				// A task that found no writer in time was surely not accepted.
 				for _, r := range read[api.SubmittedBatch](b, 201, a).Tasks {
-					assert.Equal(t, "uncertain", r.Error.Code, "%s", a.body)
+					assert.Contains(t, []string{"uncertain", "unavailable"}, string(r.Error.Code),
+						"%s", a.body)
 				}
 				return
 			}
