@@ -93,7 +93,7 @@ class Calls {
     Map<String, Object> context = Map.of("image", "harbour.jpg", "tags", List.of());
     NewTask task = new NewTask().type(TYPE).context(context).delay("1h")
         .priority(new Priority(60));
-    var answer = tasks.submitTaskWithHttpInfo(task, null);
+    var answer = tasks.submitTaskWithHttpInfo(task, null, null);
     equal(answer.getStatusCode(), 201);
     equal(answer.getData().getStatus(), Status.WAITING);
     Task got = tasks.getTask(answer.getData().getId(), null);
@@ -107,7 +107,7 @@ class Calls {
   static String submitTimed() throws Exception {
     OffsetDateTime runAt = OffsetDateTime.now().plusHours(1).truncatedTo(ChronoUnit.SECONDS);
     NewTask task = new NewTask().type(TYPE).context(1).runAt(runAt);
-    SubmittedTask timed = tasks.submitTask(task, null, null);
+    Task timed = tasks.submitTask(task, null, null);
     equal(timed.getOrderTime().toInstant(), runAt.toInstant());
     return timed.getId();
   }
