@@ -214,7 +214,7 @@ func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asy
 		item := store.NewInsertion(t, ids[n], task, now)
 		results[i] = store.Submitted{ID: item.ID, Stage: item.Verdict.Stage,
 			Status: item.Verdict.Status(now), OrderTime: item.Verdict.OrderTime,
-			WaitsUntil: asyncflow.WaitsUntil(task.DependsOn, now)}
+			CreatedAt: item.Created, WaitsUntil: asyncflow.WaitsUntil(task.DependsOn, now)}
 		all[n] = submission{result: &results[i], Insertion: item}
 		items = append(items, &all[n])
 	}

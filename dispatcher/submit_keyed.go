@@ -130,6 +130,7 @@ func (c *Committer) readExisting(
 		r.Stage = task.Stage
 		r.Status = task.Status
 		r.OrderTime = task.OrderTime
+		r.CreatedAt = task.CreatedAt
 		r.Err = err
 		r.WaitsUntil = waitsUntil(task)
 	}

@@ -2845,6 +2845,9 @@ type SubmittedBatch struct {
 
 // SubmittedTask defines model for SubmittedTask.
 type SubmittedTask struct {
+	// CreatedAt When the task was submitted.
+	CreatedAt time.Time `json:"created_at"`
+
 	// Existing True if the key already belonged to this task.
 	Existing bool `json:"existing,omitempty,omitzero"`
 

@@ -171,6 +171,7 @@ func submittedOut(r store.Submitted) api.SubmittedTask {
 		Stage:      r.Stage,
 		Status:     r.Status,
 		OrderTime:  r.OrderTime,
+		CreatedAt:  r.CreatedAt,
 		Existing:   r.Existing,
 		WaitsUntil: r.WaitsUntil,
 	}
@@ -187,7 +188,8 @@ const submittedBytes = 200
 // appendSubmitted appends what package json would write of submittedOut. It is written by hand
 // because there are many. By their rules, names and ids need no escapes.
 func appendSubmitted(b []byte, r *store.Submitted) []byte {
-	b = append(b, '{')
+	b = r.CreatedAt.AppendFormat(append(b, `{"created_at":"`...), time.RFC3339Nano)
+	b = append(b, `",`...)
 	if r.Existing {
 		b = append(b, `"existing":true,`...)
 	}

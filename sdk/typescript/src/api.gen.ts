@@ -3280,6 +3280,7 @@ export interface components {
          *       "type": "thumbnails",
          *       "stage": "inspect",
          *       "status": "pending",
+         *       "created_at": "2026-11-21T10:43:31.91376Z",
          *       "order_time": "2026-11-21T10:43:31.91376Z"
          *     }
          */
@@ -3289,6 +3290,11 @@ export interface components {
             type: components["schemas"]["Name"];
             stage: components["schemas"]["Name"];
             status: components["schemas"]["Status"];
+            /**
+             * Format: date-time
+             * @description When the task was submitted.
+             */
+            created_at: string;
             /**
              * Format: date-time
              * @description Its place in the order: tasks are leased by this time, oldest first. Absent if the key
@@ -3313,6 +3319,7 @@ export interface components {
          *             "type": "thumbnails",
          *             "stage": "inspect",
          *             "status": "pending",
+         *             "created_at": "2026-11-21T10:43:31.91376Z",
          *             "order_time": "2026-11-21T10:43:31.91376Z"
          *           }
          *         },
@@ -6699,6 +6706,7 @@ export interface operations {
                      *       "type": "thumbnails",
                      *       "stage": "inspect",
                      *       "status": "pending",
+                     *       "created_at": "2026-11-21T10:00:00Z",
                      *       "order_time": "2026-11-21T10:00:00Z"
                      *     }
                      */

@@ -13,6 +13,7 @@ type Submitted struct {
 	Stage     string
 	Status    asyncflow.Status
 	OrderTime time.Time
+	CreatedAt time.Time
 	// WaitsUntil is when it stops waiting for the first of its dependencies; zero: never.
 	WaitsUntil time.Time
 	Existing   bool // the key stood for this task already
