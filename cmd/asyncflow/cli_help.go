@@ -57,7 +57,7 @@ var longTexts = map[string]map[string]string{
 			"duration before now such as 1h.",
 		"--ended-since": "Only final tasks that ended at or after this time, whenever they were " +
 			"submitted: RFC 3339, or a duration before now such as 1h.",
-		"--code": "Only tasks whose last error has this code: an HTTP status such as 503, 5xx, " +
+		"--code": "Only tasks with this code in their last error: an HTTP status such as 503, 5xx, " +
 			"timeout, lost or the word before the colon of the error.",
 	},
 	"alerts set": {

@@ -6729,7 +6729,8 @@ export interface operations {
                      *       "id": "thumbnails.1.42",
                      *       "type": "thumbnails",
                      *       "stage": "inspect",
-                     *       "status": "running"
+                     *       "status": "running",
+                     *       "created_at": "2026-11-21T10:43:31.91376Z"
                      *     }
                      */
                     "application/json": components["schemas"]["SubmittedTask"];

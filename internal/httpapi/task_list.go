@@ -1,0 +1,197 @@
+package httpapi
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/httpapi/internal/cursor"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// ListTasks lists a page of tasks.
+func (s *Server) ListTasks(
+	ctx context.Context, r ListTasksRequestObject,
+) (ListTasksResponseObject, error) {
+	p := r.Params
+	f := store.Filter{
+		Type:    p.Type,
+		Status:  p.Status,
+		Stage:   p.Stage,
+		Error:   p.Error,
+		Code:    p.Code,
+		Key:     p.Key,
+		FlowKey: p.FlowKey,
+		Text:    p.Text,
+		Since:   p.Since,
+		Until:   p.Until,
+		Limit:   orDefaultPage(p.Limit),
+
+		EndedSince: p.EndedSince,
+		EndedUntil: p.EndedUntil,
+		Attempts:   p.Attempts,
+		NoChildren: isFalse(p.Children),
+		Latest:     p.Latest,
+	}
+	list := cursor.Of("tasks", p)
+	var err error
+	if f.Parent, err = readParent(p.Parent, p.Children); err != nil {
+		return nil, err
+	}
+	if f.Latest && p.Parent == "" {
+		return nil, asyncflow.InvalidField("latest", "needs parent: it selects its latest children")
+	}
+	if f.Labels, err = readLabels(p.User, p.Tags, p.AnyTags, p.Metadata); err != nil {
+		return nil, err
+	}
+	if f.Before, f.FromType, err = readTaskCursor(list, f.Type, p.Cursor); err != nil {
+		return nil, err
+	}
+	tenant := principalOf(ctx).Tenant
+	page, err := s.cfg.Store.TaskPage(ctx, tenant, f)
+	if err != nil {
+		return nil, err
+	}
+	out := ListTasks200JSONResponse{
+		Data:       make([]api.Task, len(page.Tasks)),
+		NextCursor: writeTaskCursor(list, f.Type, page),
+	}
+	for i, task := range page.Tasks {
+		out.Data[i] = s.taskOut(tenant, task)
+		out.Data[i].WaitsBecause = "" // it is long, and mostly the same for all
+	}
+	if len(page.Tasks) < f.Limit {
+		out.Searched = api.Searched{Tasks: page.Searched.Tasks, From: page.Searched.From,
+			Until: page.Searched.Until, NextType: page.NextType}
+	}
+	return out, nil
+}
+
+// readTaskCursor reads the place where a page of tasks begins. The cursors of a list of all types
+// also have the type at which the page begins.
+func readTaskCursor(
+	list cursor.List, taskType, text string,
+) (before int64, from string, err error) {
+	if taskType != "" {
+		before, err = list.ReadNumber(text)
+		return before, "", err
+	}
+	key, err := list.Read(text, 2)
+	if err != nil || key[0] == "" {
+		return 0, "", err
+	}
+	before, err = strconv.ParseInt(key[1], 36, 64)
+	if err != nil || before < 0 || asyncflow.CheckName(key[0]) != nil {
+		return 0, "", cursor.Bad()
+	}
+	return before, key[0], nil
+}
+
+// writeTaskCursor returns the cursor of the page after one; "": there is none.
+func writeTaskCursor(list cursor.List, taskType string, page store.Page) string {
+	if taskType != "" {
+		return list.WriteNumber(page.Next)
+	}
+	return list.Write(page.NextType != "", page.NextType, strconv.FormatInt(page.Next, 36))
+}
+
+// readParent parses the id of a parent; "" is none.
+func readParent(text string, children *bool) (id asyncflow.TaskID, err error) {
+	if text == "" {
+		return id, nil
+	}
+	if isFalse(children) {
+		return id, asyncflow.InvalidField("children", "is false, but parent asks for children")
+	}
+	if id, err = asyncflow.ParseTaskID(text); err != nil {
+		err = asyncflow.InvalidField("parent",
+			"must look like thumbnails.1.42 (type.position.number)")
+	}
+	return id, err
+}
+
+// readLabels parses the parameters that select tasks by their labels.
+func readLabels(user, tags, anyTags, metadata string) (l store.LabelFilter, err error) {
+	l.User = user
+	if l.Tags, err = readTags("tags", tags); err != nil {
+		return l, err
+	}
+	if l.AnyTags, err = readTags("any_tags", anyTags); err != nil {
+		return l, err
+	}
+	if metadata == "" {
+		return l, nil
+	}
+	var found bool
+	l.Name, l.Value, found = strings.Cut(metadata, "=")
+	if !found || !asyncflow.IsLabelName(l.Name) {
+		err = asyncflow.InvalidField("metadata", "must be name=value, such as order=4711")
+	}
+	return l, err
+}
+
+// readTags parses tags that are separated by commas; "" stands for none.
+func readTags(field, text string) ([]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	tags := strings.Split(text, ",")
+	for _, tag := range tags {
+		if !asyncflow.IsLabelName(tag) {
+			return nil, asyncflow.InvalidField(field, "has %q, which can't be a tag", tag)
+		}
+	}
+	if n := len(tags); n > asyncflow.MaxTags {
+		return nil, asyncflow.InvalidField(field, "has %d tags; the limit is %d", n,
+			asyncflow.MaxTags)
+	}
+	return tags, nil
+}
+
+// GetTaskCount counts the tasks that a filter finds, as far as that is cheap.
+func (s *Server) GetTaskCount(
+	ctx context.Context, r GetTaskCountRequestObject,
+) (GetTaskCountResponseObject, error) {
+	p := r.Params
+	parent, err := readParent(p.Parent, p.Children)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := readLabels(p.User, p.Tags, p.AnyTags, p.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.cfg.Store.TaskCount(ctx, principalOf(ctx).Tenant, store.Filter{
+		Type:    p.Type,
+		Status:  p.Status,
+		Stage:   p.Stage,
+		Error:   p.Error,
+		Code:    p.Code,
+		Key:     p.Key,
+		FlowKey: p.FlowKey,
+		Since:   p.Since,
+		Until:   p.Until,
+		Parent:  parent,
+		Labels:  labels,
+
+		EndedSince: p.EndedSince,
+		EndedUntil: p.EndedUntil,
+		Attempts:   p.Attempts,
+		NoChildren: isFalse(p.Children),
+	})
+	return GetTaskCount200JSONResponse{Count: n.Tasks, Exact: n.Exact}, err
+}
+
+// CountTasks starts to count the tasks that match a filter.
+func (s *Server) CountTasks(
+	ctx context.Context, r CountTasksRequestObject,
+) (CountTasksResponseObject, error) {
+	n, err := newOperation(store.CountAll, r.Body)
+	if err != nil {
+		return nil, err
+	}
+	_, o, err := s.countOrStart(ctx, n, false)
+	return CountTasks202JSONResponse(operationOut(o)), err
+}
