@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
@@ -26,6 +27,8 @@ import (
 type sdkWorker struct {
 	*sdk.Worker
 	url string
+	// over gets a value whenever a request is over: it was answered, or its sender is gone.
+	over chan struct{}
 }
 
 func startSDKWorker(t *testing.T, cfg sdk.Config) *sdkWorker {
@@ -36,7 +39,16 @@ func startSDKWorker(t *testing.T, cfg sdk.Config) *sdkWorker {
 	}
 	w, err := sdk.New(cfg)
 	require.NoError(t, err)
-	server := httptest.NewServer(w)
+	over := make(chan struct{}, 1000)
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		context.AfterFunc(r.Context(), func() {
+			select {
+			case over <- struct{}{}:
+			default: // nobody looks
+			}
+		})
+		w.ServeHTTP(rw, r)
+	}))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -44,7 +56,7 @@ func startSDKWorker(t *testing.T, cfg sdk.Config) *sdkWorker {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	return &sdkWorker{w, server.URL}
+	return &sdkWorker{w, server.URL, over}
 }
 
 // pipe creates the task type of the tests with stages, and registers the worker for those that
@@ -225,6 +237,7 @@ func TestSDKSurvivesARestart(t *testing.T) {
 			id := submit(t, p.client(), `{"n": 1}`)
 			<-started
 			p.halt(syscall.SIGKILL)
+			<-w.over       // an answer to a dead sender that isn't known as such would be lost
 			close(release) // the first reports find no server
 			again := start(t, env, "serve")
 			task, outcomes := ended(t, again.client(), id)
