@@ -2845,8 +2845,8 @@ type SubmittedBatch struct {
 
 // SubmittedTask defines model for SubmittedTask.
 type SubmittedTask struct {
-	// CreatedAt When the task was submitted.
-	CreatedAt time.Time `json:"created_at"`
+	// CreatedAt When the task was submitted. A node of the version before doesn't say it.
+	CreatedAt time.Time `json:"created_at,omitempty,omitzero"`
 
 	// Existing True if the key already belonged to this task.
 	Existing bool `json:"existing,omitempty,omitzero"`

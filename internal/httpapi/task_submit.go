@@ -188,8 +188,11 @@ const submittedBytes = 200
 // appendSubmitted appends what package json would write of submittedOut. It is written by hand
 // because there are many. By their rules, names and ids need no escapes.
 func appendSubmitted(b []byte, r *store.Submitted) []byte {
-	b = r.CreatedAt.AppendFormat(append(b, `{"created_at":"`...), time.RFC3339Nano)
-	b = append(b, `",`...)
+	b = append(b, '{')
+	if !r.CreatedAt.IsZero() {
+		b = r.CreatedAt.AppendFormat(append(b, `"created_at":"`...), time.RFC3339Nano)
+		b = append(b, `",`...)
+	}
 	if r.Existing {
 		b = append(b, `"existing":true,`...)
 	}

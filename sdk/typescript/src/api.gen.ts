@@ -3292,9 +3292,9 @@ export interface components {
             status: components["schemas"]["Status"];
             /**
              * Format: date-time
-             * @description When the task was submitted.
+             * @description When the task was submitted. A node of the version before doesn't say it.
              */
-            created_at: string;
+            created_at?: string;
             /**
              * Format: date-time
              * @description Its place in the order: tasks are leased by this time, oldest first. Absent if the key
