@@ -9,6 +9,25 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
+// A target is there after its call, also if another transaction makes the first tables of the tenant
+// at the same time, as the first type does.
+func TestTargetBesideTheFirstType(t *testing.T) {
+	b := setup(t)
+	tx, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `
+		INSERT INTO tenant_acme.table_sets (name, first_pos, begin_pos, end_pos) VALUES ('', 1, 1, 1)`)
+	require.NoError(t, err)
+	done := make(chan *asyncflow.OnFinal)
+	go func() { done <- b.told() }()
+	b.blocked(1)
+	require.NoError(t, tx.Commit(t.Context()))
+	f := <-done
+	kept, err := b.Catalog.Fresh(t.Context(), tenant, f.Target)
+	require.NoError(t, err)
+	require.Equal(t, asyncflow.OriginOf(f.URL), kept.Notifies)
+}
+
 // An end without a target is looked at less often the longer it waits: otherwise the ends of an
 // hour would be written anew every ten seconds, before the follow-ups of other tasks.
 func TestEndsWithoutATargetRest(t *testing.T) {

@@ -81,7 +81,16 @@ func TestANodeTellsEnds(t *testing.T) {
 	select {
 	case <-all:
 	case <-time.After(2 * time.Minute):
-		t.Fatal("not all ends were told")
+		mu.Lock()
+		defer mu.Unlock()
+		var open []client.Task
+		for task, err := range c.All(context.Background(), client.ListParams{}) {
+			require.NoError(t, err)
+			if !task.Status.Final() {
+				open = append(open, task)
+			}
+		}
+		t.Fatalf("%d of %d ends were told; not final: %+v", len(came), batches*pace, open)
 	}
 	mu.Lock()
 	defer mu.Unlock()

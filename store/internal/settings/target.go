@@ -43,10 +43,10 @@ func (s *Settings) CreateTarget(
 		}
 		return s.boundTargets(ctx, tx, tenant)
 	})
-	// Another call has just created it.
+	// Another call has just created it, or another type: the first one also makes the tables.
 	if state := postgres.State(err); state == pgerrcode.DuplicateTable ||
 		state == pgerrcode.UniqueViolation {
-		return false, nil
+		return s.CreateTarget(ctx, tenant, origin, e)
 	}
 	return created, postgres.Wrap(err, "CreateTarget(%q, %q)", tenant, e.Type)
 }
