@@ -120,6 +120,33 @@ func TestActionsOnTypes(t *testing.T) {
 		fields: [][2]string{{"Head start", "60"}}, says: "The priority is changed",
 		check: has(p, func() (client.Task, error) { return p.api.Get(ctx, task.ID) },
 			func(c client.Task) bool { return string(encoded(t, c.Priority)) == "60" })})
+	pending := func(id string) func() {
+		return has(p, func() (client.Task, error) { return p.api.Get(ctx, id) },
+			func(c client.Task) bool { return c.Status == client.StatusPending })
+	}
+	p.do("/console/tasks/"+task.ID,
+		act{label: "Change context", fields: [][2]string{{"Context", `{"mended":1.0}`}},
+			says: "The context is changed",
+			check: has(p, func() ([]client.Attempt, error) { return p.api.Attempts(ctx, task.ID) },
+				func(all []client.Attempt) bool {
+					return string(all[len(all)-1].Output) == `{"mended":1.0}`
+				})},
+		act{label: "Delay", fields: [][2]string{{"Run no sooner", "0s"}},
+			says: "The time is changed", check: pending(task.ID)},
+		act{label: "Cancel", asks: true, says: "The task is cancelled"},
+		act{label: "Run again", asks: true, says: "runs it again"})
+	made, err := p.api.List(ctx, client.ListParams{Type: "actions", Status: client.StatusPending})
+	require.NoError(t, err)
+	require.Len(t, made.Data, 1)
+	require.Equal(t, task.ID, made.Data[0].RerunOf)
+	p.do("/console/tasks?type=actions&status=pending", act{label: "Delay all that match",
+		fields: [][2]string{{"Run no sooner", "3h"}}, says: "Delay all that match: started"})
+	p.do("/console/tasks?type=actions&status=cancelled", act{label: "Run all that match again",
+		asks: true, says: "Run all that match again: started"})
+	require.Eventually(t, func() bool {
+		list, err := p.api.List(ctx, client.ListParams{Type: "actions"})
+		return err == nil && len(list.Data) == 3
+	}, patience, 10*time.Millisecond)
 	later()
 	p.do("/console/tasks?type=actions", act{label: "Cancel all that match",
 		fields: [][2]string{{"The most tasks", "0.01"}}, says: "Cancel all that match: started"})
