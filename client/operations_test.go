@@ -75,7 +75,7 @@ func TestOperations(t *testing.T) {
 	_, err = c.RerunAll(ctx, BulkRerun{Type: "t", Pace: 5})
 	require.NoError(t, err)
 	for i, want := range []string{`{"type":"t","delay":"0s","dry_run":true}`,
-		`{"all_types":true,"delay":"1h0m0s"}`, `{"type":"t","status":"succeeded","dry_run":true}`,
+		`{"all_types":true,"delay":"1h"}`, `{"type":"t","status":"succeeded","dry_run":true}`,
 		`{"type":"t","pace":5}`} {
 		require.JSONEq(t, want, bodies[7+i])
 	}
@@ -97,7 +97,9 @@ func TestOperations(t *testing.T) {
 	require.Equal(t,
 		[]string{"POST /v1/tasks/cancel", "POST /v1/tasks/redrive", "POST /v1/tasks/cancel",
 			"POST /v1/tasks/redrive", "POST /v1/tasks/priority", "POST /v1/tasks/priority",
-			"POST /v1/tasks/count", "GET /v1/operations", "GET /v1/operations/a",
+			"POST /v1/tasks/count",
+			"POST /v1/tasks/delay", "POST /v1/tasks/delay", "POST /v1/tasks/rerun",
+			"POST /v1/tasks/rerun", "GET /v1/operations", "GET /v1/operations/a",
 			"POST /v1/operations/a/stop",
 			"GET /v1/tasks?error=100%25&stage=s&type=t"}, f.requests())
 }

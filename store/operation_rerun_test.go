@@ -240,7 +240,7 @@ func TestRerunWaits(t *testing.T) {
 	pipe := b.put(twoStages())
 	b.failMany(pipe, 30)
 	_, due := b.start(store.RerunTasks, store.NewOperation{})
-	full := &asyncflow.Error{Code: asyncflow.CodeQuota, Message: "the quota pending_tasks is reached"}
+	full := &asyncflow.Error{Code: asyncflow.CodeQuota, Message: "pending_tasks is reached"}
 	part := func(
 		ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 	) []store.Submitted {

@@ -124,9 +124,9 @@ func TestCLIPauseAndChange(t *testing.T) {
 	require.Contains(t, run(0, "tasks", "change", task.ID, "--delay", "2h"), "waiting")
 	require.Contains(t, run(0, "tasks", "change", task.ID, "--delay", "0s"), "pending")
 	require.Contains(t, run(0, "tasks", "delay", task.ID, "--delay", "2h"), "waiting")
-	require.Contains(t, run(0, "tasks", "delay", "--type", "pipe", "--delay", "0s"), "done       1")
+	require.Contains(t, run(0, "tasks", "delay", "--type", "pipe", "--delay", "0s"), "done      1")
 	run(0, "tasks", "change", task.ID, "--context", `{"mended": true}`)
-	require.Contains(t, run(0, "tasks", "attempts", task.ID, "-o", "json"), `{"mended":true}`)
+	require.Contains(t, run(0, "tasks", "attempts", task.ID, "-o", "json"), `"mended": true`)
 	run(exitFailed, "tasks", "rerun", task.ID)
 	run(0, "tasks", "cancel", task.ID)
 	var again client.SubmittedTask
@@ -135,7 +135,7 @@ func TestCLIPauseAndChange(t *testing.T) {
 	require.Contains(t, run(0, "tasks", "rerun", task.ID, "--idempotency-key", "k"), again.ID)
 	require.Contains(t, run(0, "tasks", "get", again.ID), task.ID)
 	require.Contains(t, run(0, "tasks", "rerun", "--type", "pipe", "--status", "cancelled"),
-		"done       1")
+		"done      1")
 	run(exitUsage, "tasks", "change", task.ID)
 	run(exitUsage, "tasks", "change", task.ID, "--priority", "high")
 	run(exitUsage, "tasks", "change", task.ID, "--delay", "1h", "--run-at", "2027-01-01T00:00:00Z")

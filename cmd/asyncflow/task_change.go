@@ -65,8 +65,8 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 func (c *tasksChangeCmd) changeAll(ctx context.Context, g *globals, p client.Priority) error {
 	if len(p) == 0 || c.Delay != nil || !c.RunAt.IsZero() || c.Context != "" {
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-			"of many tasks, this changes only the --priority; asyncflow tasks delay changes their "+
-				"time"))
+			"of many tasks only the --priority can be changed; asyncflow tasks delay changes "+
+				"their time"))
 	}
 	b := client.BulkPriority{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
 		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,

@@ -16,15 +16,21 @@ func (s *Server) RerunTask(
 	if err != nil {
 		return nil, err
 	}
+	changes, err := s.rerunIn(ctx, r.Body)
+	if err != nil {
+		return nil, err
+	}
 	tenant := principalOf(ctx).Tenant
 	task, err := s.cfg.Store.Rerun(ctx, tenant, id)
 	if err != nil {
 		return nil, err
 	}
-	task.Options.Key = r.Params.IdempotencyKey
 	call := store.AuditedCallOf(ctx)
-	if err := s.editRerun(&task, r.Body, call); err != nil {
-		return nil, err
+	task.Options.Key = r.Params.IdempotencyKey
+	task.RunAt = changes.RunAt
+	if changes.Context != nil {
+		task.Context = changes.Context
+		call.Note("context", "edited")
 	}
 	if err := s.checkRerun(ctx, &task); err != nil {
 		return nil, err
@@ -46,18 +52,21 @@ func (s *Server) RerunTask(
 	return RerunTask200JSONResponse(submittedOut(result)), nil
 }
 
-// editRerun changes what the caller wants to have otherwise.
-func (s *Server) editRerun(task *asyncflow.NewTask, in *api.Rerun, call *store.AuditedCall) error {
+// rerunIn returns what a caller wants to have otherwise than in the task that runs again.
+func (s *Server) rerunIn(ctx context.Context, in *api.Rerun) (task asyncflow.NewTask, err error) {
 	if in == nil {
-		return nil
+		return task, nil
 	}
-	if in.Context != nil {
-		task.Context = in.Context
-		call.Note("context", "edited")
+	if task.Context = in.Context; task.Context != nil {
+		if err := s.checkNewContext(ctx, task.Context); err != nil {
+			return task, err
+		}
 	}
-	var err error
-	task.RunAt, err = runAtIn(in.RunAt, in.Delay, s.cfg.Store.Clock.Now())
-	return err
+	now := s.cfg.Store.Clock.Now()
+	if task.RunAt, err = runAtIn(in.RunAt, in.Delay, now); err != nil {
+		return task, err
+	}
+	return task, asyncflow.Patch{RunAt: task.RunAt}.Validate(now)
 }
 
 // checkRerun checks a new task as a submit does. Where its end is told was allowed to the task that

@@ -110,9 +110,9 @@ type BulkChange struct {
 	Parents bool
 }
 
-// ChangeAll changes the pending and waiting tasks among some tasks of one roll, as a change does for
-// one, and returns how many are as they should be now, and which it changed. It leaves out tasks
-// that wait for a signal.
+// ChangeAll changes the pending and waiting tasks among some tasks of one roll, as a change does
+// for one, and returns how many are as they should be now, and which it changed. It leaves out
+// tasks that wait for a signal.
 func ChangeAll(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, p BulkChange,
 	ts *records.Tokens, now time.Time,

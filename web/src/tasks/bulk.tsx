@@ -42,7 +42,8 @@ export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
           hidden={none}
           call={(more) => {
             const { children: _, ...without } = selection;
-            return api.POST("/v1/tasks/rerun", { body: { ...without, status, ...more } as BulkRerun });
+            const body = { ...without, status, ...more } as BulkRerun;
+            return api.POST("/v1/tasks/rerun", { body });
           }}>
           <p>Each gets one new task, which begins at the first stage.</p>
         </Bulk>
