@@ -40,8 +40,12 @@ func (s *Tasks) Change(
 		case err != nil || changed:
 			return task, err
 		case task.Status.Final():
+			verb := "has"
+			if task.Status == asyncflow.StatusCancelled {
+				verb = "was"
+			}
 			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict,
-				"task %s can't be changed: it has %s", id, task.Status)
+				"task %s can't be changed: it %s %s", id, verb, task.Status)
 		case task.Status == asyncflow.StatusRunning:
 			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict,
 				"task %s can't be changed: it is running", id)
