@@ -161,3 +161,15 @@ func TestPatchContext(t *testing.T) {
 	assert.Equal(t, 409, a.status)
 	assert.Contains(t, a.problem.Detail, "it has failed")
 }
+
+// A rerun counts as a submit.
+func TestRerunsAreLimited(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id := b.failSecond()
+	b.callAs(b.adminToken(), "PATCH", "/v1/tenants/acme", `{"quotas":{"submits_per_second":1}}`)
+	require.Eventually(t, func() bool {
+		a := b.rerun(id, "", "")
+		return a.status == 429 && a.header.Get("RateLimit") != ""
+	}, patience, time.Millisecond)
+}
