@@ -17,6 +17,8 @@ func TestActionOf(t *testing.T) {
 		"cancelTask":        {"task.cancel", "task"},
 		"cancelTasks":       {"tasks.cancel", "tasks"},
 		"prioritizeTasks":   {"tasks.prioritize", "tasks"},
+		"rerunTask":         {"task.rerun", "task"},
+		"delayTasks":        {"tasks.delay", "tasks"},
 		"listOperatorAudit": {"operator_audit.list", "operator_audit"},
 		"heartbeat":         {"call.heartbeat", ""},
 	} {

@@ -72,7 +72,7 @@ const (
 	OutcomeReleased OutcomeKind = "released" // returned unsent: no attempt was made
 
 	OutcomeRedriven OutcomeKind = "redriven" // a failed or cancelled task was redriven
-	OutcomeChanged  OutcomeKind = "changed"  // its priority or time was changed by a caller
+	OutcomeChanged  OutcomeKind = "changed"  // a caller changed its priority, time or context
 
 	OutcomeFannedOut    OutcomeKind = "fanned_out"    // its children are made; it waits for them
 	OutcomeJoined       OutcomeKind = "joined"        // its children have ended

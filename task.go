@@ -80,6 +80,8 @@ type Options struct {
 	OnFinal *OnFinal `json:"on_final,omitempty"`
 	// Notification is what it tells, if it is a notification itself; nil: it is none.
 	Notification *Notification `json:"notification,omitempty"`
+	// RerunOf is the id of the task that it runs again; "": none.
+	RerunOf string `json:"rerun_of,omitempty"`
 	Labels
 }
 
@@ -87,7 +89,7 @@ type Options struct {
 func (o Options) IsZero() bool {
 	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == "" &&
 		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil &&
-		o.OnFinal == nil && o.Notification == nil &&
+		o.OnFinal == nil && o.Notification == nil && o.RerunOf == "" &&
 		o.Labels.IsZero()
 }
 
@@ -223,11 +225,34 @@ func StringEnd(doc []byte, i int) int {
 	}
 }
 
-// Patch changes when a pending or waiting task runs.
+// Patch changes when a pending or waiting task runs, or what its stage gets.
 type Patch struct {
 	// Priority replaces that of the task, in this stage and later ones; empty: unchanged.
 	Priority Priority
 	RunAt    time.Time // not before this time; one in the past: at once; zero: unchanged
+	// Context is what its stage gets from the next attempt on; nil: unchanged.
+	Context json.RawMessage
+	By      string // who changes it, for its journal; "": unknown
+}
+
+// changedBy marks, in the place of the endpoint, who made a change in a journal.
+const changedBy = "by:"
+
+// Endpoint returns how the journal says who made the change.
+func (p Patch) Endpoint() string {
+	if p.By == "" {
+		return ""
+	}
+	return changedBy + p.By
+}
+
+// ChangerOf returns who made a change, by its endpoint in the journal; "": unknown, or no change.
+func ChangerOf(endpoint string) string {
+	by, changed := strings.CutPrefix(endpoint, changedBy)
+	if !changed {
+		return ""
+	}
+	return by
 }
 
 // Validate checks a patch: now is the database's time.
@@ -250,15 +275,17 @@ func (p Patch) Options(o Options) Options {
 
 // Order returns the order_time of a task after the patch. l is the task's token row with its
 // options before the patch, and placed is the time at which the row was written. Priority
-// doesn't apply to a time that a caller has set, or to the pause before a retry.
+// doesn't apply to a time that a caller has set, or to the pause before a retry. A task that is due
+// keeps its place when it is to run at once.
 func (p Patch) Order(t TaskType, l Lease, placed, now time.Time) time.Time {
 	stage := t.StageIndex(l.Stage)
+	early := !p.RunAt.IsZero() && l.OrderTime.After(now)
 	switch retry := l.Attempt > 1; {
 	case p.RunAt.After(now):
 		return p.RunAt
-	case !p.RunAt.IsZero() && retry:
+	case early && retry:
 		return now
-	case !p.RunAt.IsZero():
+	case early:
 		return now.Add(-headStart(t, stage, p.Options(l.Options)))
 	case retry || l.OrderTime.After(placed):
 		return l.OrderTime

@@ -53,6 +53,33 @@ func (c *Client) CountPrioritize(ctx context.Context, b BulkPriority) (int64, er
 	return counted(callWith[api.Count](ctx, c, b, c.api.PrioritizeTasksWithBody))
 }
 
+// DelayAll starts an operation that changes when all pending and waiting tasks that b selects run,
+// in the background, and returns it. It leaves out tasks that are submitted later. All of them get
+// one time: a Delay counts from this call.
+func (c *Client) DelayAll(ctx context.Context, b BulkDelay) (Operation, error) {
+	b.DryRun = false
+	return callWith[Operation](ctx, c, b, c.api.DelayTasksWithBody)
+}
+
+// CountDelay returns of how many tasks DelayAll would change the time now.
+func (c *Client) CountDelay(ctx context.Context, b BulkDelay) (int64, error) {
+	b.DryRun = true
+	return counted(callWith[api.Count](ctx, c, b, c.api.DelayTasksWithBody))
+}
+
+// RerunAll starts an operation that runs all final tasks that b selects again, each as one new
+// task, in the background, and returns it. It leaves out tasks that end later.
+func (c *Client) RerunAll(ctx context.Context, b BulkRerun) (Operation, error) {
+	b.DryRun = false
+	return callWith[Operation](ctx, c, b, c.api.RerunTasksWithBody)
+}
+
+// CountRerun returns how many tasks RerunAll would run again now.
+func (c *Client) CountRerun(ctx context.Context, b BulkRerun) (int64, error) {
+	b.DryRun = true
+	return counted(callWith[api.Count](ctx, c, b, c.api.RerunTasksWithBody))
+}
+
 func counted(n api.Count, err error) (int64, error) { return n.Count, err }
 
 // CountAll starts an operation that counts all tasks that b selects, in the background, and returns

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,6 +63,22 @@ func TestOperations(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "a", o.ID)
 	require.JSONEq(t, `{"type":"t","status":"failed","error":"a<b"}`, bodies[6])
+	atOnce, hour := NewDuration(0), NewDuration(time.Hour)
+	n, err = c.CountDelay(ctx, BulkDelay{Type: "t", Delay: &atOnce})
+	require.NoError(t, err)
+	require.EqualValues(t, 7, n)
+	_, err = c.DelayAll(ctx, BulkDelay{AllTypes: true, Delay: &hour})
+	require.NoError(t, err)
+	n, err = c.CountRerun(ctx, BulkRerun{Type: "t", Status: "succeeded"})
+	require.NoError(t, err)
+	require.EqualValues(t, 7, n)
+	_, err = c.RerunAll(ctx, BulkRerun{Type: "t", Pace: 5})
+	require.NoError(t, err)
+	for i, want := range []string{`{"type":"t","delay":"0s","dry_run":true}`,
+		`{"all_types":true,"delay":"1h"}`, `{"type":"t","status":"succeeded","dry_run":true}`,
+		`{"type":"t","pace":5}`} {
+		require.JSONEq(t, want, bodies[7+i])
+	}
 	all, err := c.Operations(ctx)
 	require.NoError(t, err)
 	require.Len(t, all, 2)
@@ -80,7 +97,9 @@ func TestOperations(t *testing.T) {
 	require.Equal(t,
 		[]string{"POST /v1/tasks/cancel", "POST /v1/tasks/redrive", "POST /v1/tasks/cancel",
 			"POST /v1/tasks/redrive", "POST /v1/tasks/priority", "POST /v1/tasks/priority",
-			"POST /v1/tasks/count", "GET /v1/operations", "GET /v1/operations/a",
+			"POST /v1/tasks/count",
+			"POST /v1/tasks/delay", "POST /v1/tasks/delay", "POST /v1/tasks/rerun",
+			"POST /v1/tasks/rerun", "GET /v1/operations", "GET /v1/operations/a",
 			"POST /v1/operations/a/stop",
 			"GET /v1/tasks?error=100%25&stage=s&type=t"}, f.requests())
 }

@@ -172,7 +172,8 @@ func checkContext(t NewTask) error {
 	return nil
 }
 
-// Change changes the priority or the time of a task that is pending or waiting, and returns it. For
+// Change changes the priority, the time or the context of a task that is pending or waiting, and
+// returns it. For
 // a task that is running or final, the error has CodeConflict.
 func (c *Client) Change(ctx context.Context, id string, patch TaskPatch) (Task, error) {
 	return callOnWith[Task](ctx, c, "id", id, patch, c.api.PatchTaskWithBody)
@@ -205,6 +206,34 @@ func (c *Client) Resume(ctx context.Context, id string) (Task, error) {
 func (c *Client) Redrive(ctx context.Context, id, stage string, doc json.RawMessage) (Task, error) {
 	return callOnWith[Task](ctx, c, "id", id, api.Redrive{Stage: stage, Context: doc},
 		c.api.RedriveTaskWithBody)
+}
+
+// Rerun runs a final task again, as a new task, and returns that one. With an idempotency key,
+// which becomes that of the new task, it is sent again when there is no answer, and makes one task.
+// The key may be empty: then a *ConnectionError after the request was sent means that the task may
+// have been made; see Uncertain. For a task that isn't final, the error has CodeConflict.
+func (c *Client) Rerun(
+	ctx context.Context, id string, how RerunOptions, idempotencyKey string,
+) (SubmittedTask, error) {
+	if err := checkPart("id", id); err != nil {
+		return SubmittedTask{}, err
+	}
+	if how.Context != nil {
+		if err := asyncflow.CheckJSON(how.Context); err != nil {
+			return SubmittedTask{}, asyncflow.InvalidField("context", "%v", err)
+		}
+	}
+	body, err := encode(how)
+	if err != nil {
+		return SubmittedTask{}, err
+	}
+	ctx, tries := repeatable(ctx, idempotencyKey != "")
+	params := &api.RerunTaskParams{IdempotencyKey: idempotencyKey}
+	made, err := call[SubmittedTask](ctx, c, 0,
+		func(ctx context.Context) (*http.Response, error) {
+			return c.api.RerunTaskWithBody(ctx, id, params, contentJSON, bytes.NewReader(body))
+		})
+	return made, tries.result(err)
 }
 
 // SendSignal sends a signal to a task, and returns once it is durable. With an idempotency key it

@@ -209,6 +209,18 @@ type (
 	// are left out. DryRun is set by the methods. See [api.BulkPriority] for its fields.
 	BulkPriority = api.BulkPriority
 
+	// BulkDelay says which tasks run when. Type and either Delay or RunAt are required; zero fields
+	// are left out. DryRun is set by the methods. See [api.BulkDelay] for its fields.
+	BulkDelay = api.BulkDelay
+
+	// BulkRerun says which tasks to run again as new tasks. Type is required; zero fields are left
+	// out. DryRun is set by the methods. See [api.BulkRerun] for its fields.
+	BulkRerun = api.BulkRerun
+
+	// RerunOptions says what a new task that runs another one again has otherwise. See [api.Rerun]
+	// for its fields.
+	RerunOptions = api.Rerun
+
 	// BulkCount says which tasks to count. Type is required; zero fields are left out. See
 	// [api.BulkCount] for its fields.
 	BulkCount = api.BulkCount

@@ -56,7 +56,7 @@ func newStandardJobs(s *shared, committer Committer, auditRetention time.Duratio
 		vacuum:  &vacuumJob{shared: s},
 		roll:    &rollJob{shared: s},
 		operations: &operationsJob{visits: visits{shared: s, activity: s.plans},
-			turn: operationTurn},
+			committer: committer, turn: operationTurn},
 		followUp: &followUpJob{visits: visits{shared: s, activity: s.follows},
 			committer: committer},
 		dependencies: &dependenciesJob{visits{shared: s, activity: s.follows}},

@@ -27,8 +27,9 @@ const (
 // step is taken by one node.
 type operationsJob struct {
 	visits
-	turn   time.Duration // operationTurn
-	failed failedSteps
+	committer Committer
+	turn      time.Duration // operationTurn
+	failed    failedSteps
 }
 
 func (j *operationsJob) run(ctx context.Context) (int, error) {
@@ -108,7 +109,7 @@ func (j *operationsJob) advance(ctx context.Context, o store.DueOperation) (sum 
 		if !sleep.For(ctx, at.Sub(now)) {
 			break
 		}
-		step, err := j.store.StepOperation(ctx, o)
+		step, err := j.store.StepOperation(ctx, o, j.committer.Submit)
 		if err != nil {
 			return sum, err
 		}

@@ -42,7 +42,7 @@ func TestAChildIsRedrivenTwiceAtOnce(t *testing.T) {
 	}()
 	eventually(t, "the call waits for the fan-out", waiting(1))
 	go func() {
-		_, err := b.StepOperation(t.Context(), due)
+		_, err := b.StepOperation(t.Context(), due, b.Submit)
 		ends <- err
 	}()
 	eventually(t, "the operation waits, too", waiting(2))
@@ -77,7 +77,7 @@ func TestRedrivesLockFanOutsInOneOrder(t *testing.T) {
 	first := b.lockFanOut(failed)
 	end := make(chan error, 1)
 	go func() {
-		step, err := b.StepOperation(t.Context(), due)
+		step, err := b.StepOperation(t.Context(), due, b.Submit)
 		if err == nil && step.Done != 2 {
 			err = fmt.Errorf("%d were redriven", step.Done)
 		}

@@ -25,7 +25,7 @@ func TestStepIsAtomic(t *testing.T) {
 	_, err := b.db.Exec(t.Context(),
 		`ALTER TABLE tenant_acme.operations ADD CONSTRAINT broken CHECK (done <= 100)`)
 	require.NoError(t, err)
-	_, err = b.StepOperation(t.Context(), due)
+	_, err = b.StepOperation(t.Context(), due, b.Submit)
 	require.Error(t, err)
 	assert.Equal(t, before, b.operation(due))
 	assert.Equal(t, 100, b.count(`SELECT count(*) FROM tenant_acme.ready_1`))
@@ -52,7 +52,7 @@ func TestNodesShareAnOperation(t *testing.T) {
 	for _, node := range []*bundle{b, other, b, other} {
 		wg.Go(func() {
 			for {
-				step, err := node.StepOperation(t.Context(), due)
+				step, err := node.StepOperation(t.Context(), due, b.Submit)
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -145,7 +145,7 @@ func TestStopWaitsForAStep(t *testing.T) {
 	require.NoError(t, err)
 	stepped, stopped := make(chan store.Step, 1), make(chan store.Operation, 1)
 	go func() {
-		step, err := b.StepOperation(t.Context(), due)
+		step, err := b.StepOperation(t.Context(), due, b.Submit)
 		assert.NoError(t, err)
 		stepped <- step
 	}()

@@ -83,7 +83,7 @@ func (b *bundle) start(
 
 func (b *bundle) step(due store.DueOperation) store.Step {
 	b.t.Helper()
-	step, err := b.StepOperation(b.t.Context(), due)
+	step, err := b.StepOperation(b.t.Context(), due, b.Submit)
 	require.NoError(b.t, err)
 	return step
 }
@@ -287,7 +287,7 @@ func TestCancelAmongMovingTasks(t *testing.T) {
 	}
 	_, due := b.start(store.CancelTasks, store.NewOperation{})
 	eventually(t, "the end of the operation", func() bool {
-		_, err := b.StepOperation(t.Context(), due)
+		_, err := b.StepOperation(t.Context(), due, b.Submit)
 		if err != nil {
 			require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
 		}

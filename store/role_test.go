@@ -177,7 +177,7 @@ func TestNothingFailsForGoodWithoutItsRole(t *testing.T) {
 	rename(base+"_gone", base)
 
 	rename(role, role+"_gone")
-	_, err = b.StepOperation(t.Context(), due)
+	_, err = b.StepOperation(t.Context(), due, b.Submit)
 	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
 	require.False(t, store.IsDataError(err))
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "never"}

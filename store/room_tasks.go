@@ -19,7 +19,8 @@ type (
 	Link = tasks.Link
 	// NewOperation is a caller's request.
 	NewOperation = tasks.NewOperation
-	// Operation cancels, redrives, changes or counts the tasks that a filter selects, step by step.
+	// Operation cancels, redrives, reruns, changes or counts the tasks that a filter selects, step
+	// by step.
 	Operation = tasks.Operation
 	// OperationKind says what an operation does with each task.
 	OperationKind = tasks.OperationKind
@@ -46,6 +47,10 @@ const (
 	RedriveTasks = tasks.RedriveTasks
 	// PrioritizeTasks changes the priority of pending and waiting tasks.
 	PrioritizeTasks = tasks.PrioritizeTasks
+	// DelayTasks changes when pending and waiting tasks run.
+	DelayTasks = tasks.DelayTasks
+	// RerunTasks runs final tasks again, as new tasks.
+	RerunTasks = tasks.RerunTasks
 	// CountAll counts tasks and changes nothing.
 	CountAll = tasks.CountAll
 	// OperationRunning: a background job takes the next step when it is due.

@@ -130,7 +130,8 @@ func TestNodesSharePriorities(t *testing.T) {
 	for _, node := range []*bundle{b, other, b, other} {
 		wg.Go(func() {
 			for b.operation(due).State == store.OperationRunning {
-				if _, err := node.StepOperation(t.Context(), due); !assert.NoError(t, err) {
+				_, err := node.StepOperation(t.Context(), due, b.Submit)
+				if !assert.NoError(t, err) {
 					return
 				}
 			}
@@ -160,7 +161,7 @@ func TestPrioritySkipsTasksThatMoveOn(t *testing.T) {
 	require.NoError(t, err)
 	stepped := make(chan store.Step, 1)
 	go func() {
-		step, err := b.StepOperation(t.Context(), due)
+		step, err := b.StepOperation(t.Context(), due, b.Submit)
 		assert.NoError(t, err)
 		stepped <- step
 	}()

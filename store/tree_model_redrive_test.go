@@ -176,7 +176,7 @@ func (m *treeMachine) failedChild(t *rapid.T) *treeTask {
 // takeSteps takes all steps of an operation.
 func (b *bundle) takeSteps(due store.DueOperation) error {
 	for {
-		step, err := b.StepOperation(b.t.Context(), due)
+		step, err := b.StepOperation(b.t.Context(), due, b.Submit)
 		if err != nil || !step.Next.IsZero() {
 			return err
 		}

@@ -66,7 +66,7 @@ func TestPriorityOfManyBesideNewChildren(t *testing.T) {
 	require.NoError(t, err)
 	stepped := make(chan error, 1)
 	go func() {
-		_, err := b.StepOperation(t.Context(), due)
+		_, err := b.StepOperation(t.Context(), due, b.Submit)
 		stepped <- err
 	}()
 	eventually(t, "the step waits", func() bool {
@@ -98,7 +98,7 @@ func TestRedriveOfManyIsFewStatements(t *testing.T) {
 		}
 		_, due := b.start(store.RedriveTasks, store.NewOperation{})
 		line.arm(1_000_000, true, false)
-		step, err := second.StepOperation(t.Context(), due)
+		step, err := second.StepOperation(t.Context(), due, b.Submit)
 		require.NoError(t, err)
 		require.Equal(t, n, step.Done)
 		statements = append(statements, line.sent())

@@ -120,6 +120,49 @@ func TestActionsOnTypes(t *testing.T) {
 		fields: [][2]string{{"Head start", "60"}}, says: "The priority is changed",
 		check: has(p, func() (client.Task, error) { return p.api.Get(ctx, task.ID) },
 			func(c client.Task) bool { return string(encoded(t, c.Priority)) == "60" })})
+	in := func(id string, hours int) func() {
+		return has(p, func() (client.Task, error) { return p.api.Get(ctx, id) },
+			func(c client.Task) bool {
+				return time.Until(c.OrderTime).Round(time.Hour) == time.Duration(hours)*time.Hour
+			})
+	}
+	number := func(status client.Status, n int) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			list, err := p.api.List(ctx, client.ListParams{Type: "actions", Status: status})
+			if err != nil || len(list.Data) != n {
+				return false
+			}
+			for _, c := range list.Data {
+				if c.Status == client.StatusSucceeded && c.RerunOf != task.ID {
+					return false
+				}
+			}
+			return true
+		}, patience, 10*time.Millisecond)
+	}
+	p.do("/console/tasks/"+task.ID,
+		act{label: "Change context", fields: [][2]string{{"Context", `{"mended":1.0}`}},
+			says: "The context is changed",
+			check: has(p, func() ([]client.Attempt, error) { return p.api.Attempts(ctx, task.ID) },
+				func(all []client.Attempt) bool {
+					return string(all[len(all)-1].Output) == `{"mended":1.0}`
+				})},
+		act{label: "Delay", fields: [][2]string{{"Run no sooner", "2h"}},
+			says: "The time is changed", check: in(task.ID, 2)},
+		act{label: "Cancel", asks: true, says: "The task is cancelled"},
+		act{label: "Run again", asks: true, says: "runs it again"})
+	number(client.StatusSucceeded, 1)
+	other := later()
+	p.do("/console/tasks?type=actions&status=waiting", act{label: "Delay all that match",
+		fields: [][2]string{{"Run no sooner", "3h"}}, says: "Delay all that match: started"})
+	require.Eventually(t, func() bool {
+		c, err := p.api.Get(ctx, other.ID)
+		return err == nil && time.Until(c.OrderTime) > 2*time.Hour
+	}, patience, 10*time.Millisecond)
+	p.do("/console/tasks?type=actions&status=cancelled", act{label: "Run all that match again",
+		asks: true, says: "Run all that match again: started"})
+	number(client.StatusSucceeded, 2)
 	later()
 	p.do("/console/tasks?type=actions", act{label: "Cancel all that match",
 		fields: [][2]string{{"The most tasks", "0.01"}}, says: "Cancel all that match: started"})

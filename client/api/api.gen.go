@@ -222,6 +222,24 @@ func (e BulkCancellationStatus) Valid() bool {
 	}
 }
 
+// Defines values for BulkDelayStatus.
+const (
+	BulkDelayStatusPending BulkDelayStatus = "pending"
+	BulkDelayStatusWaiting BulkDelayStatus = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the BulkDelayStatus enum.
+func (e BulkDelayStatus) Valid() bool {
+	switch e {
+	case BulkDelayStatusPending:
+		return true
+	case BulkDelayStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for BulkPriorityStatus.
 const (
 	BulkPriorityStatusPending BulkPriorityStatus = "pending"
@@ -252,6 +270,27 @@ func (e BulkRedriveStatus) Valid() bool {
 	case BulkRedriveStatusCancelled:
 		return true
 	case BulkRedriveStatusFailed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for BulkRerunStatus.
+const (
+	BulkRerunStatusCancelled BulkRerunStatus = "cancelled"
+	BulkRerunStatusFailed    BulkRerunStatus = "failed"
+	BulkRerunStatusSucceeded BulkRerunStatus = "succeeded"
+)
+
+// Valid indicates whether the value is a known member of the BulkRerunStatus enum.
+func (e BulkRerunStatus) Valid() bool {
+	switch e {
+	case BulkRerunStatusCancelled:
+		return true
+	case BulkRerunStatusFailed:
+		return true
+	case BulkRerunStatusSucceeded:
 		return true
 	default:
 		return false
@@ -382,8 +421,10 @@ func (e NodeState) Valid() bool {
 const (
 	OperationKindCancel   OperationKind = "cancel"
 	OperationKindCount    OperationKind = "count"
+	OperationKindDelay    OperationKind = "delay"
 	OperationKindPriority OperationKind = "priority"
 	OperationKindRedrive  OperationKind = "redrive"
+	OperationKindRerun    OperationKind = "rerun"
 )
 
 // Valid indicates whether the value is a known member of the OperationKind enum.
@@ -393,9 +434,13 @@ func (e OperationKind) Valid() bool {
 		return true
 	case OperationKindCount:
 		return true
+	case OperationKindDelay:
+		return true
 	case OperationKindPriority:
 		return true
 	case OperationKindRedrive:
+		return true
+	case OperationKindRerun:
 		return true
 	default:
 		return false
@@ -610,7 +655,7 @@ type Attempt struct {
 	// Outcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
 	// worker wants to be asked again later; lost: the lease ran out; released: given back
 	// without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
-	// priority or time was changed; awaits_signal: it waits for the signal of the stage from
+	// priority or time was changed, or its context to this output; awaits_signal: it waits for the signal of the stage from
 	// then on; signalled: the signal came, with this output; timed_out: it didn't come in time.
 	Outcome AttemptOutcome `json:"outcome"`
 
@@ -630,7 +675,7 @@ type Attempt struct {
 	// StatusCode The HTTP status of the answer.
 	StatusCode int `json:"status_code,omitempty,omitzero"`
 
-	// Subject The sub of the token with which the task was claimed. Absent if it has none.
+	// Subject The sub of the token with which the task was claimed or changed. Absent if it has none.
 	Subject string `json:"subject,omitempty,omitzero"`
 }
 
@@ -640,7 +685,7 @@ type AttemptFinal string
 // AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
 // worker wants to be asked again later; lost: the lease ran out; released: given back
 // without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
-// priority or time was changed; awaits_signal: it waits for the signal of the stage from
+// priority or time was changed, or its context to this output; awaits_signal: it waits for the signal of the stage from
 // then on; signalled: the signal came, with this output; timed_out: it didn't come in time.
 type AttemptOutcome string
 
@@ -908,6 +953,79 @@ type BulkCount struct {
 	User string `json:"user,omitempty,omitzero"`
 }
 
+// BulkDelay defines model for BulkDelay.
+type BulkDelay struct {
+	// AllTypes Instead of type: the tasks of all types.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
+	// Children false leaves out the children of fan-outs; by default they are included.
+	Children *bool `json:"children,omitempty"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// Delay How long from this call until they may run; 0s is at once. Excludes run_at.
+	Delay *Duration `json:"delay,omitempty"`
+
+	// DryRun Only count the tasks.
+	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
+	// Error Only tasks whose last error contains this text, in upper or lower case.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Key Only the task for which this idempotency key stands.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
+
+	// Pace The most tasks per second; by default there is no limit.
+	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Parent Only the children of this task, and the tasks that it started.
+	Parent string `json:"parent,omitempty,omitzero"`
+
+	// RunAt When they may run at the earliest; at most a year ahead. Excludes delay.
+	RunAt time.Time `json:"run_at,omitempty,omitzero"`
+
+	// Since Only tasks submitted at or after this time.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// Status Only tasks of this status; by default both.
+	Status BulkDelayStatus `json:"status,omitempty,omitzero"`
+
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `json:"tags,omitempty,omitzero"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type,omitempty,omitzero"`
+
+	// Until Only tasks submitted before this time.
+	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// User Only tasks for this user.
+	User string `json:"user,omitempty,omitzero"`
+}
+
+// BulkDelayStatus Only tasks of this status; by default both.
+type BulkDelayStatus string
+
 // BulkPriority defines model for BulkPriority.
 type BulkPriority struct {
 	// AllTypes Instead of type: the tasks of all types.
@@ -1058,6 +1176,76 @@ type BulkRedrive struct {
 
 // BulkRedriveStatus Only tasks of this status. By default failed.
 type BulkRedriveStatus string
+
+// BulkRerun defines model for BulkRerun.
+type BulkRerun struct {
+	// AllTypes Instead of type: the tasks of all types.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// DryRun Only count the tasks.
+	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
+	// EndedSince Only final tasks that ended at or after this time.
+	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
+
+	// EndedUntil Only final tasks that ended before this time.
+	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
+
+	// Error Only tasks whose last error contains this text, in upper or lower case.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Key Only the task for which this idempotency key stands.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
+
+	// Pace The most tasks per second; by default there is no limit.
+	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Parent Only the children of this task, and the tasks that it started.
+	Parent string `json:"parent,omitempty,omitzero"`
+
+	// Since Only tasks submitted at or after this time.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// Status Only tasks of this status; by default all that are final.
+	Status BulkRerunStatus `json:"status,omitempty,omitzero"`
+
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `json:"tags,omitempty,omitzero"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type,omitempty,omitzero"`
+
+	// Until Only tasks submitted before this time.
+	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// User Only tasks for this user.
+	User string `json:"user,omitempty,omitzero"`
+}
+
+// BulkRerunStatus Only tasks of this status; by default all that are final.
+type BulkRerunStatus string
 
 // CallbackResult defines model for CallbackResult.
 type CallbackResult struct {
@@ -2171,9 +2359,11 @@ type OnFinal struct {
 type Operation struct {
 	CreatedAt time.Time `json:"created_at"`
 
-	// Done How many of them it has cancelled or redriven, or have the priority. Of a count, how
-	// many tasks match.
-	Done  int64  `json:"done"`
+	// Done How many of them it has cancelled or redriven, have the priority or the time, or run
+	// again as new tasks. Of a count, how many tasks match.
+	Done int64 `json:"done"`
+
+	// Error Why it can't continue or, while it is running, why it waits.
 	Error string `json:"error,omitempty,omitzero"`
 
 	// Filter Which tasks; absent if all of the type that it applies to.
@@ -2413,6 +2603,16 @@ type Redrive struct {
 
 	// Stage The stage to continue with: by default where the task ended, or an earlier one.
 	Stage string `json:"stage,omitempty,omitzero"`
+}
+
+// Rerun defines model for Rerun.
+type Rerun struct {
+	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
+	Context JSON      `json:"context,omitempty,omitzero"`
+	Delay   *Duration `json:"delay,omitempty"`
+
+	// RunAt When the new task may run at the earliest. Excludes delay.
+	RunAt time.Time `json:"run_at,omitempty,omitzero"`
 }
 
 // Resume defines model for Resume.
@@ -2968,6 +3168,11 @@ type Task struct {
 	// Redriven After a redrive: the dependents that were redriven with it.
 	Redriven []string `json:"redriven,omitempty,omitzero"`
 
+	// RerunOf The task that it runs again.
+	//
+	// Example: thumbnails.1.42
+	RerunOf string `json:"rerun_of,omitempty,omitzero"`
+
 	// Result Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Result JSON       `json:"result,omitempty,omitzero"`
 	Signal SignalWait `json:"signal,omitempty,omitzero"`
@@ -3085,7 +3290,9 @@ type TaskList struct {
 
 // TaskPatch defines model for TaskPatch.
 type TaskPatch struct {
-	Delay *Duration `json:"delay,omitempty"`
+	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
+	Context JSON      `json:"context,omitempty,omitzero"`
+	Delay   *Duration `json:"delay,omitempty"`
 
 	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 	// for each stage of the type. A list of another length is refused with 400, but a list of one
@@ -3767,6 +3974,13 @@ type TaskEventsParams struct {
 	LastEventID string `json:"Last-Event-ID,omitempty,omitzero"`
 }
 
+// RerunTaskParams defines parameters for RerunTask.
+type RerunTaskParams struct {
+	// IdempotencyKey The key of the new task: the same key again makes no other task, and the answer is 200.
+	// With another context, or for another task, it is 422.
+	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListResultsParams defines parameters for ListResults.
 type ListResultsParams struct {
 	// FanOut The fan-out, as results_url has it; 0 is the latest one.
@@ -3866,11 +4080,17 @@ type CancelTasksJSONRequestBody = BulkCancellation
 // CountTasksJSONRequestBody defines body for CountTasks for application/json ContentType.
 type CountTasksJSONRequestBody = BulkCount
 
+// DelayTasksJSONRequestBody defines body for DelayTasks for application/json ContentType.
+type DelayTasksJSONRequestBody = BulkDelay
+
 // PrioritizeTasksJSONRequestBody defines body for PrioritizeTasks for application/json ContentType.
 type PrioritizeTasksJSONRequestBody = BulkPriority
 
 // RedriveTasksJSONRequestBody defines body for RedriveTasks for application/json ContentType.
 type RedriveTasksJSONRequestBody = BulkRedrive
+
+// RerunTasksJSONRequestBody defines body for RerunTasks for application/json ContentType.
+type RerunTasksJSONRequestBody = BulkRerun
 
 // PatchTaskJSONRequestBody defines body for PatchTask for application/json ContentType.
 type PatchTaskJSONRequestBody = TaskPatch
@@ -3883,6 +4103,9 @@ type PauseTaskJSONRequestBody = TaskPause
 
 // RedriveTaskJSONRequestBody defines body for RedriveTask for application/json ContentType.
 type RedriveTaskJSONRequestBody = Redrive
+
+// RerunTaskJSONRequestBody defines body for RerunTask for application/json ContentType.
+type RerunTaskJSONRequestBody = Rerun
 
 // CreateTenantJSONRequestBody defines body for CreateTenant for application/json ContentType.
 type CreateTenantJSONRequestBody = NewTenant
@@ -4880,6 +5103,32 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/tasks/count (the `CountTasks` operationId).
 	CountTasks(ctx context.Context, body CountTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// DelayTasksWithBody Change when all tasks that match a filter run
+	//
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It applies to pending and waiting tasks that were submitted before
+	// this call, and does to each what a change of one task's time does. It skips tasks that wait
+	// for their children or for a signal. delay counts from this call, so all tasks get the same
+	// time; delay 0s means at once.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tasks/delay (the `DelayTasks` operationId).
+	DelayTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DelayTasks Change when all tasks that match a filter run
+	//
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It applies to pending and waiting tasks that were submitted before
+	// this call, and does to each what a change of one task's time does. It skips tasks that wait
+	// for their children or for a signal. delay counts from this call, so all tasks get the same
+	// time; delay 0s means at once.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tasks/delay (the `DelayTasks` operationId).
+	DelayTasks(ctx context.Context, body DelayTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// PrioritizeTasksWithBody Change the priority of all tasks that match a filter
 	//
 	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
@@ -4924,6 +5173,36 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/tasks/redrive (the `RedriveTasks` operationId).
 	RedriveTasks(ctx context.Context, body RedriveTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// RerunTasksWithBody Run all final tasks that match a filter again, as new tasks
+	//
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It applies to tasks that ended before this call, also those that
+	// succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
+	// fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
+	// those over the quota of context_bytes. The new tasks count in the tenant's quotas:
+	// the operation waits while pending_tasks is reached, and is no faster than
+	// submits_per_second.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tasks/rerun (the `RerunTasks` operationId).
+	RerunTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RerunTasks Run all final tasks that match a filter again, as new tasks
+	//
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It applies to tasks that ended before this call, also those that
+	// succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
+	// fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
+	// those over the quota of context_bytes. The new tasks count in the tenant's quotas:
+	// the operation waits while pending_tasks is reached, and is no faster than
+	// submits_per_second.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tasks/rerun (the `RerunTasks` operationId).
+	RerunTasks(ctx context.Context, body RerunTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetTask Get a task, and wait for its end if asked to
 	//
 	// Its state, its context and its result. listAttempts has its attempts.
@@ -4931,26 +5210,38 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/tasks/{id} (the `GetTask` operationId).
 	GetTask(ctx context.Context, id TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PatchTaskWithBody Change when a pending or waiting task runs
+	// PatchTaskWithBody Change when a pending or waiting task runs, or its context
 	//
 	// priority moves the task in the order as if the task had entered its stage with it, and
 	// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 	// the past means at once, even for a retry. The answer is 409 if the task is running or final.
 	// The priority of a task that waits for its children goes down to its children that have not
 	// begun, on all levels, soon after the answer; its time can't be changed (409).
+	//
+	// context is what the present stage gets from the next attempt on. The task's own context stays
+	// readable as context, and listAttempts has the change, who made it, and the new one as output.
+	// No delivery that begins after the answer has the old one. The answer is 409 for a task that
+	// waits for its children, for a signal, or for dependencies whose results are added to its
+	// context, and for a vote.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
 	PatchTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PatchTask Change when a pending or waiting task runs
+	// PatchTask Change when a pending or waiting task runs, or its context
 	//
 	// priority moves the task in the order as if the task had entered its stage with it, and
 	// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 	// the past means at once, even for a retry. The answer is 409 if the task is running or final.
 	// The priority of a task that waits for its children goes down to its children that have not
 	// begun, on all levels, soon after the answer; its time can't be changed (409).
+	//
+	// context is what the present stage gets from the next attempt on. The task's own context stays
+	// readable as context, and listAttempts has the change, who made it, and the new one as output.
+	// No delivery that begins after the answer has the old one. The answer is 409 for a task that
+	// waits for its children, for a signal, or for dependencies whose results are added to its
+	// context, and for a vote.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5051,6 +5342,34 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
 	RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RerunTaskWithBody Run a final task again, as a new task
+	//
+	// Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
+	// one, which stays as it is. It has the context of this one, or another, and its priority,
+	// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
+	// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+	// It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
+	// of a fan-out, or is a notification.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tasks/{id}/rerun (the `RerunTask` operationId).
+	RerunTaskWithBody(ctx context.Context, id TaskID, params *RerunTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RerunTask Run a final task again, as a new task
+	//
+	// Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
+	// one, which stays as it is. It has the context of this one, or another, and its priority,
+	// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
+	// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+	// It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
+	// of a fan-out, or is a notification.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tasks/{id}/rerun (the `RerunTask` operationId).
+	RerunTask(ctx context.Context, id TaskID, params *RerunTaskParams, body RerunTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListResults Read the results of children
 	//
@@ -6975,6 +7294,52 @@ func (c *Client) CountTasks(ctx context.Context, body CountTasksJSONRequestBody,
 	return c.Client.Do(req)
 }
 
+// DelayTasksWithBody Change when all tasks that match a filter run
+//
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It applies to pending and waiting tasks that were submitted before
+// this call, and does to each what a change of one task's time does. It skips tasks that wait
+// for their children or for a signal. delay counts from this call, so all tasks get the same
+// time; delay 0s means at once.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tasks/delay (the `DelayTasks` operationId).
+func (c *Client) DelayTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDelayTasksRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DelayTasks Change when all tasks that match a filter run
+//
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It applies to pending and waiting tasks that were submitted before
+// this call, and does to each what a change of one task's time does. It skips tasks that wait
+// for their children or for a signal. delay counts from this call, so all tasks get the same
+// time; delay 0s means at once.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tasks/delay (the `DelayTasks` operationId).
+func (c *Client) DelayTasks(ctx context.Context, body DelayTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDelayTasksRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // PrioritizeTasksWithBody Change the priority of all tasks that match a filter
 //
 // Runs in the background, as an operation that can be followed and stopped. With dry_run the
@@ -7059,6 +7424,56 @@ func (c *Client) RedriveTasks(ctx context.Context, body RedriveTasksJSONRequestB
 	return c.Client.Do(req)
 }
 
+// RerunTasksWithBody Run all final tasks that match a filter again, as new tasks
+//
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It applies to tasks that ended before this call, also those that
+// succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
+// fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
+// those over the quota of context_bytes. The new tasks count in the tenant's quotas:
+// the operation waits while pending_tasks is reached, and is no faster than
+// submits_per_second.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tasks/rerun (the `RerunTasks` operationId).
+func (c *Client) RerunTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRerunTasksRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RerunTasks Run all final tasks that match a filter again, as new tasks
+//
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It applies to tasks that ended before this call, also those that
+// succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
+// fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
+// those over the quota of context_bytes. The new tasks count in the tenant's quotas:
+// the operation waits while pending_tasks is reached, and is no faster than
+// submits_per_second.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tasks/rerun (the `RerunTasks` operationId).
+func (c *Client) RerunTasks(ctx context.Context, body RerunTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRerunTasksRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetTask Get a task, and wait for its end if asked to
 //
 // Its state, its context and its result. listAttempts has its attempts.
@@ -7076,13 +7491,19 @@ func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, 
 	return c.Client.Do(req)
 }
 
-// PatchTaskWithBody Change when a pending or waiting task runs
+// PatchTaskWithBody Change when a pending or waiting task runs, or its context
 //
 // priority moves the task in the order as if the task had entered its stage with it, and
 // applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 // the past means at once, even for a retry. The answer is 409 if the task is running or final.
 // The priority of a task that waits for its children goes down to its children that have not
 // begun, on all levels, soon after the answer; its time can't be changed (409).
+//
+// context is what the present stage gets from the next attempt on. The task's own context stays
+// readable as context, and listAttempts has the change, who made it, and the new one as output.
+// No delivery that begins after the answer has the old one. The answer is 409 for a task that
+// waits for its children, for a signal, or for dependencies whose results are added to its
+// context, and for a vote.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7099,13 +7520,19 @@ func (c *Client) PatchTaskWithBody(ctx context.Context, id TaskID, contentType s
 	return c.Client.Do(req)
 }
 
-// PatchTask Change when a pending or waiting task runs
+// PatchTask Change when a pending or waiting task runs, or its context
 //
 // priority moves the task in the order as if the task had entered its stage with it, and
 // applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
 // the past means at once, even for a retry. The answer is 409 if the task is running or final.
 // The priority of a task that waits for its children goes down to its children that have not
 // begun, on all levels, soon after the answer; its time can't be changed (409).
+//
+// context is what the present stage gets from the next attempt on. The task's own context stays
+// readable as context, and listAttempts has the change, who made it, and the new one as output.
+// No delivery that begins after the answer has the old one. The answer is 409 for a task that
+// waits for its children, for a signal, or for dependencies whose results are added to its
+// context, and for a vote.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7297,6 +7724,54 @@ func (c *Client) RedriveTaskWithBody(ctx context.Context, id TaskID, contentType
 // Corresponds with POST /v1/tasks/{id}/redrive (the `RedriveTask` operationId).
 func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRedriveTaskRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RerunTaskWithBody Run a final task again, as a new task
+//
+// Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
+// one, which stays as it is. It has the context of this one, or another, and its priority,
+// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
+// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+// It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
+// of a fan-out, or is a notification.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tasks/{id}/rerun (the `RerunTask` operationId).
+func (c *Client) RerunTaskWithBody(ctx context.Context, id TaskID, params *RerunTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRerunTaskRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RerunTask Run a final task again, as a new task
+//
+// Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
+// one, which stays as it is. It has the context of this one, or another, and its priority,
+// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
+// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+// It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
+// of a fan-out, or is a notification.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tasks/{id}/rerun (the `RerunTask` operationId).
+func (c *Client) RerunTask(ctx context.Context, id TaskID, params *RerunTaskParams, body RerunTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRerunTaskRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10677,6 +11152,46 @@ func NewCountTasksRequestWithBody(server string, contentType string, body io.Rea
 	return req, nil
 }
 
+// NewDelayTasksRequest calls the generic DelayTasks builder with application/json body
+func NewDelayTasksRequest(server string, body DelayTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewDelayTasksRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewDelayTasksRequestWithBody constructs an http.Request for the DelayTasks method, with any body, and a specified content type
+func NewDelayTasksRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/delay")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewPrioritizeTasksRequest calls the generic PrioritizeTasks builder with application/json body
 func NewPrioritizeTasksRequest(server string, body PrioritizeTasksJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -10738,6 +11253,46 @@ func NewRedriveTasksRequestWithBody(server string, contentType string, body io.R
 	}
 
 	operationPath := fmt.Sprintf("/v1/tasks/redrive")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRerunTasksRequest calls the generic RerunTasks builder with application/json body
+func NewRerunTasksRequest(server string, body RerunTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRerunTasksRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewRerunTasksRequestWithBody constructs an http.Request for the RerunTasks method, with any body, and a specified content type
+func NewRerunTasksRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/rerun")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -11175,6 +11730,66 @@ func NewRedriveTaskRequestWithBody(server string, id TaskID, contentType string,
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRerunTaskRequest calls the generic RerunTask builder with application/json body
+func NewRerunTaskRequest(server string, id TaskID, params *RerunTaskParams, body RerunTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRerunTaskRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewRerunTaskRequestWithBody constructs an http.Request for the RerunTask method, with any body, and a specified content type
+func NewRerunTaskRequestWithBody(server string, id TaskID, params *RerunTaskParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s/rerun", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Idempotency-Key", headerParam0)
+
+	}
 
 	return req, nil
 }

@@ -123,6 +123,19 @@ func TestCLIPauseAndChange(t *testing.T) {
 	require.Contains(t, run(0, "tasks", "change", task.ID, "--priority", "60, 0"), "[60,0]")
 	require.Contains(t, run(0, "tasks", "change", task.ID, "--delay", "2h"), "waiting")
 	require.Contains(t, run(0, "tasks", "change", task.ID, "--delay", "0s"), "pending")
+	require.Contains(t, run(0, "tasks", "delay", task.ID, "--delay", "2h"), "waiting")
+	require.Contains(t, run(0, "tasks", "delay", "--type", "pipe", "--delay", "0s"), "done      1")
+	run(0, "tasks", "change", task.ID, "--context", `{"mended": true}`)
+	require.Contains(t, run(0, "tasks", "attempts", task.ID, "-o", "json"), `"mended": true`)
+	run(exitFailed, "tasks", "rerun", task.ID)
+	run(0, "tasks", "cancel", task.ID)
+	var again client.SubmittedTask
+	require.NoError(t, json.Unmarshal([]byte(run(0, "tasks", "rerun", task.ID,
+		"--idempotency-key", "k", "-o", "json")), &again))
+	require.Contains(t, run(0, "tasks", "rerun", task.ID, "--idempotency-key", "k"), again.ID)
+	require.Contains(t, run(0, "tasks", "get", again.ID), task.ID)
+	require.Contains(t, run(0, "tasks", "rerun", "--type", "pipe", "--status", "cancelled"),
+		"done      1")
 	run(exitUsage, "tasks", "change", task.ID)
 	run(exitUsage, "tasks", "change", task.ID, "--priority", "high")
 	run(exitUsage, "tasks", "change", task.ID, "--delay", "1h", "--run-at", "2027-01-01T00:00:00Z")

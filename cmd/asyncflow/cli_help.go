@@ -245,7 +245,14 @@ var longTexts = map[string]map[string]string{
 		"--status": "With --type: only tasks with this status: waiting, pending or running.",
 	},
 	"tasks change": {
+		"--context":  "With an id: send this context from the next attempt on.",
 		"--priority": "Seconds of head start, 0 to a year; several give one per stage: 60,0.",
+		"--delay": "Start no sooner than this long from now, such as 5m; 0s is at once, for a retry " +
+			"as well.",
+		"--run-at": "Start no sooner than this time, in RFC 3339.",
+		"--status": "With --type: only tasks with this status: waiting or pending.",
+	},
+	"tasks delay": {
 		"--delay": "Start no sooner than this long from now, such as 5m; 0s is at once, for a retry " +
 			"as well.",
 		"--run-at": "Start no sooner than this time, in RFC 3339.",
@@ -262,6 +269,13 @@ var longTexts = map[string]map[string]string{
 			"one.",
 		"--context": "With an id: send this context instead of the one that the stage had before.",
 		"--status":  "With --type: only tasks with this status: failed (the default) or cancelled.",
+	},
+	"tasks rerun": {
+		"--context": "With an id: give the new task this context instead of that of the old one.",
+		"--delay":   "With an id: start no sooner than this long from now, such as 5m.",
+		"--run-at":  "With an id: start no sooner than this time, in RFC 3339.",
+		"--status": "With --type: only tasks with this status: succeeded, failed or cancelled. " +
+			"Default: all of them.",
 	},
 	"tasks submit": {
 		"--metadata":     "A short text by its name, to find the task by; repeatable.",

@@ -27,11 +27,13 @@ type tasksCmd struct {
 	Votes      tasksVotesCmd      `cmd:"" help:"Show the votes on a task."`
 	Checkpoint tasksCheckpointCmd `cmd:"" help:"Show what the latest attempt left for the next one."`
 	Attempts   tasksAttemptsCmd   `cmd:"" help:"List the attempts of a task."`
-	Change     tasksChangeCmd     `cmd:"" help:"Change the priority or start time of a task."`
+	Change     tasksChangeCmd     `cmd:"" help:"Change the priority, start time or context of a task."`
+	Delay      tasksDelayCmd      `cmd:"" help:"Change when a task runs, or all that a filter matches."`
 	Cancel     tasksCancelCmd     `cmd:"" help:"Cancel a task, or all that a filter matches."`
 	Pause      tasksPauseCmd      `cmd:"" help:"Keep further children of a task from beginning."`
 	Resume     tasksResumeCmd     `cmd:"" help:"Let the children of a paused task begin again."`
 	Redrive    tasksRedriveCmd    `cmd:"" help:"Run failed or cancelled tasks again."`
+	Rerun      tasksRerunCmd      `cmd:"" help:"Run final tasks again, as new tasks."`
 }
 
 type tasksGetCmd struct {
@@ -101,7 +103,8 @@ func (g *globals) printTask(t client.Task, err error) error {
 		strings.Join(t.Redriven, " "), "priority", priority, "order time", timeText(t.OrderTime),
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
 		childrenText(t.Children), "tree", treeText(t.Tree), "paused", pausedText(t), "parent",
-		t.Parent, "started", spawnedText(t), "path", pathText(t), "on final", onFinalText(t),
+		t.Parent, "rerun of", t.RerunOf, "started", spawnedText(t), "path", pathText(t),
+		"on final", onFinalText(t),
 		"notifications", strings.Join(t.Notifications, " "),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
 		"error code", t.ErrorCode,

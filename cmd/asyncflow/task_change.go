@@ -17,6 +17,7 @@ type tasksChangeCmd struct {
 	Priority string           `placeholder:"SECONDS"`
 	Delay    *client.Duration `placeholder:"TIME" xor:"when"`
 	RunAt    time.Time        `placeholder:"TIME" xor:"when"`
+	Context  string           `placeholder:"JSON"`
 	Status   string           `enum:"waiting,pending," default:""`
 	manyFlags
 }
@@ -24,7 +25,7 @@ type tasksChangeCmd struct {
 func (c *tasksChangeCmd) Help() string {
 	return `A new priority moves the task in the order as if it had been submitted with it, and
 applies to later stages. A task that is delayed, or waits for a retry, keeps its time unless you
-set another.
+set another. A new context is what the present stage gets from the next attempt on.
 
 ` + manyHelp + `
 
@@ -32,6 +33,7 @@ Examples:
 
     asyncflow tasks change thumbnails.1.42 --priority 3600
     asyncflow tasks change thumbnails.1.42 --delay 0s
+    asyncflow tasks change thumbnails.1.42 --context '{"image": "harbour.png"}'
     asyncflow tasks change --type thumbnails --stage resize --priority 3600 --dry-run`
 }
 
@@ -45,9 +47,13 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 	if patch.Priority, err = readPriority(c.Priority); err != nil {
 		return usageError(err)
 	}
-	if len(patch.Priority) == 0 && c.Delay == nil && c.RunAt.IsZero() {
+	if c.Context != "" && !json.Valid([]byte(c.Context)) {
+		return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))
+	}
+	patch.Context = json.RawMessage(c.Context)
+	if len(patch.Priority) == 0 && c.Delay == nil && c.RunAt.IsZero() && c.Context == "" {
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-			"say what to change: --priority, --delay or --run-at"))
+			"say what to change: --priority, --delay, --run-at or --context"))
 	}
 	if c.ID == "" {
 		return c.changeAll(ctx, g, patch.Priority)
@@ -57,9 +63,10 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 
 // changeAll changes the priority of many tasks.
 func (c *tasksChangeCmd) changeAll(ctx context.Context, g *globals, p client.Priority) error {
-	if len(p) == 0 || c.Delay != nil || !c.RunAt.IsZero() {
+	if len(p) == 0 || c.Delay != nil || !c.RunAt.IsZero() || c.Context != "" {
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-			"of many tasks only the --priority can be changed"))
+			"of many tasks only the --priority can be changed; asyncflow tasks delay changes "+
+				"their time"))
 	}
 	b := client.BulkPriority{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
 		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,

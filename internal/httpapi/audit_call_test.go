@@ -130,6 +130,9 @@ func (b *bundle) managing() []managing {
 			200, "pipe", `{"dry_run":true,"priority":9}`},
 		{"prioritizeTasks", "POST", "/v1/tasks/priority", `{"type":"pipe","priority":9}`,
 			202, "pipe", `"total":2`},
+		{"delayTasks", "POST", "/v1/tasks/delay",
+			`{"type":"pipe","run_at":"2027-01-01T00:00:00Z","dry_run":true}`,
+			200, "pipe", `{"dry_run":true,"run_at":"2027-01-01T00:00:00Z"}`},
 		{"cancelTasks", "POST", "/v1/tasks/cancel", `{"type":"pipe","dry_run":true}`, 200, "pipe",
 			`{"dry_run":true}`},
 		{"cancelTasks", "POST", "/v1/tasks/cancel", `{"type":"pipe","reason":"` + secretContext +
@@ -138,6 +141,10 @@ func (b *bundle) managing() []managing {
 		{"redriveTasks", "POST", "/v1/tasks/redrive", `{"type":"pipe","dry_run":true}`, 200, "pipe",
 			`{"dry_run":true}`},
 		{"redriveTasks", "POST", "/v1/tasks/redrive", `{"type":"pipe"}`, 202, "pipe", `"total":0`},
+		{"rerunTask", "POST", "/v1/tasks/" + task + "/rerun", `{"context":"` + secretContext +
+			`"}`, 201, task, `{"context":"edited","task":"pipe.1.`},
+		{"rerunTasks", "POST", "/v1/tasks/rerun", `{"type":"pipe","dry_run":true}`, 200, "pipe",
+			`{"dry_run":true}`},
 		{"countTasks", "POST", "/v1/tasks/count", `{"type":"pipe"}`, 202, "pipe", `"total":`},
 		{"putAlerts", "PUT", "/v1/alerts", `{"url":"https://ops.example.com/?key=` + secretURL +
 			`","secret":"` + secretOwn + `","rules":{"backlog_age":"5m"}}`, 200, "", ``},

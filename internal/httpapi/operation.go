@@ -76,6 +76,55 @@ func (s *Server) PrioritizeTasks(
 	return PrioritizeTasks202JSONResponse(operationOut(o)), err
 }
 
+// DelayTasks counts the tasks that match a filter (dry run), or starts to change when they run.
+func (s *Server) DelayTasks(
+	ctx context.Context, r DelayTasksRequestObject,
+) (DelayTasksResponseObject, error) {
+	b := r.Body
+	now := s.cfg.Store.Clock.Now()
+	var p asyncflow.Patch
+	var err error
+	if p.RunAt, err = runAtIn(b.RunAt, b.Delay, now); err != nil {
+		return nil, err
+	}
+	if p.RunAt.IsZero() {
+		return nil, asyncflow.InvalidField("delay", "is missing: give a delay or a run_at")
+	}
+	if err := p.Validate(now); err != nil {
+		return nil, err
+	}
+	n, err := newOperation(store.DelayTasks, b)
+	if err != nil {
+		return nil, err
+	}
+	n.RunAt = p.RunAt
+	n.Pace = float64(b.Pace)
+	notePatch(ctx, p)
+	count, o, err := s.countOrStart(ctx, n, b.DryRun)
+	if b.DryRun {
+		return DelayTasks200JSONResponse{Count: count}, err
+	}
+	return DelayTasks202JSONResponse(operationOut(o)), err
+}
+
+// RerunTasks counts the tasks that match a filter (dry run), or starts to run them again.
+func (s *Server) RerunTasks(
+	ctx context.Context, r RerunTasksRequestObject,
+) (RerunTasksResponseObject, error) {
+	b := r.Body
+	n, err := newOperation(store.RerunTasks, b)
+	if err != nil {
+		return nil, err
+	}
+	n.Filter.NoChildren = true
+	n.Pace = float64(b.Pace)
+	count, o, err := s.countOrStart(ctx, n, b.DryRun)
+	if b.DryRun {
+		return RerunTasks200JSONResponse{Count: count}, err
+	}
+	return RerunTasks202JSONResponse(operationOut(o)), err
+}
+
 // countOrStart counts the tasks of an operation, for a dry run, or starts it.
 func (s *Server) countOrStart(
 	ctx context.Context, n store.NewOperation, dryRun bool,

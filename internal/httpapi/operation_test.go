@@ -18,7 +18,8 @@ func (b *bundle) carryOn(o api.Operation) api.Operation {
 	b.t.Helper()
 	for {
 		step, err := b.store.StepOperation(b.t.Context(),
-			store.DueOperation{Tenant: "acme", Type: o.Type, ID: o.ID})
+			store.DueOperation{Tenant: "acme", Type: o.Type, ID: o.ID},
+			b.committer.Submit)
 		require.NoError(b.t, err)
 		if step.Next.IsZero() {
 			return read[api.Operation](b, 200, b.call("GET", "/v1/operations/"+o.ID, ""))
@@ -45,7 +46,8 @@ func TestBulkRedrive(t *testing.T) {
 		[]any{o.Kind, o.Type, o.State, o.Total, o.Done, o.Pace})
 	assert.Zero(t, o.FinishedAt)
 	_, err := b.store.StepOperation(t.Context(),
-		store.DueOperation{Tenant: "acme", Type: "pipe", ID: o.ID})
+		store.DueOperation{Tenant: "acme", Type: "pipe", ID: o.ID},
+		b.committer.Submit)
 	require.NoError(t, err)
 	o = read[api.Operation](b, 200, b.call("POST", "/v1/operations/"+o.ID+"/stop", ""))
 	assert.Equal(t, []any{api.OperationState("stopped"), int64(1)}, []any{o.State, o.Done})
@@ -176,6 +178,28 @@ func TestBulkPriority(t *testing.T) {
 		asyncflow.StatusPending: {7, 9}}, priorities)
 }
 
+func TestBulkDelay(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	for i := range 4 {
+		read[api.SubmittedTask](b, 201,
+			b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":%d,"delay":"%dh"}`, i,
+				i%2)))
+	}
+	assert.EqualValues(t, 4, read[api.Count](b, 200,
+		b.call("POST", "/v1/tasks/delay", `{"type":"pipe","delay":"2h","dry_run":true}`)).Count)
+	o := read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/delay", `{"type":"pipe","delay":"2h","status":"pending"}`))
+	assert.Equal(t, api.OperationKind("delay"), o.Kind)
+	assert.EqualValues(t, 2, b.carryOn(o).Done)
+	assert.Len(t, read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=pipe&status=waiting", "")).Data, 4)
+	b.carryOn(read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/delay", `{"all_types":true,"run_at":"2026-01-01T00:00:00Z"}`)))
+	assert.Len(t, read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=pipe&status=pending", "")).Data, 4, "a past time is at once")
+}
+
 func TestOperationsRefused(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -208,6 +232,18 @@ func TestOperationsRefused(t *testing.T) {
 		{"/v1/tasks/priority", `{"type":"pipe","priority":[1,2,3]}`, 400, "priority"},
 		{"/v1/tasks/priority", `{"type":"pipe","priority":1,"status":"running"}`, 400, "status"},
 		{"/v1/tasks/priority", `{"type":"nope","priority":1}`, 404, "type"},
+		{"/v1/tasks/delay", `{"type":"pipe"}`, 400, "delay"},
+		{"/v1/tasks/delay", `{"type":"pipe","delay":"-1s"}`, 400, "delay"},
+		{"/v1/tasks/delay", `{"type":"pipe","delay":"366d"}`, 400, "delay"},
+		{"/v1/tasks/delay", `{"type":"pipe","delay":"1h","run_at":"2026-11-21T00:00:00Z"}`, 400,
+			"delay"},
+		{"/v1/tasks/delay", `{"type":"pipe","run_at":"2099-01-01T00:00:00Z"}`, 400, "run_at"},
+		{"/v1/tasks/delay", `{"type":"pipe","delay":"1h","status":"running"}`, 400, "status"},
+		{"/v1/tasks/delay", `{"type":"nope","delay":"1h"}`, 404, "type"},
+		{"/v1/tasks/rerun", `{"type":"pipe","status":"running"}`, 400, "status"},
+		{"/v1/tasks/rerun", `{"type":"pipe","children":true}`, 400, "children"},
+		{"/v1/tasks/rerun", `{"type":"pipe","context":1}`, 400, "context"},
+		{"/v1/tasks/rerun", `{"type":"nope"}`, 404, "type"},
 		{"/v1/tasks/redrive", `{"type":"pipe","status":"running"}`, 400, "status"},
 		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third"}`, 400, "from_stage"},
 		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third","dry_run":true}`, 400,
@@ -236,6 +272,9 @@ func TestOperationsRefused(t *testing.T) {
 	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/tasks/redrive", `{"type":"pipe"}`).status)
 	assert.Equal(t, 403,
 		b.callAs(reader, "POST", "/v1/tasks/priority", `{"type":"pipe","priority":1}`).status)
+	assert.Equal(t, 403,
+		b.callAs(reader, "POST", "/v1/tasks/delay", `{"type":"pipe","delay":"0s"}`).status)
+	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/tasks/rerun", `{"type":"pipe"}`).status)
 	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/operations/x/stop", "").status)
 	assert.Equal(t, 200, b.callAs(reader, "GET", "/v1/operations", "").status)
 	operator := b.newToken("acme", auth.ScopeOperate)

@@ -79,11 +79,11 @@ func checkConditions(c *fiber.Ctx, o *contract.Operation) error {
 				"is not supported: the change would be made in any case")
 		}
 	}
-	if o.ID != "submitTask" && o.ID != "sendSignal" &&
+	if o.ID != "submitTask" && o.ID != "sendSignal" && o.ID != "rerunTask" &&
 		len(c.Request().Header.Peek(idempotencyHeader)) > 0 {
 		return asyncflow.InvalidField(idempotencyHeader,
-			"is taken by POST /v1/tasks and POST /v1/signals only; in a batch, each task has a "+
-				"key of its own")
+			"is taken by POST /v1/tasks, POST /v1/signals and POST /v1/tasks/{id}/rerun only; in "+
+				"a batch, each task has a key of its own")
 	}
 	return nil
 }

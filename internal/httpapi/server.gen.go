@@ -187,16 +187,22 @@ type ServerInterface interface {
 	// CountTasks Count all tasks that match a filter, however many
 	// (POST /v1/tasks/count)
 	CountTasks(c *fiber.Ctx) error
+	// DelayTasks Change when all tasks that match a filter run
+	// (POST /v1/tasks/delay)
+	DelayTasks(c *fiber.Ctx) error
 	// PrioritizeTasks Change the priority of all tasks that match a filter
 	// (POST /v1/tasks/priority)
 	PrioritizeTasks(c *fiber.Ctx) error
 	// RedriveTasks Redrive all tasks that match a filter
 	// (POST /v1/tasks/redrive)
 	RedriveTasks(c *fiber.Ctx) error
+	// RerunTasks Run all final tasks that match a filter again, as new tasks
+	// (POST /v1/tasks/rerun)
+	RerunTasks(c *fiber.Ctx) error
 	// GetTask Get a task, and wait for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(c *fiber.Ctx, id TaskID, params GetTaskParams) error
-	// PatchTask Change when a pending or waiting task runs
+	// PatchTask Change when a pending or waiting task runs, or its context
 	// (PATCH /v1/tasks/{id})
 	PatchTask(c *fiber.Ctx, id TaskID) error
 	// ListAttempts List the attempts of a task
@@ -217,6 +223,9 @@ type ServerInterface interface {
 	// RedriveTask Redrive a failed or cancelled task
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(c *fiber.Ctx, id TaskID) error
+	// RerunTask Run a final task again, as a new task
+	// (POST /v1/tasks/{id}/rerun)
+	RerunTask(c *fiber.Ctx, id TaskID, params RerunTaskParams) error
 	// ListResults Read the results of children
 	// (GET /v1/tasks/{id}/results)
 	ListResults(c *fiber.Ctx, id TaskID, params ListResultsParams) error
@@ -2219,6 +2228,24 @@ func (siw *ServerInterfaceWrapper) CountTasks(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// DelayTasks operation middleware
+func (siw *ServerInterfaceWrapper) DelayTasks(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DelayTasks(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // PrioritizeTasks operation middleware
 func (siw *ServerInterfaceWrapper) PrioritizeTasks(c *fiber.Ctx) error {
 
@@ -2242,6 +2269,24 @@ func (siw *ServerInterfaceWrapper) RedriveTasks(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.RedriveTasks(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RerunTasks operation middleware
+func (siw *ServerInterfaceWrapper) RerunTasks(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RerunTasks(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2555,6 +2600,57 @@ func (siw *ServerInterfaceWrapper) RedriveTask(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.RedriveTask(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RerunTask operation middleware
+func (siw *ServerInterfaceWrapper) RerunTask(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RerunTaskParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey string
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RerunTask(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3031,6 +3127,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/tasks/:id/redrive", wrapper.RedriveTask)
 
+	router.Post(options.BaseURL+"/v1/tasks/:id/rerun", wrapper.RerunTask)
+
 	router.Get(options.BaseURL+"/v1/tasks/:id/results", wrapper.ListResults)
 
 	router.Post(options.BaseURL+"/v1/tasks/:id/resume", wrapper.ResumeTask)
@@ -3043,9 +3141,13 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/tasks/count", wrapper.CountTasks)
 
+	router.Post(options.BaseURL+"/v1/tasks/delay", wrapper.DelayTasks)
+
 	router.Post(options.BaseURL+"/v1/tasks/priority", wrapper.PrioritizeTasks)
 
 	router.Post(options.BaseURL+"/v1/tasks/redrive", wrapper.RedriveTasks)
+
+	router.Post(options.BaseURL+"/v1/tasks/rerun", wrapper.RerunTasks)
 
 	router.Get(options.BaseURL+"/v1/tenants", wrapper.ListTenants)
 
@@ -4801,6 +4903,44 @@ func (response CountTasksdefaultApplicationProblemPlusJSONResponse) VisitCountTa
 	return ctx.JSON(&response.Body)
 }
 
+type DelayTasksRequestObject struct {
+	Body *DelayTasksJSONRequestBody
+}
+
+type DelayTasksResponseObject interface {
+	VisitDelayTasksResponse(ctx *fiber.Ctx) error
+}
+
+type DelayTasks200JSONResponse Count
+
+func (response DelayTasks200JSONResponse) VisitDelayTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type DelayTasks202JSONResponse Operation
+
+func (response DelayTasks202JSONResponse) VisitDelayTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response)
+}
+
+type DelayTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DelayTasksdefaultApplicationProblemPlusJSONResponse) VisitDelayTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type PrioritizeTasksRequestObject struct {
 	Body *PrioritizeTasksJSONRequestBody
 }
@@ -4871,6 +5011,44 @@ type RedriveTasksdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RedriveTasksdefaultApplicationProblemPlusJSONResponse) VisitRedriveTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RerunTasksRequestObject struct {
+	Body *RerunTasksJSONRequestBody
+}
+
+type RerunTasksResponseObject interface {
+	VisitRerunTasksResponse(ctx *fiber.Ctx) error
+}
+
+type RerunTasks200JSONResponse Count
+
+func (response RerunTasks200JSONResponse) VisitRerunTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type RerunTasks202JSONResponse Operation
+
+func (response RerunTasks202JSONResponse) VisitRerunTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response)
+}
+
+type RerunTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RerunTasksdefaultApplicationProblemPlusJSONResponse) VisitRerunTasksResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -5139,6 +5317,46 @@ type RedriveTaskdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RedriveTaskdefaultApplicationProblemPlusJSONResponse) VisitRedriveTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RerunTaskRequestObject struct {
+	ID     TaskID `json:"id"`
+	Params RerunTaskParams
+	Body   *RerunTaskJSONRequestBody
+}
+
+type RerunTaskResponseObject interface {
+	VisitRerunTaskResponse(ctx *fiber.Ctx) error
+}
+
+type RerunTask200JSONResponse SubmittedTask
+
+func (response RerunTask200JSONResponse) VisitRerunTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type RerunTask201JSONResponse SubmittedTask
+
+func (response RerunTask201JSONResponse) VisitRerunTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response)
+}
+
+type RerunTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RerunTaskdefaultApplicationProblemPlusJSONResponse) VisitRerunTaskResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -5579,16 +5797,22 @@ type StrictServerInterface interface {
 	// CountTasks Count all tasks that match a filter, however many
 	// (POST /v1/tasks/count)
 	CountTasks(ctx context.Context, request CountTasksRequestObject) (CountTasksResponseObject, error)
+	// DelayTasks Change when all tasks that match a filter run
+	// (POST /v1/tasks/delay)
+	DelayTasks(ctx context.Context, request DelayTasksRequestObject) (DelayTasksResponseObject, error)
 	// PrioritizeTasks Change the priority of all tasks that match a filter
 	// (POST /v1/tasks/priority)
 	PrioritizeTasks(ctx context.Context, request PrioritizeTasksRequestObject) (PrioritizeTasksResponseObject, error)
 	// RedriveTasks Redrive all tasks that match a filter
 	// (POST /v1/tasks/redrive)
 	RedriveTasks(ctx context.Context, request RedriveTasksRequestObject) (RedriveTasksResponseObject, error)
+	// RerunTasks Run all final tasks that match a filter again, as new tasks
+	// (POST /v1/tasks/rerun)
+	RerunTasks(ctx context.Context, request RerunTasksRequestObject) (RerunTasksResponseObject, error)
 	// GetTask Get a task, and wait for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(ctx context.Context, request GetTaskRequestObject) (GetTaskResponseObject, error)
-	// PatchTask Change when a pending or waiting task runs
+	// PatchTask Change when a pending or waiting task runs, or its context
 	// (PATCH /v1/tasks/{id})
 	PatchTask(ctx context.Context, request PatchTaskRequestObject) (PatchTaskResponseObject, error)
 	// ListAttempts List the attempts of a task
@@ -5609,6 +5833,9 @@ type StrictServerInterface interface {
 	// RedriveTask Redrive a failed or cancelled task
 	// (POST /v1/tasks/{id}/redrive)
 	RedriveTask(ctx context.Context, request RedriveTaskRequestObject) (RedriveTaskResponseObject, error)
+	// RerunTask Run a final task again, as a new task
+	// (POST /v1/tasks/{id}/rerun)
+	RerunTask(ctx context.Context, request RerunTaskRequestObject) (RerunTaskResponseObject, error)
 	// ListResults Read the results of children
 	// (GET /v1/tasks/{id}/results)
 	ListResults(ctx context.Context, request ListResultsRequestObject) (ListResultsResponseObject, error)
@@ -7360,6 +7587,45 @@ func (sh *strictHandler) CountTasks(ctx *fiber.Ctx) error {
 	return nil
 }
 
+// DelayTasks operation middleware
+func (sh *strictHandler) DelayTasks(ctx *fiber.Ctx) error {
+	var request DelayTasksRequestObject
+
+	var body DelayTasksJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DelayTasks(ctx.UserContext(), request.(DelayTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DelayTasks")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DelayTasksResponseObject); ok {
+		if err := validResponse.VisitDelayTasksResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // PrioritizeTasks operation middleware
 func (sh *strictHandler) PrioritizeTasks(ctx *fiber.Ctx) error {
 	var request PrioritizeTasksRequestObject
@@ -7430,6 +7696,45 @@ func (sh *strictHandler) RedriveTasks(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(RedriveTasksResponseObject); ok {
 		if err := validResponse.VisitRedriveTasksResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RerunTasks operation middleware
+func (sh *strictHandler) RerunTasks(ctx *fiber.Ctx) error {
+	var request RerunTasksRequestObject
+
+	var body RerunTasksJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RerunTasks(ctx.UserContext(), request.(RerunTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RerunTasks")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RerunTasksResponseObject); ok {
+		if err := validResponse.VisitRerunTasksResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -7714,6 +8019,51 @@ func (sh *strictHandler) RedriveTask(ctx *fiber.Ctx, id TaskID) error {
 		return err
 	} else if validResponse, ok := response.(RedriveTaskResponseObject); ok {
 		if err := validResponse.VisitRedriveTaskResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RerunTask operation middleware
+func (sh *strictHandler) RerunTask(ctx *fiber.Ctx, id TaskID, params RerunTaskParams) error {
+	var request RerunTaskRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body RerunTaskJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RerunTask(ctx.UserContext(), request.(RerunTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RerunTask")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RerunTaskResponseObject); ok {
+		if err := validResponse.VisitRerunTaskResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -154,6 +154,7 @@ func showWay(out *api.Task, t store.Task) {
 	for _, id := range t.Notifications {
 		out.Notifications = append(out.Notifications, id.String())
 	}
+	out.RerunOf = t.Options.RerunOf
 	out.Steps = t.Steps
 	for _, v := range t.Path {
 		out.Path = append(out.Path, api.Visit{Stage: v.Stage, Visit: v.Visit, Attempts: v.Attempts})

@@ -78,7 +78,10 @@ func attemptOut(a store.Attempt) api.Attempt {
 	if out.Claimer, out.Subject = asyncflow.ClaimerOf(a.Endpoint); out.Claimer == "" {
 		out.Claimer, out.Subject = asyncflow.ListenerOf(a.Endpoint)
 	}
-	if out.Claimer != "" {
+	if a.Outcome == asyncflow.OutcomeChanged {
+		out.Subject = asyncflow.ChangerOf(a.Endpoint)
+	}
+	if out.Claimer != "" || a.Outcome == asyncflow.OutcomeChanged {
 		out.Endpoint = ""
 	}
 	if a.NextTime != nil {

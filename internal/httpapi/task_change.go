@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -35,7 +36,7 @@ func cancelReason(ctx context.Context, given string) string {
 	return "cancelled by " + cmp.Or(principalOf(ctx).Subject, "a caller")
 }
 
-// PatchTask changes when a pending or waiting task runs.
+// PatchTask changes when a pending or waiting task runs, or what its stage gets.
 func (s *Server) PatchTask(
 	ctx context.Context, r PatchTaskRequestObject,
 ) (PatchTaskResponseObject, error) {
@@ -50,6 +51,12 @@ func (s *Server) PatchTask(
 	if err = s.checkPriority(ctx, id.Type, p.Priority); err != nil {
 		return nil, err
 	}
+	if p.Context = r.Body.Context; p.Context != nil {
+		if err := s.checkNewContext(ctx, p.Context); err != nil {
+			return nil, err
+		}
+	}
+	p.By = asyncflow.AuditText(principalOf(ctx).Subject, asyncflow.MaxAuditText)
 	notePatch(ctx, p)
 	tenant := principalOf(ctx).Tenant
 	task, err := s.cfg.Store.Change(ctx, tenant, id, p)
@@ -64,22 +71,40 @@ func notePatch(ctx context.Context, p asyncflow.Patch) {
 	if !p.RunAt.IsZero() {
 		store.AuditedCallOf(ctx).Note("run_at", p.RunAt)
 	}
+	if p.Context != nil {
+		store.AuditedCallOf(ctx).Note("context", "edited")
+	}
 }
 
 func patchIn(in api.TaskPatch, now time.Time) (asyncflow.Patch, error) {
-	p := asyncflow.Patch{Priority: in.Priority, RunAt: in.RunAt}
-	if in.Delay != nil {
-		switch delay := in.Delay.Std(); {
-		case !in.RunAt.IsZero():
-			return p, asyncflow.InvalidField("delay", "and run_at exclude each other")
-		case delay < 0 || delay > asyncflow.MaxDelay:
-			return p, asyncflow.InvalidField("delay", "is %s; it must be 0s to %s (a year)",
-				in.Delay, asyncflow.MaxDelay)
-		default:
-			p.RunAt = now.Add(delay)
-		}
+	p := asyncflow.Patch{Priority: in.Priority}
+	var err error
+	if p.RunAt, err = runAtIn(in.RunAt, in.Delay, now); err != nil {
+		return p, err
 	}
 	return p, p.Validate(now)
+}
+
+// runAtIn returns the time that a body sets by run_at or by delay; zero: it sets none.
+func runAtIn(runAt time.Time, delay *asyncflow.Duration, now time.Time) (time.Time, error) {
+	switch {
+	case delay == nil:
+		return runAt, nil
+	case !runAt.IsZero():
+		return runAt, asyncflow.InvalidField("delay", "and run_at exclude each other")
+	case delay.Std() < 0 || delay.Std() > asyncflow.MaxDelay:
+		return runAt, asyncflow.InvalidField("delay", "is %s; it must be 0s to %s (a year)",
+			delay, asyncflow.MaxDelay)
+	}
+	return now.Add(delay.Std()), nil
+}
+
+// checkNewContext checks a context that a task gets after its submit.
+func (s *Server) checkNewContext(ctx context.Context, doc json.RawMessage) error {
+	if err := asyncflow.CheckDocument("context", doc, s.cfg.MaxContext); err != nil {
+		return err
+	}
+	return checkContext(doc, s.contextQuota(ctx))
 }
 
 // RedriveTask runs a failed or cancelled task again.
@@ -97,11 +122,7 @@ func (s *Server) RedriveTask(
 			Dependents: r.Body.Dependents, DryRun: r.Body.DryRun}
 	}
 	if redrive.Context != nil {
-		err := asyncflow.CheckDocument("context", redrive.Context, s.cfg.MaxContext)
-		if err != nil {
-			return nil, err
-		}
-		if err = checkContext(redrive.Context, s.contextQuota(ctx)); err != nil {
+		if err := s.checkNewContext(ctx, redrive.Context); err != nil {
 			return nil, err
 		}
 	}

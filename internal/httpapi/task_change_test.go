@@ -50,7 +50,7 @@ func TestPatchTask(t *testing.T) {
 		`{"delay":"1h","run_at":"2027-01-01T00:00:00Z"}`: "delay",
 		`{"run_at":"2099-01-01T00:00:00Z"}`:              "run_at",
 		`{"run_at":"tomorrow"}`:                          "run_at",
-		`{"context":1}`:                                  "context",
+		`{"key":"k"}`:                                    "key",
 	} {
 		a := patch(body)
 		require.Equal(t, 400, a.status, "%s: %s", body, a.body)

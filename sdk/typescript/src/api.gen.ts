@@ -545,6 +545,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks/delay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Change when all tasks that match a filter run
+         * @description Runs in the background, as an operation that can be followed and stopped. With dry_run the
+         *     tasks are only counted. It applies to pending and waiting tasks that were submitted before
+         *     this call, and does to each what a change of one task's time does. It skips tasks that wait
+         *     for their children or for a signal. delay counts from this call, so all tasks get the same
+         *     time; delay 0s means at once.
+         */
+        post: operations["delayTasks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/priority": {
         parameters: {
             query?: never;
@@ -589,6 +613,32 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks/rerun": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run all final tasks that match a filter again, as new tasks
+         * @description Runs in the background, as an operation that can be followed and stopped. With dry_run the
+         *     tasks are only counted. It applies to tasks that ended before this call, also those that
+         *     succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
+         *     fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
+         *     those over the quota of context_bytes. The new tasks count in the tenant's quotas:
+         *     the operation waits while pending_tasks is reached, and is no faster than
+         *     submits_per_second.
+         */
+        post: operations["rerunTasks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/{id}": {
         parameters: {
             query?: never;
@@ -610,12 +660,18 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Change when a pending or waiting task runs
+         * Change when a pending or waiting task runs, or its context
          * @description priority moves the task in the order as if the task had entered its stage with it, and
          *     applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
          *     the past means at once, even for a retry. The answer is 409 if the task is running or final.
          *     The priority of a task that waits for its children goes down to its children that have not
          *     begun, on all levels, soon after the answer; its time can't be changed (409).
+         *
+         *     context is what the present stage gets from the next attempt on. The task's own context stays
+         *     readable as context, and listAttempts has the change, who made it, and the new one as output.
+         *     No delivery that begins after the answer has the old one. The answer is 409 for a task that
+         *     waits for its children, for a signal, or for dependencies whose results are added to its
+         *     context, and for a vote.
          */
         patch: operations["patchTask"];
         trace?: never;
@@ -713,6 +769,34 @@ export interface paths {
          *     409 if the task is not final, or has succeeded.
          */
         post: operations["redriveTask"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tasks/{id}/rerun": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run a final task again, as a new task
+         * @description Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
+         *     one, which stays as it is. It has the context of this one, or another, and its priority,
+         *     retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
+         *     of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+         *     It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
+         *     of a fan-out, or is a notification.
+         */
+        post: operations["rerunTask"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3472,6 +3556,11 @@ export interface components {
              */
             notifications?: string[];
             notification?: components["schemas"]["Notification"];
+            /**
+             * @description The task that it runs again.
+             * @example thumbnails.1.42
+             */
+            rerun_of?: string;
             /** @description After a redrive: the dependents that were redriven with it. */
             redriven?: string[];
             /** @description Why its last attempt failed. */
@@ -3598,7 +3687,7 @@ export interface components {
              * @description done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
              *     worker wants to be asked again later; lost: the lease ran out; released: given back
              *     without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
-             *     priority or time was changed; awaits_signal: it waits for the signal of the stage from
+             *     priority or time was changed, or its context to this output; awaits_signal: it waits for the signal of the stage from
              *     then on; signalled: the signal came, with this output; timed_out: it didn't come in time.
              * @enum {string}
              */
@@ -3612,7 +3701,7 @@ export interface components {
             endpoint?: string;
             /** @description Who claimed the task. */
             claimer?: string;
-            /** @description The sub of the token with which the task was claimed. Absent if it has none. */
+            /** @description The sub of the token with which the task was claimed or changed. Absent if it has none. */
             subject?: string;
             /** @description The time from sending to the answer. */
             duration_ms?: number;
@@ -3672,8 +3761,18 @@ export interface components {
             /** @description Change nothing; redriven has the tasks that dependents would redrive. */
             dry_run?: boolean;
         };
+        Rerun: {
+            context?: components["schemas"]["JSON"];
+            /**
+             * Format: date-time
+             * @description When the new task may run at the earliest. Excludes delay.
+             */
+            run_at?: string;
+            delay?: components["schemas"]["Duration"];
+        };
         TaskPatch: {
             priority?: components["schemas"]["Priority"];
+            context?: components["schemas"]["JSON"];
             /**
              * Format: date-time
              * @description When the task may run at the earliest; at most a year ahead. Excludes delay.
@@ -3729,6 +3828,60 @@ export interface components {
             pace?: number;
             /** @description Why the tasks are cancelled. Shown with each task and in its journal. */
             reason?: string;
+        };
+        BulkDelay: {
+            type?: components["schemas"]["Name"];
+            /** @description Instead of type: the tasks of all types. */
+            all_types?: boolean;
+            /**
+             * @description Only tasks of this status; by default both.
+             * @enum {string}
+             */
+            status?: "waiting" | "pending";
+            stage?: components["schemas"]["Name"];
+            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            error?: string;
+            /**
+             * Format: date-time
+             * @description Only tasks submitted at or after this time.
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description Only tasks submitted before this time.
+             */
+            until?: string;
+            /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+            attempts?: number;
+            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            code?: string;
+            /** @description Only tasks that were submitted with this flow key. */
+            flow_key?: string;
+            /** @description Only the task for which this idempotency key stands. */
+            key?: string;
+            /** @description Only the children of this task, and the tasks that it started. */
+            parent?: string;
+            /** @description Only tasks for this user. */
+            user?: string;
+            /** @description Only tasks with all of these tags, separated by commas. */
+            tags?: string;
+            /** @description Only tasks with at least one of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description Only tasks with this entry of their metadata, as name=value. */
+            metadata?: string;
+            /** @description false leaves out the children of fan-outs; by default they are included. */
+            children?: boolean;
+            /** @description Only count the tasks. */
+            dry_run?: boolean;
+            /** @description The most tasks per second; by default there is no limit. */
+            pace?: number;
+            /** @description How long from this call until they may run; 0s is at once. Excludes run_at. */
+            delay?: components["schemas"]["Duration"];
+            /**
+             * Format: date-time
+             * @description When they may run at the earliest; at most a year ahead. Excludes delay.
+             */
+            run_at?: string;
         };
         BulkPriority: {
             type?: components["schemas"]["Name"];
@@ -3837,6 +3990,61 @@ export interface components {
             /** @description The stage to continue with; by default the one where each task ended. */
             from_stage?: string;
         };
+        BulkRerun: {
+            type?: components["schemas"]["Name"];
+            /** @description Instead of type: the tasks of all types. */
+            all_types?: boolean;
+            /**
+             * @description Only tasks of this status; by default all that are final.
+             * @enum {string}
+             */
+            status?: "succeeded" | "failed" | "cancelled";
+            stage?: components["schemas"]["Name"];
+            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            error?: string;
+            /**
+             * Format: date-time
+             * @description Only tasks submitted at or after this time.
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description Only tasks submitted before this time.
+             */
+            until?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended at or after this time.
+             */
+            ended_since?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended before this time.
+             */
+            ended_until?: string;
+            /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+            attempts?: number;
+            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            code?: string;
+            /** @description Only tasks that were submitted with this flow key. */
+            flow_key?: string;
+            /** @description Only the task for which this idempotency key stands. */
+            key?: string;
+            /** @description Only the children of this task, and the tasks that it started. */
+            parent?: string;
+            /** @description Only tasks for this user. */
+            user?: string;
+            /** @description Only tasks with all of these tags, separated by commas. */
+            tags?: string;
+            /** @description Only tasks with at least one of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description Only tasks with this entry of their metadata, as name=value. */
+            metadata?: string;
+            /** @description Only count the tasks. */
+            dry_run?: boolean;
+            /** @description The most tasks per second; by default there is no limit. */
+            pace?: number;
+        };
         BulkCount: {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
@@ -3927,7 +4135,7 @@ export interface components {
         Operation: {
             id: string;
             /** @enum {string} */
-            kind: "cancel" | "redrive" | "priority" | "count";
+            kind: "cancel" | "redrive" | "priority" | "count" | "delay" | "rerun";
             /** @description The task type. With all_types, the one that it is at, in the order of their names. */
             type: string;
             filter?: components["schemas"]["OperationFilter"];
@@ -3944,8 +4152,8 @@ export interface components {
             total: number;
             /**
              * Format: int64
-             * @description How many of them it has cancelled or redriven, or have the priority. Of a count, how
-             *     many tasks match.
+             * @description How many of them it has cancelled or redriven, have the priority or the time, or run
+             *     again as new tasks. Of a count, how many tasks match.
              */
             done: number;
             /**
@@ -3955,6 +4163,7 @@ export interface components {
             skipped: number;
             /** @description The most tasks per second. */
             pace?: number;
+            /** @description Why it can't continue or, while it is running, why it waits. */
             error?: string;
             /** Format: date-time */
             created_at: string;
@@ -7007,6 +7216,55 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    delayTasks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "type": "thumbnails",
+                 *       "stage": "resize",
+                 *       "delay": "2h",
+                 *       "dry_run": true
+                 *     }
+                 */
+                "application/json": components["schemas"]["BulkDelay"];
+            };
+        };
+        responses: {
+            /** @description The number of tasks, for a dry run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Count"];
+                };
+            };
+            /** @description The operation that was started. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Operation"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
     prioritizeTasks: {
         parameters: {
             query?: never;
@@ -7106,6 +7364,55 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    rerunTasks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "type": "thumbnails",
+                 *       "status": "succeeded",
+                 *       "ended_since": "2026-11-20T00:00:00Z",
+                 *       "pace": 50
+                 *     }
+                 */
+                "application/json": components["schemas"]["BulkRerun"];
+            };
+        };
+        responses: {
+            /** @description The number of tasks, for a dry run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Count"];
+                };
+            };
+            /** @description The operation that was started. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Operation"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
     getTask: {
         parameters: {
             query?: {
@@ -7154,7 +7461,10 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "priority": 3600
+                 *       "priority": 3600,
+                 *       "context": {
+                 *         "image": "harbor.jpg"
+                 *       }
                  *     }
                  */
                 "application/json": components["schemas"]["TaskPatch"];
@@ -7333,6 +7643,91 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    rerunTask: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description The key of the new task: the same key again makes no other task, and the answer is 200.
+                 *     With another context, or for another task, it is 422.
+                 */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "context": {
+                 *         "image": "harbor.jpg"
+                 *       },
+                 *       "delay": "5m"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Rerun"];
+            };
+        };
+        responses: {
+            /** @description An earlier call with this key has made the task. */
+            200: {
+                headers: {
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "thumbnails.1.43",
+                     *       "type": "thumbnails",
+                     *       "stage": "inspect",
+                     *       "status": "running",
+                     *       "created_at": "2026-11-21T10:43:31.91376Z",
+                     *       "existing": true
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SubmittedTask"];
+                };
+            };
+            /** @description The new task was accepted and will not be lost. */
+            201: {
+                headers: {
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimitPolicy"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": "thumbnails.1.43",
+                     *       "type": "thumbnails",
+                     *       "stage": "inspect",
+                     *       "status": "pending",
+                     *       "created_at": "2026-11-21T10:00:00Z",
+                     *       "order_time": "2026-11-21T10:00:00Z"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["SubmittedTask"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

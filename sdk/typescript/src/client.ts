@@ -16,6 +16,7 @@ import {
   type NewSignal,
   type NewTask,
   type Redrive,
+  type Rerun,
   type SentSignal,
   type Status,
   type SubmittedBatch,
@@ -31,9 +32,9 @@ import {
 } from "./types.js";
 import { watchTask, type TaskEvent } from "./watch.js";
 
-/** Options of a signal. */
+/** Options of a signal, and of a rerun. */
 export interface SignalOptions extends CallOptions {
-  /** A signal with the same key is sent once. */
+  /** What has the same key is done once. */
   idempotencyKey?: string | undefined;
 }
 
@@ -312,7 +313,7 @@ export class Client {
     return this.caller.call("GET", "/v1/tasks/count", { ...options, query: filterQuery(params) });
   }
 
-  /** Changes the priority or the time of a task that is pending or waiting. */
+  /** Changes the priority, the time or the context of a task that is pending or waiting. */
   async change(id: string, patch: TaskPatch, options: CallOptions = {}): Promise<Task> {
     return this.caller.call("PATCH", `/v1/tasks/${pathPart("id", id)}`, {
       ...options,
@@ -349,6 +350,24 @@ export class Client {
     return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/redrive`, {
       ...options,
       body: JSON.stringify(redrive),
+    });
+  }
+
+  /**
+   * Runs a final task again, as a new task, and returns that one. With an idempotencyKey, which
+   * becomes that of the new task, it is sent again when there is no answer, and makes one task.
+   */
+  async rerun(
+    id: string,
+    rerun: Rerun = {},
+    options: SignalOptions = {},
+  ): Promise<SubmittedTask> {
+    const { idempotencyKey, ...rest } = options;
+    return this.caller.call("POST", `/v1/tasks/${pathPart("id", id)}/rerun`, {
+      ...rest,
+      body: JSON.stringify(rerun),
+      repeatable: Boolean(idempotencyKey),
+      ...(idempotencyKey ? { headers: { "Idempotency-Key": idempotencyKey } } : {}),
     });
   }
 

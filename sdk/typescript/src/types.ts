@@ -13,6 +13,7 @@ export type NewEndpoint = Schemas["NewEndpoint"];
 export type NewTask = Schemas["NewTask"];
 export type Problem = Schemas["Problem"];
 export type Redrive = Schemas["Redrive"];
+export type Rerun = Schemas["Rerun"];
 export type SpawnedTask = Schemas["SpawnedTask"];
 /** How a task waits for the tasks that it starts. By default as a fan-out does. */
 export type JoinOptions = Exclude<Schemas["Join"], boolean>;

@@ -138,6 +138,11 @@ test("a worker learns that the task was cancelled; redrive", options, async (t) 
   assert.ok(why instanceof AbortedError && why.why === "cancelled", String(why));
   await c.redrive(id);
   assert.deepEqual((await c.wait(id)).result, "again");
+  const idempotencyKey = `again ${id}`;
+  const made = await c.rerun(id, { context: [1] }, { idempotencyKey });
+  assert.equal((await c.rerun(id, { context: [1] }, { idempotencyKey })).id, made.id);
+  const rerun = await c.wait(made.id);
+  assert.deepEqual([rerun.rerun_of, rerun.context, rerun.result], [id, [1], "again"]);
 });
 
 test("watch, while it happens, over a connection that breaks", options, async (t) => {

@@ -16,9 +16,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
 
-// Change changes when a pending or waiting task runs, and returns the task. A task that is
-// running or final is CodeConflict. A patch that the task already has changes nothing. The priority
-// of a task that waits for its children goes down to them, soon after.
+// Change changes when a pending or waiting task runs or what its stage gets, and returns the task.
+// A task that is running or final is CodeConflict. A patch that the task already has changes
+// nothing. The priority of a task that waits for its children goes down to them, soon after.
 func (s *Tasks) Change(
 	ctx context.Context, tenant string, id asyncflow.TaskID, p asyncflow.Patch,
 ) (Task, error) {
@@ -40,8 +40,12 @@ func (s *Tasks) Change(
 		case err != nil || changed:
 			return task, err
 		case task.Status.Final():
+			verb := "has"
+			if task.Status == asyncflow.StatusCancelled {
+				verb = "was"
+			}
 			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict,
-				"task %s can't be changed: it has %s", id, task.Status)
+				"task %s can't be changed: it %s %s", id, verb, task.Status)
 		case task.Status == asyncflow.StatusRunning:
 			return Task{}, asyncflow.Errorf(asyncflow.CodeConflict,
 				"task %s can't be changed: it is running", id)
@@ -74,19 +78,10 @@ func (s *Tasks) tryChange(
 			return err
 		}
 		parent = c.Blocked == asyncflow.WaitChildren
-		switch {
-		case parent && !p.RunAt.IsZero():
-			return asyncflow.Errorf(asyncflow.CodeConflict,
-				"task %s can't run at another time: it waits for its children, and only its "+
-					"priority can be changed", id)
-		case c.Blocked == asyncflow.WaitSignal:
-			return asyncflow.Errorf(asyncflow.CodeConflict,
-				"task %s can't be changed: it waits for a signal", id)
-		}
-		if c.Seq > records.MaxSeq {
-			return records.JournalFull(id)
-		}
 		c.Options = state.options
+		if err := checkChange(c, p); err != nil {
+			return err
+		}
 		now := s.core.Clock.Now()
 		return writeChange(ctx, tx, t, c, p, state.at, now, ts)
 	})
@@ -104,6 +99,34 @@ func (s *Tasks) tryChange(
 		s.core.TellFollowUp(t.Tenant)
 	}
 	return true, nil
+}
+
+// checkChange returns why a waiting or pending task can't be changed like that, or nil.
+func checkChange(c hot.Candidate, p asyncflow.Patch) error {
+	switch child := c.Options.Child; {
+	case c.Blocked == asyncflow.WaitChildren && !p.RunAt.IsZero():
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s can't run at another time: it waits for its children, and only its "+
+				"priority can be changed", c.ID)
+	case c.Blocked == asyncflow.WaitChildren && p.Context != nil:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s can't get another context: it waits for its children, which are made of it",
+			c.ID)
+	case c.Blocked == asyncflow.WaitSignal:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s can't be changed: it waits for a signal", c.ID)
+	case c.Blocked == asyncflow.WaitDependencies && p.Context != nil && c.Options.ContextFrom != "":
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s can't get another context yet: it waits for its dependencies, whose results "+
+				"are added to it", c.ID)
+	case p.Context != nil && child != nil && child.Vote:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s can't get another context: it is a vote, and all votes have the context of "+
+				"their task", c.ID)
+	case c.Seq > records.MaxSeq:
+		return records.JournalFull(c.ID)
+	}
+	return nil
 }
 
 // tokenState says since when a task's token row has had its place, and has the task's options.

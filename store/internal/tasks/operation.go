@@ -15,6 +15,10 @@ const (
 	RedriveTasks OperationKind = "redrive"
 	// PrioritizeTasks changes the priority of pending and waiting tasks.
 	PrioritizeTasks OperationKind = "priority"
+	// DelayTasks changes when pending and waiting tasks run.
+	DelayTasks OperationKind = "delay"
+	// RerunTasks runs final tasks again, as new tasks.
+	RerunTasks OperationKind = "rerun"
 	// CountAll counts tasks and changes nothing.
 	CountAll OperationKind = "count"
 )
@@ -37,8 +41,9 @@ const (
 type NewOperation struct {
 	Kind OperationKind
 	// Filter selects the tasks. Without a status, a cancel selects all tasks that are not final, a
-	// redrive all failed tasks, a change of the priority all pending and waiting tasks, and a count
-	// all tasks. Before, FromType, Limit and Text are ignored.
+	// redrive all failed tasks, a rerun all final tasks, a change of the priority or the time all
+	// pending and waiting tasks, and a count all tasks. Before, FromType, Limit and Text are
+	// ignored.
 	Filter Filter
 	// AllTypes asks for the tasks of all types of the tenant. Then Filter.Type is the one that the
 	// operation is at: it takes them by their names.
@@ -47,12 +52,13 @@ type NewOperation struct {
 	Reason    string             // of a cancel; kept with each task
 	FromStage string             // of a redrive: where tasks start again; "": where they ended
 	Priority  asyncflow.Priority // of PrioritizeTasks: the new one
+	RunAt     time.Time          // of DelayTasks: when they may run; one in the past: at once
 	Pace      float64            // the most tasks a second; 0: as fast as possible
 }
 
-// Operation cancels, redrives, changes or counts the tasks that a filter selects, step by step. It
-// concerns tasks that were submitted, and for a redrive ended, before the operation began. It
-// visits each once, in the order of their numbers.
+// Operation cancels, redrives, reruns, changes or counts the tasks that a filter selects, step by
+// step. It concerns tasks that were submitted, and for a redrive or a rerun ended, before it began.
+// It visits each once, in the order of their numbers.
 type Operation struct {
 	ID string
 	NewOperation
@@ -63,7 +69,7 @@ type Operation struct {
 	// Done is how many tasks it changed, or counted. Skipped is how many no longer met the filter;
 	// for a count, how many it looked at that don't.
 	Done, Skipped int64
-	Error         string
+	Error         string // why it can't go on or, while it is running, why it waits
 	CreatedAt     time.Time
 	FinishedAt    time.Time // zero while it is running
 
@@ -80,12 +86,18 @@ func (o Operation) criteria() criteria {
 		c.until = o.CreatedAt
 	}
 	switch {
+	case o.Kind == RerunTasks:
+		c.endedBefore = o.CreatedAt
+		if c.statuses == nil {
+			c.statuses = []string{string(asyncflow.StatusSucceeded),
+				string(asyncflow.StatusFailed), string(asyncflow.StatusCancelled)}
+		}
 	case o.Kind == RedriveTasks:
 		c.endedBefore = o.CreatedAt
 		if c.statuses == nil {
 			c.statuses = []string{string(asyncflow.StatusFailed)}
 		}
-	case o.Kind == PrioritizeTasks && c.statuses == nil:
+	case (o.Kind == PrioritizeTasks || o.Kind == DelayTasks) && c.statuses == nil:
 		c.statuses = []string{string(asyncflow.StatusWaiting), string(asyncflow.StatusPending)}
 	case c.statuses == nil && o.Kind != CountAll:
 		for _, status := range asyncflow.Statuses {
@@ -117,6 +129,9 @@ const narrowed = "_where"
 // storedKind returns the kind in the table.
 func (n NewOperation) storedKind() string {
 	f := n.Filter
+	if n.Kind == DelayTasks || n.Kind == RerunTasks { // nodes that know the kind know all filters
+		return string(n.Kind)
+	}
 	if n.AllTypes || !f.EndedSince.IsZero() || !f.EndedUntil.IsZero() || f.Attempts > 0 ||
 		f.Code != "" || f.FlowKey != "" || f.Key != "" || f.Parent.Type != "" ||
 		!f.Labels.IsZero() {

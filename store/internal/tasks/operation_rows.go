@@ -46,6 +46,7 @@ type (
 		Priority  asyncflow.Priority `json:"priority,omitempty"`
 		FromStage string             `json:"from_stage,omitempty"`
 		Pace      float64            `json:"pace,omitempty"`
+		RunAt     time.Time          `json:"run_at,omitzero"`
 	}
 )
 
@@ -57,7 +58,8 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 	if err != nil {
 		return err
 	}
-	options, err := json.Marshal(operationOptions{o.Reason, o.Priority, o.FromStage, o.Pace})
+	options, err := json.Marshal(operationOptions{o.Reason, o.Priority, o.FromStage, o.Pace,
+		o.RunAt})
 	if err != nil {
 		return err
 	}
@@ -199,6 +201,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.FromStage = options.FromStage
 	o.Pace = options.Pace
 	o.Priority = options.Priority
+	o.RunAt = options.RunAt
 	o.FinishedAt = postgres.OrZero(finished)
 	return o, err
 }

@@ -130,7 +130,7 @@ func (s *Tasks) countOperation(ctx context.Context, t *config.Type, o *Operation
 		return err
 	}
 	var f findings
-	if o.Kind != RedriveTasks { // no live task has a lesser number
+	if o.Kind != RedriveTasks && o.Kind != RerunTasks { // no live task has a lesser number
 		o.position = max(first-1, 0)
 		f.last = o.position
 		f.over = first == 0

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
@@ -65,11 +66,13 @@ type Step struct {
 	Type string    // of the tasks of the next step
 }
 
-// StepOperation takes the next step of an operation if it is due. A step is one transaction,
-// which locks the operation's row. So no other node takes the same step, and nothing is done
-// or counted twice. A failed step has done nothing and can be taken again, unless the
-// operation can't go on: then the operation has failed.
-func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, error) {
+// StepOperation takes the next step of an operation if it is due. A step is one transaction, which
+// locks the operation's row. So no other node takes the same step, and nothing is done or counted
+// twice. A failed step has done nothing and can be taken again, unless the operation can't go on:
+// then the operation has failed. A rerun calls submit within the transaction.
+func (s *Tasks) StepOperation(
+	ctx context.Context, due DueOperation, submit catalog.Submit,
+) (Step, error) {
 	t, err := s.core.Catalog.Fresh(ctx, due.Tenant, due.Type)
 	switch {
 	case err != nil && asyncflow.CodeOf(err) == asyncflow.CodeNotFound: // it was deleted
@@ -79,9 +82,12 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	}
 	var st step
 	err = s.searching(ctx, t.Tenant, func(tx pgx.Tx) error {
-		st = step{now: s.core.Clock.Now(), clock: s.core.Clock.Now}
+		st = step{now: s.core.Clock.Now(), clock: s.core.Clock.Now, submit: submit}
 		if err := st.lock(ctx, tx, t, due); err != nil {
 			return err
+		}
+		if tenant, ok := s.core.Catalog.Tenant(t.Tenant); ok && st.o.Kind == RerunTasks {
+			st.rerunLimits(tenant)
 		}
 		if err := st.handle(ctx, tx); err != nil {
 			return err
@@ -97,6 +103,7 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	case err != nil:
 		return Step{}, postgres.Wrap(err, "StepOperation(%q, %q, %s)", due.Tenant, due.Type, due.ID)
 	}
+	s.chargeReruns(&st)
 	s.core.Wakeups.Announce(t.Key(), st.tokens.Earliest)
 	hot.AnnounceFreed(ctx, s.hot, t, st.cancelled)
 	if st.o.Kind != CountAll {
@@ -123,7 +130,11 @@ type step struct {
 	clock     func() time.Time
 	done      int
 	cancelled []asyncflow.Settlement
-	changed   []int64 // tasks with another priority
+	changed   []int64 // tasks with another priority or time
+
+	submit    catalog.Submit // of a rerun
+	mostBytes int64          // of the context of a new task; 0: no limit
+	charged   []asyncflow.NewTask
 	tokens    records.Tokens
 }
 
@@ -148,8 +159,8 @@ func (st *step) lock(ctx context.Context, tx pgx.Tx, t *config.Type, due DueOper
 	return err
 }
 
-// handle cancels, redrives, changes or counts the next tasks. It leaves an operation alone that
-// only newer nodes know.
+// handle cancels, redrives, reruns, changes or counts the next tasks. It leaves an operation alone
+// that only newer nodes know.
 func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 	window := stepWindow
 	switch st.o.Kind {
@@ -157,7 +168,7 @@ func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 		if st.o.Filter.Error == "" {
 			window = countWindow
 		}
-	case CancelTasks, RedriveTasks, PrioritizeTasks:
+	case CancelTasks, RedriveTasks, PrioritizeTasks, DelayTasks, RerunTasks:
 	default:
 		return pgx.ErrNoRows
 	}
@@ -175,9 +186,19 @@ func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 	if most := st.o.most(); len(f.ids) > most {
 		f = findings{ids: f.ids[:most], last: f.ids[most-1]}
 	}
-	done, err := st.change(ctx, tx, f.ids)
-	if err != nil {
+	var done int
+	var none bool
+	if st.o.Kind == RerunTasks {
+		f, done, none, err = st.rerun(ctx, tx, f)
+	} else {
+		done, err = st.change(ctx, tx, f.ids)
+	}
+	switch {
+	case err != nil:
 		return err
+	case none:
+		st.o.nextAt = st.now.Add(rerunPause)
+		return nil
 	}
 	st.done = done
 	st.o.advance(f, done, st.now)
@@ -212,8 +233,8 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 		var err error
 		st.cancelled, err = trees.CancelAll(ctx, tx, st.t, ids, st.o.Reason, st.now)
 		return len(st.cancelled), err
-	case st.o.Kind == PrioritizeTasks:
-		return st.prioritize(ctx, tx, ids)
+	case st.o.Kind == PrioritizeTasks || st.o.Kind == DelayTasks:
+		return st.patch(ctx, tx, ids)
 	}
 	done, _, err := trees.RedriveAll(ctx, tx, st.t, ids, trees.Redrive{Stage: st.o.FromStage},
 		&st.tokens, st.now)
@@ -226,10 +247,11 @@ func (st *step) write(ctx context.Context, tx pgx.Tx) error {
 	o.end()
 	_, err := tx.Exec(ctx, `UPDATE `+st.t.Set().Tables.Qualify("operations")+`
 		SET position = $2, done = $3, skipped = $4, next_at = $5, state = $6, finished_at = $7,
-		  total = $8, type = $9
+		  total = $8, type = $9, error = $10
 		WHERE id = $1::uuid`,
 		o.ID, o.position, o.Done, o.Skipped, o.nextAt, string(o.State),
-		postgres.OrNull(o.FinishedAt), o.Total, o.Filter.Type)
+		postgres.OrNull(o.FinishedAt), o.Total, o.Filter.Type,
+		postgres.OrNull(o.Error))
 	return err
 }
 

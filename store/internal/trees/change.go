@@ -17,6 +17,8 @@ type Change struct {
 	hot.Candidate
 	verdict asyncflow.Verdict
 	options *string   // the new ones; nil: the same as before
+	context []byte    // the new one of its stage; nil: the same as before
+	by      string    // who made it, as an endpoint; "": unknown
 	from    time.Time // since when the task has its place
 }
 
@@ -48,7 +50,8 @@ func ChangeOf(
 	if sameOptions {
 		after = nil
 	}
-	return Change{c, v, after, placed}, sameOptions && v.OrderTime.Equal(l.OrderTime)
+	same = sameOptions && v.OrderTime.Equal(l.OrderTime) && p.Context == nil
+	return Change{c, v, after, p.Context, p.Endpoint(), placed}, same
 }
 
 // QueueChanges adds the journal rows of changes of tasks of one roll to a batch, and the token rows
@@ -78,24 +81,28 @@ func QueueChanges(
 // queueChanged adds the journal rows of changes to a batch.
 func queueChanged(b *pgx.Batch, t *config.Type, all []Change, now time.Time) {
 	b.Queue(t.SQL(all[0].ID.Position(), `
-		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, error,
-		  type)
+		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, output,
+		  endpoint, error, type)
 		SELECT u.id, u.seq, $7, u.stage, u.attempt, 'changed', u.next_time, u.options::json,
+		  u.output, nullif(u.endpoint, ''),
 		  (SELECT j.error FROM {journal} j WHERE j.type = $8 AND j.id = u.id
 		    AND j.seq = u.seq - 1), $8
 		FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::timestamptz[],
-		  $6::text[]) AS u (id, seq, stage, attempt, next_time, options)`),
+		  $6::text[], $9::text[], $10::text[])
+		  AS u (id, seq, stage, attempt, next_time, options, output, endpoint)`),
 		records.Column(all, func(c *Change) int64 { return c.ID.Number }),
 		records.Column(all, func(c *Change) int16 { return int16(c.Seq) }),
 		records.Column(all, func(c *Change) string { return c.Stage }),
 		records.Column(all, func(c *Change) int16 { return int16(c.Attempt) }),
 		records.Column(all, func(c *Change) time.Time { return c.verdict.OrderTime }),
-		records.Column(all, func(c *Change) *string { return c.options }), now, t.Number())
+		records.Column(all, func(c *Change) *string { return c.options }), now, t.Number(),
+		records.Column(all, func(c *Change) []byte { return c.context }),
+		records.Column(all, func(c *Change) string { return c.by }))
 }
 
-// PriorityChange gives tasks another priority.
-type PriorityChange struct {
-	Priority asyncflow.Priority
+// BulkChange changes the priority or the time of tasks.
+type BulkChange struct {
+	asyncflow.Patch
 	// Since leaves tasks alone that were changed later; zero: none are.
 	Since time.Time
 	// Parents also changes tasks that wait for their children. The caller has locked their
@@ -103,11 +110,11 @@ type PriorityChange struct {
 	Parents bool
 }
 
-// Prioritize changes the priority of the pending and waiting tasks among some tasks of one roll, as
-// a change does for one, and returns how many have it now, and which it changed. It leaves out
+// ChangeAll changes the pending and waiting tasks among some tasks of one roll, as a change does
+// for one, and returns how many are as they should be now, and which it changed. It leaves out
 // tasks that wait for a signal.
-func Prioritize(
-	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, p PriorityChange,
+func ChangeAll(
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, p BulkChange,
 	ts *records.Tokens, now time.Time,
 ) (found int, changed []int64, err error) {
 	resting, err := lockResting(ctx, tx, t, ids, p.Parents)
@@ -126,7 +133,7 @@ func Prioritize(
 		if !p.Since.IsZero() && state.changed.After(p.Since) {
 			continue
 		}
-		ch, same := ChangeOf(t, c, asyncflow.Patch{Priority: p.Priority}, state.at, now)
+		ch, same := ChangeOf(t, c, p.Patch, state.at, now)
 		if same {
 			continue
 		}

@@ -104,8 +104,8 @@ func (f *followUp) prioritizeIDs(t *config.Type, ids []int64, p decidedPriority)
 		return nil
 	}
 	changes := f.changesOf(t)
-	_, changed, err := Prioritize(f.ctx, f.tx, t, ids,
-		PriorityChange{Priority: p.priority, Since: p.at}, &changes.tokens, f.now)
+	above := BulkChange{Patch: asyncflow.Patch{Priority: p.priority}, Since: p.at}
+	_, changed, err := ChangeAll(f.ctx, f.tx, t, ids, above, &changes.tokens, f.now)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ export function Operations() {
       <Problem error={list.error} retry={list.reload} />
       {data?.length === 0 && (
         <Empty title="There are no operations">
-          An operation cancels, redrives, changes or counts many tasks. Filter the{" "}
+          An operation cancels, redrives, runs again, changes or counts many tasks. Filter the{" "}
           <a href="/console/tasks">tasks</a>, and choose what to do with all that match. Ended
           operations are kept for 30 days.
         </Empty>
@@ -53,7 +53,8 @@ export function Operations() {
   );
 }
 
-const done = { cancel: "Cancelled", redrive: "Redriven", priority: "Changed", count: "Counted" };
+const done = { cancel: "Cancelled", redrive: "Redriven", priority: "Changed", count: "Counted",
+  delay: "Have the time", rerun: "Run again" };
 
 /** All of one operation. */
 function Chosen({ id }: { id: string }) {

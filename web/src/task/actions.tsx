@@ -1,8 +1,9 @@
 import { useSignal } from "@preact/signals";
+import { useLocation } from "preact-iso";
 import { answer, api, refused, type Schemas } from "../api.ts";
 import { isJSON } from "../json.ts";
 import { Action } from "../parts/action.tsx";
-import { Area, Check } from "../parts/field.tsx";
+import { Area, Check, Field } from "../parts/field.tsx";
 import type { WholeTask } from "./whole.ts";
 
 interface ActionsProps {
@@ -43,11 +44,18 @@ export function TaskActions({ whole, stages, changed }: ActionsProps) {
             "The task is resumed")} />
       )}
       {(task.status === "waiting" || task.status === "pending") && (
-        <Priority task={task} changed={changed} />
+        <>
+          <Priority task={task} changed={changed} />
+          <Delay task={task} changed={changed} />
+          {task.waits_for !== "children" && task.waits_for !== "signal" && (
+            <Edit whole={whole} changed={changed} />
+          )}
+        </>
       )}
       {(task.status === "failed" || task.status === "cancelled") && (
         <Redrive whole={whole} stages={stages} changed={changed} />
       )}
+      {final && !task.child_of && !task.notification && <Rerun whole={whole} />}
       {!final && <Action label="Cancel" scope="operate" danger
         ask={<><p>A cancelled task doesn't go on. It can be redriven.</p>{why}</>}
         run={() => after(answer(api.POST("/v1/tasks/{id}/cancel", { ...path, body: body() })),
@@ -72,6 +80,64 @@ function Priority({ task, changed }: { task: Schemas["Task"]; changed: () => voi
     </label>
   );
   return <Action label="Change priority" scope="operate" ask={ask} run={run} />;
+}
+
+/** Changes when a task runs; 0s is at once. */
+function Delay({ task, changed }: { task: Schemas["Task"]; changed: () => void }) {
+  const delay = useSignal("0s");
+  const run = async () => {
+    await answer(api.PATCH("/v1/tasks/{id}", { params: { path: { id: task.id } },
+      body: { delay: delay.value } }));
+    changed();
+    return "The time is changed";
+  };
+  return <Action label="Delay" scope="operate" run={run}
+    ask={<Field label="Run no sooner than in" name="delay" required placeholder="0s is at once"
+      value={delay} />} />;
+}
+
+/** Gives the stage of a task that has not begun another context. */
+function Edit({ whole: { task, context }, changed }: Omit<ActionsProps, "stages">) {
+  const text = useSignal("");
+  const run = async () => {
+    if (!isJSON(text.value)) throw refused("context", "isn't JSON");
+    await answer(api.PATCH("/v1/tasks/{id}", { params: { path: { id: task.id } }, body: {},
+      bodySerializer: () => `{"context":${text.value}}` }));
+    changed();
+    return "The context is changed";
+  };
+  const ask = (
+    <>
+      <p>The stage {task.stage} gets it from the next attempt on.</p>
+      <Area label="Context" name="context" rows={12} value={text} />
+    </>
+  );
+  return <Action label="Change context" scope="operate" ask={ask} run={run}
+    begin={() => (text.value = context ?? "null")} />;
+}
+
+/** Runs a final task again, as a new task. */
+function Rerun({ whole: { task, context } }: { whole: WholeTask }) {
+  const { route } = useLocation();
+  const text = useSignal("");
+  const edit = useSignal(false);
+  const run = async () => {
+    if (edit.value && !isJSON(text.value)) throw refused("context", "isn't JSON");
+    const made = await answer(api.POST("/v1/tasks/{id}/rerun", {
+      params: { path: { id: task.id } }, body: {},
+      bodySerializer: () => edit.value ? `{"context":${text.value}}` : "{}" }));
+    route(`/console/tasks/${made.id}`);
+    return `${made.id} runs it again`;
+  };
+  const ask = (
+    <>
+      <p>A new task begins at the first stage. This one stays as it is.</p>
+      <Check label="With another context" value={edit} />
+      {edit.value && <Area label="Context" name="context" rows={12} value={text} />}
+    </>
+  );
+  return <Action label="Run again" scope="operate" ask={ask} run={run}
+    begin={() => (text.value = context ?? "null")} />;
 }
 
 function Redrive({ whole: { task, context }, stages, changed }: ActionsProps) {

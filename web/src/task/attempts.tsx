@@ -53,6 +53,7 @@ function Attempt({ attempt: a }: { attempt: Row }) {
       {(a.endpoint || a.claimer) && <div class="quiet">
         {a.endpoint ?? `claimed by ${claimerOf(a)}`}
       </div>}
+      {a.outcome === "changed" && a.subject && <div class="quiet">by {a.subject}</div>}
       <Decided attempt={a} />
       {a.error && <pre class="problem">{a.error}</pre>}
       <Json label="Output" text={a.text} />

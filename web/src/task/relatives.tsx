@@ -14,8 +14,10 @@ type Dependency = Schemas["DependencyState"];
 const most = 20; // children or dependencies that a branch shows at first
 const pause = 5000; // between two looks at what an open branch shows, in ms
 
-/** The way from a task up to its parent, or to the task that started it. */
+/** The way from a task up to its parent, or to the task that started it or that it runs again. */
 export function Parents({ task: t }: { task: Task }) {
+  if (t.rerun_of)
+    return <nav aria-label="Parents"><TaskLink id={t.rerun_of} /> › <span>run again</span></nav>;
   if (t.parent && !t.child_of)
     return <nav aria-label="Parents"><TaskLink id={t.parent} /> › <span>started by it</span></nav>;
   if (!t.child_of) return null;

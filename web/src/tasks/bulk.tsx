@@ -10,6 +10,7 @@ import { Problem } from "../parts/problem.tsx";
 import { type Filter, selectionOf } from "./filters.tsx";
 
 type BulkRedrive = Schemas["BulkRedrive"];
+type BulkRerun = Schemas["BulkRerun"];
 type BulkCancellation = Schemas["BulkCancellation"];
 
 interface AllThatMatchProps {
@@ -21,6 +22,7 @@ interface AllThatMatchProps {
 /** Buttons for all tasks that match a filter. What they start is an operation. */
 export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
   const priority = useSignal("0");
+  const delay = useSignal("0s");
   if (filter.text) return null; // bulk calls have no such filter
   const { status, ...selection } = selectionOf(filter);
   const ended = filter.ended_since || filter.ended_until;
@@ -33,6 +35,18 @@ export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
         <Bulk label="Redrive all that match" what={status ?? "failed"} hidden={none}
           call={(more) => api.POST("/v1/tasks/redrive",
             { body: { ...selection, status, ...more } as BulkRedrive })} />
+      )}
+      {(status === undefined || status === "succeeded" || status === "failed" ||
+        status === "cancelled") && (
+        <Bulk label="Run all that match again" what={`${status ?? "final"}, without children`}
+          hidden={none}
+          call={(more) => {
+            const { children: _, ...without } = selection;
+            const body = { ...without, status, ...more } as BulkRerun;
+            return api.POST("/v1/tasks/rerun", { body });
+          }}>
+          <p>Each gets one new task, which begins at the first stage.</p>
+        </Bulk>
       )}
       {!ended && (status === undefined || status === "waiting" || status === "pending" ||
         status === "running") && (
@@ -49,6 +63,16 @@ export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
           })}>
           <Field label="Head start in seconds" type="number" min="0" max="31536000" required
             value={priority} />
+        </Bulk>
+      )}
+      {!ended && (status === undefined || status === "waiting" || status === "pending") && (
+        <Bulk label="Delay all that match" what={status ?? "waiting or pending"}
+          hidden={none}
+          call={(more) => api.POST("/v1/tasks/delay", {
+            body: { ...selection, status, delay: delay.value, ...more },
+          })}>
+          <Field label="Run no sooner than in" name="delay" required placeholder="0s is at once"
+            value={delay} />
         </Bulk>
       )}
     </p>

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+type tasksRerunCmd struct {
+	ID      string           `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
+	Context string           `placeholder:"JSON"`
+	Delay   *client.Duration `placeholder:"TIME" xor:"when"`
+	RunAt   time.Time        `placeholder:"TIME" xor:"when"`
+	Status  string           `enum:"succeeded,failed,cancelled," default:""`
+
+	IdempotencyKey *string `placeholder:"KEY" help:"With an id: the same key makes one task."`
+	endedFlags
+	manyFlags
+}
+
+func (c *tasksRerunCmd) Help() string {
+	return `The new task begins at the first stage, and has the context, labels and options of the old
+one, which stays as it is.
+
+` + manyHelp + ` It leaves out children of fan-outs.
+
+Examples:
+
+    asyncflow tasks rerun thumbnails.1.42
+    asyncflow tasks rerun thumbnails.1.42 --context '{"image": "harbour.png"}'
+    asyncflow tasks rerun --type thumbnails --status succeeded --ended-since 2h --dry-run`
+}
+
+// Run runs a task again and shows the new one, or runs many again.
+func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
+	status := c.Status
+	if c.endedFlags != (endedFlags{}) {
+		status = "any" // they are part of the filter, too
+	}
+	if err := c.check(c.ID, status); err != nil {
+		return usageError(err)
+	}
+	if c.ID != "" {
+		return c.runOne(ctx, g)
+	}
+	if c.Context != "" || c.Delay != nil || !c.RunAt.IsZero() || c.IdempotencyKey != nil {
+		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
+			"--context, --delay, --run-at and --idempotency-key are for one task"))
+	}
+	b := client.BulkRerun{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
+		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
+		EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
+		Status: api.BulkRerunStatus(c.Status), Stage: c.Stage, Error: c.Error,
+		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace()}
+	return c.run(ctx, g, many{
+		verb:  "run again",
+		count: func() (int64, error) { return g.client().CountRerun(ctx, b) },
+		begin: func() (client.Operation, error) { return g.client().RerunAll(ctx, b) },
+	})
+}
+
+// runOne runs one task again.
+func (c *tasksRerunCmd) runOne(ctx context.Context, g *globals) error {
+	how := client.RerunOptions{RunAt: c.RunAt, Delay: c.Delay}
+	if c.Context != "" {
+		if !json.Valid([]byte(c.Context)) {
+			return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))
+		}
+		how.Context = json.RawMessage(c.Context)
+	}
+	key := ""
+	if c.IdempotencyKey != nil {
+		if key = *c.IdempotencyKey; key == "" {
+			return usageError(asyncflow.InvalidField("--idempotency-key", "must not be empty"))
+		}
+	}
+	return g.printSubmitted(g.client().Rerun(ctx, c.ID, how, key))
+}

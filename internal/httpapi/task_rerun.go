@@ -1,0 +1,96 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// RerunTask runs a final task again, as a new task.
+func (s *Server) RerunTask(
+	ctx context.Context, r RerunTaskRequestObject,
+) (RerunTaskResponseObject, error) {
+	id, err := asyncflow.ParseTaskID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := s.rerunIn(ctx, r.Body)
+	if err != nil {
+		return nil, err
+	}
+	tenant := principalOf(ctx).Tenant
+	task, err := s.cfg.Store.Rerun(ctx, tenant, id)
+	if err != nil {
+		return nil, err
+	}
+	call := store.AuditedCallOf(ctx)
+	task.Options.Key = r.Params.IdempotencyKey
+	task.RunAt = changes.RunAt
+	if changes.Context != nil {
+		task.Context = changes.Context
+		call.Note("context", "edited")
+	}
+	if err := s.checkRerun(ctx, &task); err != nil {
+		return nil, err
+	}
+	if err := s.limitSubmits(ctx, task); err != nil {
+		return nil, err
+	}
+	result := s.submitOne(ctx, tenant, task)
+	if result.Err != nil {
+		return nil, result.Err
+	}
+	call.Note("task", result.ID.String())
+	if !result.Existing {
+		return RerunTask201JSONResponse(submittedOut(result)), nil
+	}
+	if err := s.checkSameRerun(ctx, tenant, task, result.ID); err != nil {
+		return nil, err
+	}
+	return RerunTask200JSONResponse(submittedOut(result)), nil
+}
+
+// rerunIn returns what a caller wants to have otherwise than in the task that runs again.
+func (s *Server) rerunIn(ctx context.Context, in *api.Rerun) (task asyncflow.NewTask, err error) {
+	if in == nil {
+		return task, nil
+	}
+	if task.Context = in.Context; task.Context != nil {
+		if err := s.checkNewContext(ctx, task.Context); err != nil {
+			return task, err
+		}
+	}
+	now := s.cfg.Store.Clock.Now()
+	if task.RunAt, err = runAtIn(in.RunAt, in.Delay, now); err != nil {
+		return task, err
+	}
+	return task, asyncflow.Patch{RunAt: task.RunAt}.Validate(now)
+}
+
+// checkRerun checks a new task as a submit does. Where its end is told was allowed to the task that
+// it runs again.
+func (s *Server) checkRerun(ctx context.Context, task *asyncflow.NewTask) error {
+	told := task.Options.OnFinal
+	task.Options.OnFinal = nil
+	err := s.checkTask(ctx, task, s.cfg.Store.Clock.Now(), s.contextQuota(ctx))
+	task.Options.OnFinal = told
+	if err != nil {
+		return err
+	}
+	return s.findTarget(ctx, told, false)
+}
+
+// checkSameRerun refuses a key that stands for a task which runs no task, or another one, again.
+func (s *Server) checkSameRerun(
+	ctx context.Context, tenant string, task asyncflow.NewTask, existing asyncflow.TaskID,
+) error {
+	found, err := s.cfg.Store.Task(ctx, tenant, existing)
+	if err == nil && found.Options.RerunOf != task.Options.RerunOf {
+		err = asyncflow.Errorf(asyncflow.CodeKeyReused,
+			"the Idempotency-Key stands for task %s, which doesn't run %s again", existing,
+			task.Options.RerunOf)
+	}
+	return err
+}

@@ -1,0 +1,189 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+func edit(context string) asyncflow.Patch {
+	return asyncflow.Patch{Context: json.RawMessage(context), By: "anna"}
+}
+
+// A task with another context is leased with it, in its place and attempt, and keeps the one of its
+// submit. The journal has the new one and who gave it.
+func TestEdit(t *testing.T) {
+	eachSet(t, func(t *testing.T, b *bundle) {
+		spec := twoStages()
+		spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)
+		pipe := b.put(spec)
+		id := b.submit(newTask(`"old"`))[0].ID
+		order := b.task(id).OrderTime
+		b.change(id, edit(`"new"`))
+		b.change(id, edit(`"newer"`))
+		task := b.task(id)
+		require.Equal(t, []any{order, asyncflow.StatusPending, 1, `"old"`},
+			[]any{task.OrderTime, task.Status, task.Attempt, string(task.Context)})
+		l := b.lease(pipe, 1)[0]
+		require.Equal(t, []any{`"newer"`, 1, 3}, []any{string(l.Context), l.Attempt, l.Seq})
+		journal, err := b.Attempts(t.Context(), tenant, id)
+		require.NoError(t, err)
+		require.Len(t, journal, 2)
+		require.Equal(t, []any{asyncflow.OutcomeChanged, `"new"`, "by:anna"},
+			[]any{journal[0].Outcome, string(journal[0].Output), journal[0].Endpoint})
+
+		// Also before a retry of a later stage, which keeps its time and error.
+		b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone,
+			Output: json.RawMessage(`"typo"`)})
+		b.settle(pipe, b.lease(pipe, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeFailed,
+			Error: "typo"})
+		before := b.task(id)
+		b.change(id, edit(`"mended"`))
+		after := b.task(id)
+		require.Equal(t, []any{before.OrderTime, asyncflow.WaitRetry, "typo"},
+			[]any{after.OrderTime, after.WaitsFor, after.Error})
+		b.change(id, asyncflow.Patch{RunAt: b.Clock.Now()})
+		l = b.lease(pipe, 1)[0]
+		require.Equal(t, []any{`"mended"`, "second", 2},
+			[]any{string(l.Context), l.Stage, l.Attempt})
+
+		// A task that is running or final keeps its context.
+		_, err = b.Change(t.Context(), tenant, id, edit(`1`))
+		require.ErrorContains(t, err, "it is running")
+		b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+		_, err = b.Change(t.Context(), tenant, id, edit(`1`))
+		require.ErrorContains(t, err, "it has succeeded")
+		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+		require.Equal(t, `"mended"`, string(b.task(id).Result), "as the last input")
+	})
+}
+
+// A task that waits for its children, or for dependencies whose results it gets, keeps its context.
+func TestEditRefused(t *testing.T) {
+	b := setupFanOut(t)
+	parent := b.fanOut(asyncflow.FanOut{})
+	_, err := b.Change(t.Context(), tenant, parent, edit(`1`))
+	require.ErrorContains(t, err, "waits for its children")
+	on := newTask(`1`)
+	on.DependsOn = []asyncflow.Dependency{{Task: parent}}
+	free := b.submit(on)[0].ID
+	b.change(free, edit(`"new"`))
+	on.Options.ContextFrom = asyncflow.ContextFromDependencies
+	bound := b.submit(on)[0].ID
+	_, err = b.Change(t.Context(), tenant, bound, edit(`1`))
+	require.ErrorContains(t, err, "waits for its dependencies")
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	require.Equal(t, asyncflow.WaitDependencies, b.task(free).WaitsFor, "it waits as before")
+	b.checkTokens("pipe")
+}
+
+// The report of an attempt that was given up before the change comes too late: it was about the old
+// context.
+func TestEditFencesLateReports(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(longSecond())
+	id := b.submit(newTask(`"old"`))[0].ID
+	l := b.lease(pipe, 1)[0]
+	lost := asyncflow.Outcome{Kind: asyncflow.OutcomeLost}
+	require.Equal(t, store.Settled{}, b.settle(pipe, l, lost))
+	b.change(id, edit(`"new"`))
+	late := b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	require.True(t, late.Stale)
+	b.change(id, asyncflow.Patch{RunAt: b.Clock.Now()})
+	require.Equal(t, `"new"`, string(b.lease(pipe, 1)[0].Context))
+}
+
+// While nodes lease and give back tasks, callers change their contexts. A lease has the old context
+// or a new one, whole, and the one of the last change that was answered before it began.
+func TestEditRacesWithLeases(t *testing.T) {
+	eachSet(t, func(t *testing.T, b *bundle) {
+		tasks, changes := longform.Size(6, 20), longform.Size(40, 400)
+		pipe := b.put(twoStages())
+		b.submitMany(tasks)
+		other := open(t, b.url, "node-2")
+		var mu sync.Mutex
+		answered := map[asyncflow.TaskID]int{} // the last change that was answered
+		stop := make(chan struct{})
+		var lessees, callers sync.WaitGroup
+		leased := 0
+		for _, node := range []*bundle{b, other} {
+			lessees.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					mu.Lock()
+					least := make(map[asyncflow.TaskID]int, len(answered))
+					for id, n := range answered {
+						least[id] = n
+					}
+					mu.Unlock()
+					leases := node.lease(pipe, 3)
+					for _, l := range leases {
+						var d struct{ N, Again int }
+						if l.Seq > 1 && l.Context[0] == '{' {
+							assert.NoError(t, json.Unmarshal(l.Context, &d), "%s", l.Context)
+							assert.Equal(t, d.N, d.Again, "it is whole")
+						}
+						assert.GreaterOrEqual(t, d.N, least[l.ID], "%s begins with the old context",
+							l.ID)
+						node.conclude(l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased},
+							asyncflow.Verdict{Kind: asyncflow.Retry, Stage: l.Stage,
+								Attempt: l.Attempt, OrderTime: l.OrderTime})
+					}
+					mu.Lock()
+					leased += len(leases)
+					mu.Unlock()
+				}
+			})
+		}
+		refused := 0
+		for i := range tasks {
+			id := asyncflow.NewTaskID("pipe", 1, 0)
+			id.Number = b.idAt(pipe, i)
+			callers.Go(func() {
+				for n := 1; n <= changes; n++ {
+					_, err := b.Change(t.Context(), tenant, id,
+						edit(fmt.Sprintf(`{"N":%d,"pad":"%0100d","Again":%d}`, n, n, n)))
+					mu.Lock()
+					if err == nil {
+						answered[id] = n
+					} else {
+						refused++
+						assert.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		callers.Wait()
+		close(stop)
+		lessees.Wait()
+		t.Logf("%d leases, %d changes refused", leased, refused)
+		require.NotZero(t, leased)
+		b.checkTokens("pipe")
+		for _, l := range b.lease(pipe, tasks) {
+			if answered[l.ID] > 0 {
+				require.Contains(t, string(l.Context), fmt.Sprintf(`{"N":%d,`, answered[l.ID]))
+			}
+		}
+	})
+}
+
+// idAt returns the number of the i-th task of a type.
+func (b *bundle) idAt(t *store.Type, i int) (id int64) {
+	b.t.Helper()
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), fill(t, 1,
+		`SELECT id FROM {task} WHERE type = {number} ORDER BY id LIMIT 1 OFFSET $1`), i).Scan(&id))
+	return id
+}
