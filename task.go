@@ -80,6 +80,8 @@ type Options struct {
 	OnFinal *OnFinal `json:"on_final,omitempty"`
 	// Notification is what it tells, if it is a notification itself; nil: it is none.
 	Notification *Notification `json:"notification,omitempty"`
+	// Erased says when and by whom its contents were erased; nil: it has them.
+	Erased *Erasure `json:"erased,omitempty"`
 	Labels
 }
 
@@ -87,7 +89,7 @@ type Options struct {
 func (o Options) IsZero() bool {
 	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == "" &&
 		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil &&
-		o.OnFinal == nil && o.Notification == nil &&
+		o.OnFinal == nil && o.Notification == nil && o.Erased == nil &&
 		o.Labels.IsZero()
 }
 

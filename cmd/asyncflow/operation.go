@@ -25,8 +25,8 @@ type operationsCmd struct {
 type operationsListCmd struct{}
 
 func (c *operationsListCmd) Help() string {
-	return `These start operations: asyncflow tasks cancel, change and redrive with --type or --all-types, and
-asyncflow tasks count --exact.
+	return `These start operations: asyncflow tasks cancel, change, redrive and erase with --type or --all-types,
+and asyncflow tasks count --exact.
 
 Example:
 

@@ -32,6 +32,7 @@ type tasksCmd struct {
 	Pause      tasksPauseCmd      `cmd:"" help:"Keep further children of a task from beginning."`
 	Resume     tasksResumeCmd     `cmd:"" help:"Let the children of a paused task begin again."`
 	Redrive    tasksRedriveCmd    `cmd:"" help:"Run failed or cancelled tasks again."`
+	Erase      tasksEraseCmd      `cmd:"" help:"Erase the contents of final tasks."`
 }
 
 type tasksGetCmd struct {
@@ -103,7 +104,8 @@ func (g *globals) printTask(t client.Task, err error) error {
 		childrenText(t.Children), "tree", treeText(t.Tree), "paused", pausedText(t), "parent",
 		t.Parent, "started", spawnedText(t), "path", pathText(t), "on final", onFinalText(t),
 		"notifications", strings.Join(t.Notifications, " "),
-		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
+		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "erased",
+		erasedText(t.Erased), "error", t.Error,
 		"error code", t.ErrorCode,
 		"context", string(t.Context), "result", string(t.Result))
 }

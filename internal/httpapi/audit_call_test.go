@@ -138,6 +138,10 @@ func (b *bundle) managing() []managing {
 		{"redriveTasks", "POST", "/v1/tasks/redrive", `{"type":"pipe","dry_run":true}`, 200, "pipe",
 			`{"dry_run":true}`},
 		{"redriveTasks", "POST", "/v1/tasks/redrive", `{"type":"pipe"}`, 202, "pipe", `"total":0`},
+		{"eraseTask", "DELETE", "/v1/tasks/" + task, ``, 200, task, ``},
+		{"eraseTasks", "POST", "/v1/tasks/erase", `{"type":"pipe","dry_run":true}`, 200, "pipe",
+			`{"dry_run":true}`},
+		{"eraseTasks", "POST", "/v1/tasks/erase", `{"type":"pipe"}`, 202, "pipe", `"total":0`},
 		{"countTasks", "POST", "/v1/tasks/count", `{"type":"pipe"}`, 202, "pipe", `"total":`},
 		{"putAlerts", "PUT", "/v1/alerts", `{"url":"https://ops.example.com/?key=` + secretURL +
 			`","secret":"` + secretOwn + `","rules":{"backlog_age":"5m"}}`, 200, "", ``},

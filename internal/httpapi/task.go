@@ -164,6 +164,9 @@ func showWay(out *api.Task, t store.Task) {
 	for _, v := range t.Path {
 		out.Path = append(out.Path, api.Visit{Stage: v.Stage, Visit: v.Visit, Attempts: v.Attempts})
 	}
+	if e := t.Options.Erased; e != nil {
+		out.Erased = erasureOut(*e)
+	}
 	for _, id := range t.Redriven {
 		out.Redriven = append(out.Redriven, id.String())
 	}

@@ -46,6 +46,7 @@ type (
 		Priority  asyncflow.Priority `json:"priority,omitempty"`
 		FromStage string             `json:"from_stage,omitempty"`
 		Pace      float64            `json:"pace,omitempty"`
+		By        string             `json:"by,omitempty"`
 	}
 )
 
@@ -57,7 +58,7 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 	if err != nil {
 		return err
 	}
-	options, err := json.Marshal(operationOptions{o.Reason, o.Priority, o.FromStage, o.Pace})
+	options, err := json.Marshal(operationOptions{o.Reason, o.Priority, o.FromStage, o.Pace, o.By})
 	if err != nil {
 		return err
 	}
@@ -198,6 +199,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.Reason = options.Reason
 	o.FromStage = options.FromStage
 	o.Pace = options.Pace
+	o.By = options.By
 	o.Priority = options.Priority
 	o.FinishedAt = postgres.OrZero(finished)
 	return o, err

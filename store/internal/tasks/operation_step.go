@@ -79,7 +79,7 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	}
 	var st step
 	err = s.searching(ctx, t.Tenant, func(tx pgx.Tx) error {
-		st = step{now: s.core.Clock.Now(), clock: s.core.Clock.Now}
+		st = step{tasks: s, now: s.core.Clock.Now(), clock: s.core.Clock.Now}
 		if err := st.lock(ctx, tx, t, due); err != nil {
 			return err
 		}
@@ -117,13 +117,14 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 
 // step is a step of an operation under way.
 type step struct {
+	tasks     *Tasks
 	t         *config.Type
 	o         Operation
 	now       time.Time
 	clock     func() time.Time
 	done      int
 	cancelled []asyncflow.Settlement
-	changed   []int64 // tasks with another priority
+	changed   []int64 // tasks with another priority, or without contents
 	tokens    records.Tokens
 }
 
@@ -148,8 +149,8 @@ func (st *step) lock(ctx context.Context, tx pgx.Tx, t *config.Type, due DueOper
 	return err
 }
 
-// handle cancels, redrives, changes or counts the next tasks. It leaves an operation alone that
-// only newer nodes know.
+// handle cancels, redrives, changes, erases or counts the next tasks. It leaves an operation alone
+// that only newer nodes know.
 func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 	window := stepWindow
 	switch st.o.Kind {
@@ -157,7 +158,7 @@ func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 		if st.o.Filter.Error == "" {
 			window = countWindow
 		}
-	case CancelTasks, RedriveTasks, PrioritizeTasks:
+	case CancelTasks, RedriveTasks, PrioritizeTasks, EraseTasks:
 	default:
 		return pgx.ErrNoRows
 	}
@@ -203,7 +204,7 @@ func (st *step) goOn(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// change cancels, redrives or changes tasks of one roll and returns how many it changed.
+// change cancels, redrives, erases or changes tasks of one roll and returns how many it changed.
 func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {
 	switch {
 	case len(ids) == 0:
@@ -214,6 +215,11 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 		return len(st.cancelled), err
 	case st.o.Kind == PrioritizeTasks:
 		return st.prioritize(ctx, tx, ids)
+	case st.o.Kind == EraseTasks:
+		var err error
+		st.changed, _, err = st.tasks.eraseAll(ctx, tx, st.t, ids,
+			asyncflow.Erasure{At: st.now, By: st.o.By})
+		return len(st.changed), err
 	}
 	done, _, err := trees.RedriveAll(ctx, tx, st.t, ids, trees.Redrive{Stage: st.o.FromStage},
 		&st.tokens, st.now)

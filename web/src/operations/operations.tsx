@@ -53,7 +53,8 @@ export function Operations() {
   );
 }
 
-const done = { cancel: "Cancelled", redrive: "Redriven", priority: "Changed", count: "Counted" };
+const done = { cancel: "Cancelled", redrive: "Redriven", priority: "Changed", count: "Counted",
+  erase: "Erased" };
 
 /** All of one operation. */
 function Chosen({ id }: { id: string }) {
