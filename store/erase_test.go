@@ -241,6 +241,13 @@ func TestEraseFanOut(t *testing.T) {
 	assert.Equal(t, 0, b.count(b.at(1, fmt.Sprintf(`SELECT count(*) FROM {journal} j
 		WHERE id = %d AND j::text LIKE '%%%s%%'`, parent.Number, marker))))
 	assert.NotEmpty(t, b.withMarker(), "children keep what they have")
+	redrive, err := b.db.Begin(t.Context()) // of the parent, which redrives its children
+	require.NoError(t, err)
+	_, err = redrive.Exec(t.Context(), b.at(0, `SELECT FROM {fan_outs} FOR UPDATE`))
+	require.NoError(t, err)
+	_, refused := b.Erase(t.Context(), tenant, children[0].ID, "privacy")
+	require.NoError(t, redrive.Rollback(t.Context()))
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(refused), refused)
 	_, due := b.start(store.EraseTasks, store.NewOperation{By: "privacy",
 		Filter: store.Filter{Parent: parent}})
 	assert.Equal(t, []any{store.OperationDone, int64(2), int64(2), int64(0)},
