@@ -82,6 +82,8 @@ type Options struct {
 	Notification *Notification `json:"notification,omitempty"`
 	// RerunOf is the id of the task that it runs again; "": none.
 	RerunOf string `json:"rerun_of,omitempty"`
+	// Erased says when and by whom its contents were erased; nil: it has them.
+	Erased *Erasure `json:"erased,omitempty"`
 	Labels
 }
 
@@ -89,7 +91,7 @@ type Options struct {
 func (o Options) IsZero() bool {
 	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == "" &&
 		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil &&
-		o.OnFinal == nil && o.Notification == nil && o.RerunOf == "" &&
+		o.OnFinal == nil && o.Notification == nil && o.RerunOf == "" && o.Erased == nil &&
 		o.Labels.IsZero()
 }
 

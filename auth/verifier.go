@@ -24,6 +24,8 @@ const MaxTokenBytes = 8 << 10
 type Verifier struct {
 	change sync.Mutex // held while trust is replaced
 	trust  atomic.Pointer[trust]
+
+	revoked revocations
 }
 
 // NewVerifier returns a Verifier of the tokens that the configs trust; each issuer has one config.
@@ -49,7 +51,8 @@ type IssuerError struct {
 func (e *IssuerError) Error() string { return e.Err.Error() }
 func (e *IssuerError) Unwrap() error { return e.Err }
 
-// Verify returns the caller that a token names, if the token is valid at the time now. An error is
+// Verify returns the caller that a token names, if the token is valid at the time now, and isn't
+// revoked: see Revoke. An error is
 // CodeUnauthenticated and says which rule the token breaks, or CodeUnavailable while the keys of
 // its issuer have not been loaded.
 //
@@ -68,10 +71,17 @@ func (v *Verifier) Verify(ctx context.Context, token string, now time.Time) (Pri
 	}
 	sum := sha256.Sum256([]byte(token))
 	tr := v.trust.Load()
-	if p, ok := tr.cache.get(sum, now); ok {
-		return p, nil
+	p, ok := tr.cache.get(sum, now)
+	if !ok {
+		var err error
+		if p, err = tr.verifyNew(ctx, token, sum, now); err != nil {
+			return Principal{}, err
+		}
 	}
-	return tr.verifyNew(ctx, token, sum, now)
+	if v.revoked.has(p.name()) {
+		return Principal{}, errRevoked
+	}
+	return p, nil
 }
 
 // verifyNew verifies a token that isn't cached, and caches it.

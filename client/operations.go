@@ -80,6 +80,19 @@ func (c *Client) CountRerun(ctx context.Context, b BulkRerun) (int64, error) {
 	return counted(callWith[api.Count](ctx, c, b, c.api.RerunTasksWithBody))
 }
 
+// EraseAll starts an operation that erases the contents of all final tasks that b selects, in the
+// background, and returns it. It leaves out tasks that end later.
+func (c *Client) EraseAll(ctx context.Context, b BulkErasure) (Operation, error) {
+	b.DryRun = false
+	return callWith[Operation](ctx, c, b, c.api.EraseTasksWithBody)
+}
+
+// CountErase returns how many tasks EraseAll would erase now.
+func (c *Client) CountErase(ctx context.Context, b BulkErasure) (int64, error) {
+	b.DryRun = true
+	return counted(callWith[api.Count](ctx, c, b, c.api.EraseTasksWithBody))
+}
+
 func counted(n api.Count, err error) (int64, error) { return n.Count, err }
 
 // CountAll starts an operation that counts all tasks that b selects, in the background, and returns

@@ -186,6 +186,12 @@ func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
 		c.api.CancelTaskWithBody)
 }
 
+// Erase erases the contents of a final task, and returns what remains of it. For a task that isn't
+// final, the error has CodeConflict.
+func (c *Client) Erase(ctx context.Context, id string) (Task, error) {
+	return callOn[Task](ctx, c, "id", id, c.api.EraseTask)
+}
+
 // Pause keeps further children of a task from beginning, and returns the task. Children that run
 // are finished. The reason may be empty. For a task that doesn't wait for children, the error has
 // CodeConflict.

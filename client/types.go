@@ -221,6 +221,14 @@ type (
 	// for its fields.
 	RerunOptions = api.Rerun
 
+	// BulkErasure says which tasks to erase. Type is required; zero fields are left out. DryRun is
+	// set by the methods. See [api.BulkErasure] for its fields.
+	BulkErasure = api.BulkErasure
+
+	// Erasure says when and by whom the contents of a task were erased. See [api.Erasure] for its
+	// fields.
+	Erasure = api.Erasure
+
 	// BulkCount says which tasks to count. Type is required; zero fields are left out. See
 	// [api.BulkCount] for its fields.
 	BulkCount = api.BulkCount

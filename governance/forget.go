@@ -11,8 +11,9 @@ import (
 
 // forgetJob deletes the rows of nodes that are gone, operations and episodes of alerts that ended
 // long ago, old minutes of endpoints, expired signing secrets, windows of claimers that are over,
-// checkpoints of stages that are done, signals that nobody took, and entries of the audit that are
-// older than its retention. It visits the tenants that have new rows, or some that have become old.
+// checkpoints of stages that are done, signals that nobody took, expired tokens, and entries
+// of the audit that are older than its retention. It visits the tenants that have new rows, or some
+// that have become old.
 type forgetJob struct {
 	visits
 	retention time.Duration // of the audit; 0: for ever
@@ -22,8 +23,9 @@ func (j *forgetJob) run(ctx context.Context) (int, error) {
 	j.attention.tidy(j.store.Catalog.Tenants())
 	sum, err := j.store.ForgetNodes(ctx)
 	audit, err2 := j.forgetAudit(ctx, "")
-	sum += audit
-	errs := []error{err, err2}
+	tokens, err3 := untilDone(func() (int, error) { return j.store.ForgetTokens(ctx) })
+	sum += audit + tokens
+	errs := []error{err, err2, err3}
 	restless, err := j.restless(ctx)
 	errs = append(errs, err)
 	for tenant, state := range restless {
@@ -81,6 +83,7 @@ func (j *forgetJob) forgetAudit(ctx context.Context, tenant string) (int, error)
 func (j *forgetJob) dryRun(ctx context.Context) ([]store.Due, error) {
 	nodes, err := j.store.DryRunForgetNodes(ctx)
 	audit, err1 := j.dryRunForgetAudit(ctx, "")
+	tokens, err3 := j.store.DryRunForgetTokens(ctx)
 	due, err2 := j.dryRunTenants(func(tenant string) ([]store.Due, error) {
 		due, err := j.store.DryRunForgetOperations(ctx, tenant)
 		episodes, err2 := j.store.DryRunForgetEpisodes(ctx, tenant)
@@ -96,8 +99,8 @@ func (j *forgetJob) dryRun(ctx context.Context) ([]store.Due, error) {
 				checkpoints + signals})
 		return due, errors.Join(err, err2, err3, err4, err5, err6, err7, err8)
 	})
-	all := append([]store.Due{{Rows: nodes + audit}}, due...)
-	return withoutEmpty(all), errors.Join(err, err1, err2)
+	all := append([]store.Due{{Rows: nodes + audit + tokens}}, due...)
+	return withoutEmpty(all), errors.Join(err, err1, err2, err3)
 }
 
 func (j *forgetJob) dryRunForgetAudit(ctx context.Context, tenant string) (int, error) {

@@ -76,7 +76,7 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	// the operator's methods, on the schema asyncflow
 	"BeginDrop", "CreateTenant", "DeleteTenant", "DropStep", "PatchTenant", "RestoreTenant",
 	"Tenant",
-	"TenantPage"}
+	"TenantPage", "TokenPage", "RevokeToken", "RevokedTokens"}
 
 // special are the arguments after the tenant where their types are not enough.
 var special = map[string][]any{

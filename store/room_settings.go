@@ -32,6 +32,8 @@ type (
 	StoredSchedule = settings.StoredSchedule
 	// TenantPatch says what to change of a tenant.
 	TenantPatch = settings.TenantPatch
+	// Token is what is known of a token.
+	Token = settings.Token
 	// TypeRoll is a roll that may have tasks of a type.
 	TypeRoll = settings.TypeRoll
 	// TypeVersion is a version of a task type as it was applied.
@@ -43,6 +45,9 @@ const (
 	ChangesKept = settings.ChangesKept
 	// OwnSetTasks is how many tasks of a type in the open roll of the shared set make it busy.
 	OwnSetTasks = settings.OwnSetTasks
+	// MaxListedTokens is how many tokens are listed, and MaxRevokedTokens how many may be revoked.
+	MaxListedTokens  = settings.MaxListedTokens
+	MaxRevokedTokens = settings.MaxRevokedTokens
 	// VersionsKept is how many earlier versions of a task type are kept.
 	VersionsKept = settings.VersionsKept
 	// VersionBytes is how many bytes the kept versions of a type have together.

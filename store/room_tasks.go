@@ -53,6 +53,8 @@ const (
 	RerunTasks = tasks.RerunTasks
 	// CountAll counts tasks and changes nothing.
 	CountAll = tasks.CountAll
+	// EraseTasks erases the contents of final tasks.
+	EraseTasks = tasks.EraseTasks
 	// OperationRunning: a background job takes the next step when it is due.
 	OperationRunning = tasks.OperationRunning
 	// OperationDone: the operation has visited all its tasks.

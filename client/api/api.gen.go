@@ -240,6 +240,27 @@ func (e BulkDelayStatus) Valid() bool {
 	}
 }
 
+// Defines values for BulkErasureStatus.
+const (
+	BulkErasureStatusCancelled BulkErasureStatus = "cancelled"
+	BulkErasureStatusFailed    BulkErasureStatus = "failed"
+	BulkErasureStatusSucceeded BulkErasureStatus = "succeeded"
+)
+
+// Valid indicates whether the value is a known member of the BulkErasureStatus enum.
+func (e BulkErasureStatus) Valid() bool {
+	switch e {
+	case BulkErasureStatusCancelled:
+		return true
+	case BulkErasureStatusFailed:
+		return true
+	case BulkErasureStatusSucceeded:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for BulkPriorityStatus.
 const (
 	BulkPriorityStatusPending BulkPriorityStatus = "pending"
@@ -422,6 +443,7 @@ const (
 	OperationKindCancel   OperationKind = "cancel"
 	OperationKindCount    OperationKind = "count"
 	OperationKindDelay    OperationKind = "delay"
+	OperationKindErase    OperationKind = "erase"
 	OperationKindPriority OperationKind = "priority"
 	OperationKindRedrive  OperationKind = "redrive"
 	OperationKindRerun    OperationKind = "rerun"
@@ -435,6 +457,8 @@ func (e OperationKind) Valid() bool {
 	case OperationKindCount:
 		return true
 	case OperationKindDelay:
+		return true
+	case OperationKindErase:
 		return true
 	case OperationKindPriority:
 		return true
@@ -691,7 +715,8 @@ type AttemptOutcome string
 
 // AttemptList defines model for AttemptList.
 type AttemptList struct {
-	Data []Attempt `json:"data"`
+	Data   []Attempt `json:"data"`
+	Erased *Erasure  `json:"erased,omitempty"`
 
 	// NextCursor The cursor of the next page; absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
@@ -1025,6 +1050,79 @@ type BulkDelay struct {
 
 // BulkDelayStatus Only tasks of this status; by default both.
 type BulkDelayStatus string
+
+// BulkErasure defines model for BulkErasure.
+type BulkErasure struct {
+	// AllTypes Instead of type: the tasks of all types.
+	AllTypes bool `json:"all_types,omitempty,omitzero"`
+
+	// AnyTags Only tasks with at least one of these tags, separated by commas.
+	AnyTags string `json:"any_tags,omitempty,omitzero"`
+
+	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
+	Attempts int `json:"attempts,omitempty,omitzero"`
+
+	// Children false leaves out the children of fan-outs; by default they are included.
+	Children *bool `json:"children,omitempty"`
+
+	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// DryRun Only count the tasks.
+	DryRun bool `json:"dry_run,omitempty,omitzero"`
+
+	// EndedSince Only final tasks that ended at or after this time.
+	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
+
+	// EndedUntil Only final tasks that ended before this time.
+	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
+
+	// Error Only tasks whose last error contains this text, in upper or lower case.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// FlowKey Only tasks that were submitted with this flow key.
+	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Key Only the task for which this idempotency key stands.
+	Key string `json:"key,omitempty,omitzero"`
+
+	// Metadata Only tasks with this entry of their metadata, as name=value.
+	Metadata string `json:"metadata,omitempty,omitzero"`
+
+	// Pace The most tasks per second; by default there is no limit.
+	Pace float32 `json:"pace,omitempty,omitzero"`
+
+	// Parent Only the children of this task, and the tasks that it started.
+	Parent string `json:"parent,omitempty,omitzero"`
+
+	// Since Only tasks submitted at or after this time.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// Status Only tasks of this status. By default all that are final.
+	Status BulkErasureStatus `json:"status,omitempty,omitzero"`
+
+	// Tags Only tasks with all of these tags, separated by commas.
+	Tags string `json:"tags,omitempty,omitzero"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type,omitempty,omitzero"`
+
+	// Until Only tasks submitted before this time.
+	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// User Only tasks for this user.
+	User string `json:"user,omitempty,omitzero"`
+}
+
+// BulkErasureStatus Only tasks of this status. By default all that are final.
+type BulkErasureStatus string
 
 // BulkPriority defines model for BulkPriority.
 type BulkPriority struct {
@@ -1879,6 +1977,13 @@ type EndpointTestResult struct {
 // the worker cancelled it; accepted: the report comes later.
 type EndpointTestResultOutcome string
 
+// Erasure When the contents of a task were erased, and by whom: the subject of a token, or retention.
+// Present once they are gone.
+type Erasure struct {
+	At time.Time `json:"at"`
+	By string    `json:"by,omitempty,omitzero"`
+}
+
 // ErrorCode The kind of an error, for programs. A later version may add some.
 //
 // Example: not_found
@@ -2359,8 +2464,8 @@ type OnFinal struct {
 type Operation struct {
 	CreatedAt time.Time `json:"created_at"`
 
-	// Done How many of them it has cancelled or redriven, have the priority or the time, or run
-	// again as new tasks. Of a count, how many tasks match.
+	// Done How many of them it has cancelled, redriven or erased, have the priority or the time, or
+	// run again as new tasks. Of a count, how many tasks match.
 	Done int64 `json:"done"`
 
 	// Error Why it can't continue or, while it is running, why it waits.
@@ -3107,6 +3212,7 @@ type Task struct {
 
 	// Dependencies What it depends on, in the order of the submit.
 	Dependencies []DependencyState `json:"dependencies,omitempty,omitzero"`
+	Erased       *Erasure          `json:"erased,omitempty"`
 
 	// Error Why its last attempt failed.
 	Error     string        `json:"error,omitempty,omitzero"`
@@ -4082,6 +4188,9 @@ type CountTasksJSONRequestBody = BulkCount
 
 // DelayTasksJSONRequestBody defines body for DelayTasks for application/json ContentType.
 type DelayTasksJSONRequestBody = BulkDelay
+
+// EraseTasksJSONRequestBody defines body for EraseTasks for application/json ContentType.
+type EraseTasksJSONRequestBody = BulkErasure
 
 // PrioritizeTasksJSONRequestBody defines body for PrioritizeTasks for application/json ContentType.
 type PrioritizeTasksJSONRequestBody = BulkPriority
@@ -5129,6 +5238,28 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/tasks/delay (the `DelayTasks` operationId).
 	DelayTasks(ctx context.Context, body DelayTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// EraseTasksWithBody Erase the contents of all final tasks that match a filter
+	//
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It does to each what eraseTask does, to final tasks that ended before
+	// this call. A task that eraseTask would refuse counts as skipped: call this again later.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/tasks/erase (the `EraseTasks` operationId).
+	EraseTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EraseTasks Erase the contents of all final tasks that match a filter
+	//
+	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+	// tasks are only counted. It does to each what eraseTask does, to final tasks that ended before
+	// this call. A task that eraseTask would refuse counts as skipped: call this again later.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/tasks/erase (the `EraseTasks` operationId).
+	EraseTasks(ctx context.Context, body EraseTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// PrioritizeTasksWithBody Change the priority of all tasks that match a filter
 	//
 	// Runs in the background, as an operation that can be followed and stopped. With dry_run the
@@ -5202,6 +5333,18 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tasks/rerun (the `RerunTasks` operationId).
 	RerunTasks(ctx context.Context, body RerunTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EraseTask Erase the contents of a final task
+	//
+	// Its context, results, outputs, checkpoint, errors, labels, on_final and signals are gone with
+	// the answer, and so are the copies in its notifications. The task stays, with its status, its
+	// times and its keys, and `erased` says so. It can't be redriven (409, task_erased). Its
+	// children and the tasks that depend on it keep what they have: erase them, too. Erasing an
+	// erased task changes nothing. The answer is 409 if the task is not final (cancel it first), or
+	// is a child of a task that is not.
+	//
+	// Corresponds with DELETE /v1/tasks/{id} (the `EraseTask` operationId).
+	EraseTask(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTask Get a task, and wait for its end if asked to
 	//
@@ -5326,7 +5469,7 @@ type ClientInterface interface {
 	// RedriveTaskWithBody Redrive a failed or cancelled task
 	//
 	// Runs the task again, with all attempts of its stages. It keeps its journal. The answer is
-	// 409 if the task is not final, or has succeeded.
+	// 409 if the task is not final, has succeeded, or was erased (task_erased).
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -5336,7 +5479,7 @@ type ClientInterface interface {
 	// RedriveTask Redrive a failed or cancelled task
 	//
 	// Runs the task again, with all attempts of its stages. It keeps its journal. The answer is
-	// 409 if the task is not final, or has succeeded.
+	// 409 if the task is not final, has succeeded, or was erased (task_erased).
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7340,6 +7483,48 @@ func (c *Client) DelayTasks(ctx context.Context, body DelayTasksJSONRequestBody,
 	return c.Client.Do(req)
 }
 
+// EraseTasksWithBody Erase the contents of all final tasks that match a filter
+//
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It does to each what eraseTask does, to final tasks that ended before
+// this call. A task that eraseTask would refuse counts as skipped: call this again later.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/tasks/erase (the `EraseTasks` operationId).
+func (c *Client) EraseTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEraseTasksRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EraseTasks Erase the contents of all final tasks that match a filter
+//
+// Runs in the background, as an operation that can be followed and stopped. With dry_run the
+// tasks are only counted. It does to each what eraseTask does, to final tasks that ended before
+// this call. A task that eraseTask would refuse counts as skipped: call this again later.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/tasks/erase (the `EraseTasks` operationId).
+func (c *Client) EraseTasks(ctx context.Context, body EraseTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEraseTasksRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // PrioritizeTasksWithBody Change the priority of all tasks that match a filter
 //
 // Runs in the background, as an operation that can be followed and stopped. With dry_run the
@@ -7464,6 +7649,28 @@ func (c *Client) RerunTasksWithBody(ctx context.Context, contentType string, bod
 // Corresponds with POST /v1/tasks/rerun (the `RerunTasks` operationId).
 func (c *Client) RerunTasks(ctx context.Context, body RerunTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRerunTasksRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EraseTask Erase the contents of a final task
+//
+// Its context, results, outputs, checkpoint, errors, labels, on_final and signals are gone with
+// the answer, and so are the copies in its notifications. The task stays, with its status, its
+// times and its keys, and `erased` says so. It can't be redriven (409, task_erased). Its
+// children and the tasks that depend on it keep what they have: erase them, too. Erasing an
+// erased task changes nothing. The answer is 409 if the task is not final (cancel it first), or
+// is a child of a task that is not.
+//
+// Corresponds with DELETE /v1/tasks/{id} (the `EraseTask` operationId).
+func (c *Client) EraseTask(ctx context.Context, id TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEraseTaskRequest(c.Server, id)
 	if err != nil {
 		return nil, err
 	}
@@ -7697,7 +7904,7 @@ func (c *Client) PauseTask(ctx context.Context, id TaskID, body PauseTaskJSONReq
 // RedriveTaskWithBody Redrive a failed or cancelled task
 //
 // Runs the task again, with all attempts of its stages. It keeps its journal. The answer is
-// 409 if the task is not final, or has succeeded.
+// 409 if the task is not final, has succeeded, or was erased (task_erased).
 //
 // Takes any type of body and a specified content type.
 //
@@ -7717,7 +7924,7 @@ func (c *Client) RedriveTaskWithBody(ctx context.Context, id TaskID, contentType
 // RedriveTask Redrive a failed or cancelled task
 //
 // Runs the task again, with all attempts of its stages. It keeps its journal. The answer is
-// 409 if the task is not final, or has succeeded.
+// 409 if the task is not final, has succeeded, or was erased (task_erased).
 //
 // Takes a body of the `application/json` content type.
 //
@@ -11192,6 +11399,46 @@ func NewDelayTasksRequestWithBody(server string, contentType string, body io.Rea
 	return req, nil
 }
 
+// NewEraseTasksRequest calls the generic EraseTasks builder with application/json body
+func NewEraseTasksRequest(server string, body EraseTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewEraseTasksRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewEraseTasksRequestWithBody constructs an http.Request for the EraseTasks method, with any body, and a specified content type
+func NewEraseTasksRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/erase")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewPrioritizeTasksRequest calls the generic PrioritizeTasks builder with application/json body
 func NewPrioritizeTasksRequest(server string, body PrioritizeTasksJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -11308,6 +11555,40 @@ func NewRerunTasksRequestWithBody(server string, contentType string, body io.Rea
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewEraseTaskRequest constructs an http.Request for the EraseTask method
+func NewEraseTaskRequest(server string, id TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/tasks/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }

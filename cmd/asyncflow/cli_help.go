@@ -264,6 +264,9 @@ var longTexts = map[string]map[string]string{
 	},
 	"tasks count": filterTexts,
 	"tasks list":  filterTexts,
+	"tasks erase": {
+		"--status": "With --type: only tasks with this status: succeeded, failed or cancelled.",
+	},
 	"tasks redrive": {
 		"--from-stage": "Continue with this stage: the one in which the task ended, or an earlier " +
 			"one.",
@@ -311,8 +314,7 @@ var longTexts = map[string]map[string]string{
 		"--admin": "Create an operator's token instead, for the calls that concern all tenants.",
 		"--scope": "Scopes of a tenant's token: submit, read, work, operate, manage. Default: " +
 			"submit,read,operate,manage.",
-		"--ttl": "How long the token is valid; 10 years at most. A token can't be revoked: keep " +
-			"this short.",
+		"--ttl": "How long the token is valid; 10 years at most. Keep this short.",
 	},
 	"types diff": {
 		"--file": "YAML or JSON document; - is standard input.",

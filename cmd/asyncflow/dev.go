@@ -153,6 +153,7 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 	if err := d.makeTokens(); err != nil {
 		return err
 	}
+	d.noteTokens(ctx)
 	return d.writeFile()
 }
 
@@ -175,6 +176,15 @@ func (d *dev) makeTokens() error {
 	}
 	d.tokens, err = auth.NewVerifier(d.auth())
 	return err
+}
+
+// noteTokens lists the tokens, so that they can be revoked.
+func (d *dev) noteTokens(ctx context.Context) {
+	db := databaseFlag{DatabaseURL: d.database}
+	err := errors.Join(noteToken(ctx, db, d.token, false), noteToken(ctx, db, d.admin, true))
+	if err != nil {
+		d.log.Warn("the tokens can't be listed", "error", err)
+	}
 }
 
 func (d *dev) auth() auth.Config {

@@ -25,7 +25,7 @@ type operationsCmd struct {
 type operationsListCmd struct{}
 
 func (c *operationsListCmd) Help() string {
-	return `These start operations: asyncflow tasks cancel, change, delay, redrive and rerun with
+	return `These start operations: asyncflow tasks cancel, change, delay, redrive, rerun and erase with
 --type or --all-types, and asyncflow tasks count --exact.
 
 Example:

@@ -34,6 +34,7 @@ type tasksCmd struct {
 	Resume     tasksResumeCmd     `cmd:"" help:"Let the children of a paused task begin again."`
 	Redrive    tasksRedriveCmd    `cmd:"" help:"Run failed or cancelled tasks again."`
 	Rerun      tasksRerunCmd      `cmd:"" help:"Run final tasks again, as new tasks."`
+	Erase      tasksEraseCmd      `cmd:"" help:"Erase the contents of final tasks."`
 }
 
 type tasksGetCmd struct {
@@ -106,7 +107,8 @@ func (g *globals) printTask(t client.Task, err error) error {
 		t.Parent, "rerun of", t.RerunOf, "started", spawnedText(t), "path", pathText(t),
 		"on final", onFinalText(t),
 		"notifications", strings.Join(t.Notifications, " "),
-		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "error", t.Error,
+		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "erased",
+		erasedText(t.Erased), "error", t.Error,
 		"error code", t.ErrorCode,
 		"context", string(t.Context), "result", string(t.Result))
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -12,6 +15,8 @@ import (
 // tokenCmd groups the commands for tokens.
 type tokenCmd struct {
 	Create tokenCreateCmd `cmd:"" help:"Create a token and print it."`
+	List   tokenListCmd   `cmd:"" help:"List the tokens that were made and are valid."`
+	Revoke tokenRevokeCmd `cmd:"" help:"Have all nodes refuse a token."`
 }
 
 type tokenCreateCmd struct {
@@ -21,6 +26,7 @@ type tokenCreateCmd struct {
 	TTL     time.Duration `default:"1h"`
 	Subject string        `default:"cli" help:"Whose token it is, for the audit."`
 	Claimer []string      `placeholder:"NAME" help:"Names under which it may claim; NAME* for all with that beginning."`
+	List    bool          `default:"true" negatable:"" help:"List it in the database, if DATABASE_URL names one."`
 }
 
 // defaultScopes are the scopes of a tenant's token if none are given.
@@ -37,6 +43,9 @@ ASYNCFLOW_JWT_ISSUER, ASYNCFLOW_JWT_AUDIENCE, ASYNCFLOW_JWT_TYPE and ASYNCFLOW_J
 must be the same as on the server. Without any of them, the key of a running asyncflow dev signs.
 Standard output gets nothing but the token.
 
+If DATABASE_URL names the database, or asyncflow dev runs, the token is listed there: see asyncflow
+token list. The database gets its id, never the token.
+
 A tenant's token can't make an operator's calls, whatever its scopes, and an operator's token
 can't make a tenant's calls.
 
@@ -48,7 +57,7 @@ Examples:
 }
 
 // Run creates a token.
-func (c *tokenCreateCmd) Run(g *globals) error {
+func (c *tokenCreateCmd) Run(ctx context.Context, g *globals) error {
 	if err := c.check(); err != nil {
 		return usageError(err)
 	}
@@ -64,16 +73,20 @@ func (c *tokenCreateCmd) Run(g *globals) error {
 	if err != nil {
 		return usageError(err)
 	}
+	if db := c.database(g); c.List && db.DatabaseURL != "" {
+		if err := noteToken(ctx, db, token, c.Admin); err != nil {
+			return fmt.Errorf("the token can't be listed in the database of DATABASE_URL "+
+				"(--no-list makes one that isn't): %w", err)
+		}
+	}
 	_, err = fmt.Fprintln(g.stdout, token)
 	return err
 }
 
 // getenv returns the environment, with the key of a running dev server if there is no other.
 func (c *tokenCreateCmd) getenv(g *globals) func(string) string {
-	for _, name := range signingVariables {
-		if g.getenv(name) != "" {
-			return g.getenv
-		}
+	if hasKey(g) {
+		return g.getenv
 	}
 	secret, _ := devSetting("jwt", g.env, g.stderr)
 	return func(name string) string {
@@ -82,6 +95,24 @@ func (c *tokenCreateCmd) getenv(g *globals) func(string) string {
 		}
 		return g.getenv(name)
 	}
+}
+
+// hasKey reports whether the environment has a key that signs tokens.
+func hasKey(g *globals) bool {
+	return slices.ContainsFunc(signingVariables,
+		func(name string) bool { return g.getenv(name) != "" })
+}
+
+// database returns the database in which the token is listed: that of the environment or, with the
+// key of a running dev server, its own. Without a URL there is none.
+func (c *tokenCreateCmd) database(g *globals) databaseFlag {
+	db := databaseFlag{DatabaseURL: g.getenv("DATABASE_URL"),
+		rolesFlag: rolesFlag{DatabaseRoles: g.getenv("ASYNCFLOW_DATABASE_ROLES")}}
+	if db.DatabaseURL == "" && !hasKey(g) {
+		url, _ := devSetting("database", g.env, io.Discard)
+		db.DatabaseURL, _ = url.(string)
+	}
+	return db
 }
 
 // check refuses flags that describe neither a tenant's token nor an operator's.

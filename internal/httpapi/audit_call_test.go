@@ -145,6 +145,10 @@ func (b *bundle) managing() []managing {
 			`"}`, 201, task, `{"context":"edited","task":"pipe.1.`},
 		{"rerunTasks", "POST", "/v1/tasks/rerun", `{"type":"pipe","dry_run":true}`, 200, "pipe",
 			`{"dry_run":true}`},
+		{"eraseTask", "DELETE", "/v1/tasks/" + task, ``, 200, task, ``},
+		{"eraseTasks", "POST", "/v1/tasks/erase", `{"type":"pipe","dry_run":true}`, 200, "pipe",
+			`{"dry_run":true}`},
+		{"eraseTasks", "POST", "/v1/tasks/erase", `{"type":"pipe"}`, 202, "pipe", `"total":0`},
 		{"countTasks", "POST", "/v1/tasks/count", `{"type":"pipe"}`, 202, "pipe", `"total":`},
 		{"putAlerts", "PUT", "/v1/alerts", `{"url":"https://ops.example.com/?key=` + secretURL +
 			`","secret":"` + secretOwn + `","rules":{"backlog_age":"5m"}}`, 200, "", ``},

@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/listener"
@@ -95,10 +96,14 @@ func (s *Server) claim(
 		}
 		defer s.streams.Give(tenant, 1)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := s.cfg.Verifier.FollowToken(ctx, principalOf(ctx))
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
-	return s.cfg.Committer.Claim(ctx, tenant, r)
+	all, err := s.cfg.Committer.Claim(ctx, tenant, r)
+	if refusal := auth.Revoked(ctx); refusal != nil && len(all) == 0 {
+		return nil, refusal
+	}
+	return all, err
 }
 
 // answerClaims writes deliveries. If there is no memory for them, they are given back.

@@ -60,10 +60,12 @@ func (s *Server) newStream(p auth.Principal, released func()) (*eventStream, err
 		return nil, err
 	}
 	longest := min(s.cfg.Streams.Longest, time.Until(p.ExpiresAt))
-	ctx, cancel := context.WithTimeout(s.stopping, longest)
+	followed, end := s.cfg.Verifier.FollowToken(s.stopping, p)
+	ctx, cancel := context.WithTimeout(followed, longest)
 	release := sync.OnceFunc(func() {
 		released()
 		cancel()
+		end()
 		s.streams.Give(p.Tenant, 1)
 	})
 	return &eventStream{server: s, tenant: p.Tenant, ctx: ctx, release: release,

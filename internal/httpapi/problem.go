@@ -29,6 +29,7 @@ var statusOf = map[asyncflow.Code]int{
 	asyncflow.CodeConflict:        http.StatusConflict,
 	asyncflow.CodeDecided:         http.StatusGone,
 	asyncflow.CodeTaskOver:        http.StatusConflict,
+	asyncflow.CodeErased:          http.StatusConflict,
 	asyncflow.CodePrecondition:    http.StatusPreconditionFailed,
 	asyncflow.CodeKeyReused:       http.StatusUnprocessableEntity,
 	asyncflow.CodeDependency:      http.StatusUnprocessableEntity,

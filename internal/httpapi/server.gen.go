@@ -190,6 +190,9 @@ type ServerInterface interface {
 	// DelayTasks Change when all tasks that match a filter run
 	// (POST /v1/tasks/delay)
 	DelayTasks(c *fiber.Ctx) error
+	// EraseTasks Erase the contents of all final tasks that match a filter
+	// (POST /v1/tasks/erase)
+	EraseTasks(c *fiber.Ctx) error
 	// PrioritizeTasks Change the priority of all tasks that match a filter
 	// (POST /v1/tasks/priority)
 	PrioritizeTasks(c *fiber.Ctx) error
@@ -199,6 +202,9 @@ type ServerInterface interface {
 	// RerunTasks Run all final tasks that match a filter again, as new tasks
 	// (POST /v1/tasks/rerun)
 	RerunTasks(c *fiber.Ctx) error
+	// EraseTask Erase the contents of a final task
+	// (DELETE /v1/tasks/{id})
+	EraseTask(c *fiber.Ctx, id TaskID) error
 	// GetTask Get a task, and wait for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(c *fiber.Ctx, id TaskID, params GetTaskParams) error
@@ -2246,6 +2252,24 @@ func (siw *ServerInterfaceWrapper) DelayTasks(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// EraseTasks operation middleware
+func (siw *ServerInterfaceWrapper) EraseTasks(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.EraseTasks(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // PrioritizeTasks operation middleware
 func (siw *ServerInterfaceWrapper) PrioritizeTasks(c *fiber.Ctx) error {
 
@@ -2287,6 +2311,35 @@ func (siw *ServerInterfaceWrapper) RerunTasks(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.RerunTasks(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// EraseTask operation middleware
+func (siw *ServerInterfaceWrapper) EraseTask(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.EraseTask(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3111,6 +3164,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/tasks", wrapper.ListTasks)
 
+	router.Delete(options.BaseURL+"/v1/tasks/:id", wrapper.EraseTask)
+
 	router.Get(options.BaseURL+"/v1/tasks/:id", wrapper.GetTask)
 
 	router.Patch(options.BaseURL+"/v1/tasks/:id", wrapper.PatchTask)
@@ -3142,6 +3197,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/v1/tasks/count", wrapper.CountTasks)
 
 	router.Post(options.BaseURL+"/v1/tasks/delay", wrapper.DelayTasks)
+
+	router.Post(options.BaseURL+"/v1/tasks/erase", wrapper.EraseTasks)
 
 	router.Post(options.BaseURL+"/v1/tasks/priority", wrapper.PrioritizeTasks)
 
@@ -4941,6 +4998,44 @@ func (response DelayTasksdefaultApplicationProblemPlusJSONResponse) VisitDelayTa
 	return ctx.JSON(&response.Body)
 }
 
+type EraseTasksRequestObject struct {
+	Body *EraseTasksJSONRequestBody
+}
+
+type EraseTasksResponseObject interface {
+	VisitEraseTasksResponse(ctx *fiber.Ctx) error
+}
+
+type EraseTasks200JSONResponse Count
+
+func (response EraseTasks200JSONResponse) VisitEraseTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type EraseTasks202JSONResponse Operation
+
+func (response EraseTasks202JSONResponse) VisitEraseTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response)
+}
+
+type EraseTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response EraseTasksdefaultApplicationProblemPlusJSONResponse) VisitEraseTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type PrioritizeTasksRequestObject struct {
 	Body *PrioritizeTasksJSONRequestBody
 }
@@ -5049,6 +5144,35 @@ type RerunTasksdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RerunTasksdefaultApplicationProblemPlusJSONResponse) VisitRerunTasksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type EraseTaskRequestObject struct {
+	ID TaskID `json:"id"`
+}
+
+type EraseTaskResponseObject interface {
+	VisitEraseTaskResponse(ctx *fiber.Ctx) error
+}
+
+type EraseTask200JSONResponse Task
+
+func (response EraseTask200JSONResponse) VisitEraseTaskResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type EraseTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response EraseTaskdefaultApplicationProblemPlusJSONResponse) VisitEraseTaskResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -5800,6 +5924,9 @@ type StrictServerInterface interface {
 	// DelayTasks Change when all tasks that match a filter run
 	// (POST /v1/tasks/delay)
 	DelayTasks(ctx context.Context, request DelayTasksRequestObject) (DelayTasksResponseObject, error)
+	// EraseTasks Erase the contents of all final tasks that match a filter
+	// (POST /v1/tasks/erase)
+	EraseTasks(ctx context.Context, request EraseTasksRequestObject) (EraseTasksResponseObject, error)
 	// PrioritizeTasks Change the priority of all tasks that match a filter
 	// (POST /v1/tasks/priority)
 	PrioritizeTasks(ctx context.Context, request PrioritizeTasksRequestObject) (PrioritizeTasksResponseObject, error)
@@ -5809,6 +5936,9 @@ type StrictServerInterface interface {
 	// RerunTasks Run all final tasks that match a filter again, as new tasks
 	// (POST /v1/tasks/rerun)
 	RerunTasks(ctx context.Context, request RerunTasksRequestObject) (RerunTasksResponseObject, error)
+	// EraseTask Erase the contents of a final task
+	// (DELETE /v1/tasks/{id})
+	EraseTask(ctx context.Context, request EraseTaskRequestObject) (EraseTaskResponseObject, error)
 	// GetTask Get a task, and wait for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(ctx context.Context, request GetTaskRequestObject) (GetTaskResponseObject, error)
@@ -7626,6 +7756,45 @@ func (sh *strictHandler) DelayTasks(ctx *fiber.Ctx) error {
 	return nil
 }
 
+// EraseTasks operation middleware
+func (sh *strictHandler) EraseTasks(ctx *fiber.Ctx) error {
+	var request EraseTasksRequestObject
+
+	var body EraseTasksJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.EraseTasks(ctx.UserContext(), request.(EraseTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "EraseTasks")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(EraseTasksResponseObject); ok {
+		if err := validResponse.VisitEraseTasksResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // PrioritizeTasks operation middleware
 func (sh *strictHandler) PrioritizeTasks(ctx *fiber.Ctx) error {
 	var request PrioritizeTasksRequestObject
@@ -7735,6 +7904,33 @@ func (sh *strictHandler) RerunTasks(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(RerunTasksResponseObject); ok {
 		if err := validResponse.VisitRerunTasksResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// EraseTask operation middleware
+func (sh *strictHandler) EraseTask(ctx *fiber.Ctx, id TaskID) error {
+	var request EraseTaskRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.EraseTask(ctx.UserContext(), request.(EraseTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "EraseTask")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(EraseTaskResponseObject); ok {
+		if err := validResponse.VisitEraseTaskResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

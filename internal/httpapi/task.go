@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -42,14 +43,19 @@ func (s *Server) awaitFinal(
 	return s.follow(ctx, tenant, id, wait)
 }
 
-// follow returns a task once it is final, or in its state after wait, or when the server stops.
+// follow returns a task once it is final, or in its state after wait, or when the server stops. It
+// fails when the caller's token is revoked.
 func (s *Server) follow(
 	ctx context.Context, tenant string, id asyncflow.TaskID, wait time.Duration,
 ) (store.Task, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := s.cfg.Verifier.FollowToken(ctx, principalOf(ctx))
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
-	return s.cfg.Store.AwaitFinal(ctx, tenant, id, wait)
+	task, err := s.cfg.Store.AwaitFinal(ctx, tenant, id, wait)
+	if refusal := auth.Revoked(ctx); refusal != nil {
+		return store.Task{}, refusal
+	}
+	return task, err
 }
 
 // readWait parses how long to wait for a final state; "" is not at all.
@@ -158,6 +164,9 @@ func showWay(out *api.Task, t store.Task) {
 	out.Steps = t.Steps
 	for _, v := range t.Path {
 		out.Path = append(out.Path, api.Visit{Stage: v.Stage, Visit: v.Visit, Attempts: v.Attempts})
+	}
+	if e := t.Options.Erased; e != nil {
+		out.Erased = erasureOut(*e)
 	}
 	for _, id := range t.Redriven {
 		out.Redriven = append(out.Redriven, id.String())

@@ -37,6 +37,13 @@ func Run(ctx context.Context, cfg Config, ready func()) error {
 		return err
 	}
 	n := &node{parts: p, cfg: cfg}
+	if cfg.has(RoleAPI) {
+		r := &revocations{store: p.store, tokens: cfg.Tokens, log: cfg.Log}
+		if err := r.load(ctx); err != nil {
+			return err
+		}
+		n.runs = append(n.runs, r.run)
+	}
 	if err := n.prepare(); err != nil {
 		return err
 	}

@@ -372,6 +372,17 @@ export class Client {
   }
 
   /**
+   * Erases the contents of a final task, and returns what remains of it. Erasing it again changes
+   * nothing. A ConflictError says that the task isn't final, or that others still need it.
+   */
+  async erase(id: string, options: CallOptions = {}): Promise<Task> {
+    return this.caller.call("DELETE", `/v1/tasks/${pathPart("id", id)}`, {
+      ...options,
+      repeatable: true,
+    });
+  }
+
+  /**
    * Asks for tasks, and waits for the first one. It may return none. If the answer is lost, it asks
    * again: the claimer gets its open claims first, apart from those in held. A claim ends after
    * 15 s unless there is a heartbeat, progress or a report by then; see claim for a loop around it.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -109,6 +110,24 @@ func (s *Tasks) AttemptPage(
 		_, err = s.Task(ctx, tenant, id)
 	}
 	return page, more, postgres.Wrap(err, "AttemptPage(%q, %s)", tenant, id)
+}
+
+// Erased returns when and by whom the contents of a task were erased; nil: it has them, or there is
+// no such task.
+func (s *Tasks) Erased(
+	ctx context.Context, tenant string, id asyncflow.TaskID,
+) (erased *asyncflow.Erasure, err error) {
+	t, err := s.core.TypeOf(ctx, tenant, id)
+	if err == nil {
+		err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
+			return s.core.DB(tenant).QueryRow(ctx, t.SQL(id.Position(), `SELECT options->'erased'
+				FROM {task} WHERE type = $1 AND id = $2`), t.Number(), id.Number).Scan(&erased)
+		})
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return erased, postgres.Wrap(err, "Erased(%q, %s)", tenant, id)
 }
 
 // Attempts returns the whole journal of a task, oldest first; CodeNotFound when there is

@@ -95,6 +95,7 @@ type criteria struct {
 	key         string           // only of operations: walks find it
 	parent      asyncflow.TaskID // only of operations: walks find it
 	noChildren  bool             // no children of fan-outs
+	unerased    bool             // tasks that have their contents
 	fewReady    bool             // at most fewReady tasks are ready
 	idle        map[int]bool     // positions of rolls where nothing happened since endedSince
 }
@@ -253,6 +254,9 @@ func (c criteria) sql(first int) string {
 	if c.noChildren {
 		sql += noChildrenSQL
 	}
+	if c.unerased {
+		sql += unerasedSQL
+	}
 	for _, more := range c.conditions(nil) {
 		names = append(names, more.name)
 		sql += more.sql
@@ -274,6 +278,11 @@ const criteriaSQL = `($since::timestamptz IS NULL OR t.created_at >= $since)
 // noChildrenSQL is a condition on the task. No change of its options makes it a child.
 const noChildrenSQL = `
   AND NOT ` + records.IsChildSQL
+
+// unerasedSQL is a condition on the task. To look for the word takes less than to parse options.
+const unerasedSQL = `
+  AND (t.options IS NULL OR position('"erased"' IN t.options::text) = 0
+    OR t.options->'erased' IS NULL)`
 
 // args returns the parameters of sql.
 func (c criteria) args(t *config.Type) []any {

@@ -19,7 +19,7 @@ func (s *Tasks) tellNotifications(ctx context.Context, tenant string, task *Task
 		return err
 	}
 	task.OnFinal = t.TellsAny(&task.Options)
-	if task.OnFinal == nil || task.seq == 0 { // it has never ended
+	if task.OnFinal == nil && task.Options.Erased == nil || task.seq == 0 { // it never ended
 		return nil
 	}
 	rows, _ := s.core.DB(tenant).Query(ctx, t.SQL(0, `SELECT y.name, n.task FROM {notifications} n

@@ -21,6 +21,8 @@ const (
 	RerunTasks OperationKind = "rerun"
 	// CountAll counts tasks and changes nothing.
 	CountAll OperationKind = "count"
+	// EraseTasks erases the contents of final tasks.
+	EraseTasks OperationKind = "erase"
 )
 
 // OperationState is the state of an operation.
@@ -41,24 +43,25 @@ const (
 type NewOperation struct {
 	Kind OperationKind
 	// Filter selects the tasks. Without a status, a cancel selects all tasks that are not final, a
-	// redrive all failed tasks, a rerun all final tasks, a change of the priority or the time all
-	// pending and waiting tasks, and a count all tasks. Before, FromType, Limit and Text are
-	// ignored.
+	// redrive all failed tasks, a rerun and an erasure all final tasks, a change of the priority or
+	// the time all pending and waiting tasks, and a count all tasks. Before, FromType, Limit and
+	// Text are ignored.
 	Filter Filter
 	// AllTypes asks for the tasks of all types of the tenant. Then Filter.Type is the one that the
 	// operation is at: it takes them by their names.
 	AllTypes bool
 
 	Reason    string             // of a cancel; kept with each task
+	By        string             // of an erasure: who asks; kept with each task
 	FromStage string             // of a redrive: where tasks start again; "": where they ended
 	Priority  asyncflow.Priority // of PrioritizeTasks: the new one
 	RunAt     time.Time          // of DelayTasks: when they may run; one in the past: at once
 	Pace      float64            // the most tasks a second; 0: as fast as possible
 }
 
-// Operation cancels, redrives, reruns, changes or counts the tasks that a filter selects, step by
-// step. It concerns tasks that were submitted, and for a redrive or a rerun ended, before it began.
-// It visits each once, in the order of their numbers.
+// Operation cancels, redrives, reruns, changes, erases or counts the tasks that a filter selects,
+// step by step. It concerns tasks that were submitted, and for a redrive, a rerun or an erasure
+// ended, before it began. It visits each once, in the order of their numbers.
 type Operation struct {
 	ID string
 	NewOperation
@@ -99,6 +102,13 @@ func (o Operation) criteria() criteria {
 		}
 	case (o.Kind == PrioritizeTasks || o.Kind == DelayTasks) && c.statuses == nil:
 		c.statuses = []string{string(asyncflow.StatusWaiting), string(asyncflow.StatusPending)}
+	case o.Kind == EraseTasks:
+		c.endedBefore = o.CreatedAt
+		c.unerased = true
+		if c.statuses == nil {
+			c.statuses = []string{string(asyncflow.StatusSucceeded), string(asyncflow.StatusFailed),
+				string(asyncflow.StatusCancelled)}
+		}
 	case c.statuses == nil && o.Kind != CountAll:
 		for _, status := range asyncflow.Statuses {
 			if !status.Final() {

@@ -47,6 +47,7 @@ type (
 		FromStage string             `json:"from_stage,omitempty"`
 		Pace      float64            `json:"pace,omitempty"`
 		RunAt     time.Time          `json:"run_at,omitzero"`
+		By        string             `json:"by,omitempty"`
 	}
 )
 
@@ -59,7 +60,7 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 		return err
 	}
 	options, err := json.Marshal(operationOptions{o.Reason, o.Priority, o.FromStage, o.Pace,
-		o.RunAt})
+		o.RunAt, o.By})
 	if err != nil {
 		return err
 	}
@@ -200,6 +201,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.Reason = options.Reason
 	o.FromStage = options.FromStage
 	o.Pace = options.Pace
+	o.By = options.By
 	o.Priority = options.Priority
 	o.RunAt = options.RunAt
 	o.FinishedAt = postgres.OrZero(finished)

@@ -48,6 +48,9 @@ func (s *Tasks) prepareOperation(
 	ctx context.Context, tenant string, n NewOperation,
 ) (Operation, error) {
 	types, err := s.operationTypes(ctx, tenant, n)
+	if err == nil && n.Kind == EraseTasks {
+		err = s.core.CheckKnown(ctx, erasureNeeds)
+	}
 	if err != nil {
 		return Operation{}, err
 	}
@@ -130,7 +133,9 @@ func (s *Tasks) countOperation(ctx context.Context, t *config.Type, o *Operation
 		return err
 	}
 	var f findings
-	if o.Kind != RedriveTasks && o.Kind != RerunTasks { // no live task has a lesser number
+	switch o.Kind {
+	case RedriveTasks, RerunTasks, EraseTasks:
+	default: // no live task has a lesser number
 		o.position = max(first-1, 0)
 		f.last = o.position
 		f.over = first == 0

@@ -82,7 +82,7 @@ func (s *Tasks) StepOperation(
 	}
 	var st step
 	err = s.searching(ctx, t.Tenant, func(tx pgx.Tx) error {
-		st = step{now: s.core.Clock.Now(), clock: s.core.Clock.Now, submit: submit}
+		st = step{tasks: s, now: s.core.Clock.Now(), clock: s.core.Clock.Now, submit: submit}
 		if err := st.lock(ctx, tx, t, due); err != nil {
 			return err
 		}
@@ -124,13 +124,14 @@ func (s *Tasks) StepOperation(
 
 // step is a step of an operation under way.
 type step struct {
+	tasks     *Tasks
 	t         *config.Type
 	o         Operation
 	now       time.Time
 	clock     func() time.Time
 	done      int
 	cancelled []asyncflow.Settlement
-	changed   []int64 // tasks with another priority or time
+	changed   []int64 // tasks with another priority or time, or without contents
 
 	submit    catalog.Submit // of a rerun
 	mostBytes int64          // of the context of a new task; 0: no limit
@@ -159,8 +160,8 @@ func (st *step) lock(ctx context.Context, tx pgx.Tx, t *config.Type, due DueOper
 	return err
 }
 
-// handle cancels, redrives, reruns, changes or counts the next tasks. It leaves an operation alone
-// that only newer nodes know.
+// handle cancels, redrives, reruns, changes, erases or counts the next tasks. It leaves an operation
+// alone that only newer nodes know.
 func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 	window := stepWindow
 	switch st.o.Kind {
@@ -168,7 +169,7 @@ func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 		if st.o.Filter.Error == "" {
 			window = countWindow
 		}
-	case CancelTasks, RedriveTasks, PrioritizeTasks, DelayTasks, RerunTasks:
+	case CancelTasks, RedriveTasks, PrioritizeTasks, DelayTasks, RerunTasks, EraseTasks:
 	default:
 		return pgx.ErrNoRows
 	}
@@ -224,7 +225,7 @@ func (st *step) goOn(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// change cancels, redrives or changes tasks of one roll and returns how many it changed.
+// change cancels, redrives, erases or changes tasks of one roll and returns how many it changed.
 func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {
 	switch {
 	case len(ids) == 0:
@@ -235,6 +236,11 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 		return len(st.cancelled), err
 	case st.o.Kind == PrioritizeTasks || st.o.Kind == DelayTasks:
 		return st.patch(ctx, tx, ids)
+	case st.o.Kind == EraseTasks:
+		var err error
+		st.changed, _, err = st.tasks.eraseAll(ctx, tx, st.t, ids,
+			asyncflow.Erasure{At: st.now, By: st.o.By})
+		return len(st.changed), err
 	}
 	done, _, err := trees.RedriveAll(ctx, tx, st.t, ids, trees.Redrive{Stage: st.o.FromStage},
 		&st.tokens, st.now)

@@ -259,6 +259,11 @@ func scanTask(
 			return task, err
 		}
 	}
+	if task.Options.Erased != nil {
+		task.Context = nil
+		doc = nil
+		result = nil
+	}
 	switch task.Status {
 	case asyncflow.StatusRunning:
 		task.Deadline = postgres.OrZero(until)

@@ -54,7 +54,7 @@ export function Operations() {
 }
 
 const done = { cancel: "Cancelled", redrive: "Redriven", priority: "Changed", count: "Counted",
-  delay: "Have the time", rerun: "Run again" };
+  delay: "Have the time", rerun: "Run again", erase: "Erased" };
 
 /** All of one operation. */
 function Chosen({ id }: { id: string }) {

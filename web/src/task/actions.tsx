@@ -52,7 +52,7 @@ export function TaskActions({ whole, stages, changed }: ActionsProps) {
           )}
         </>
       )}
-      {(task.status === "failed" || task.status === "cancelled") && (
+      {(task.status === "failed" || task.status === "cancelled") && !task.erased && (
         <Redrive whole={whole} stages={stages} changed={changed} />
       )}
       {final && !task.child_of && !task.notification && <Rerun whole={whole} />}
@@ -60,6 +60,11 @@ export function TaskActions({ whole, stages, changed }: ActionsProps) {
         ask={<><p>A cancelled task doesn't go on. It can be redriven.</p>{why}</>}
         run={() => after(answer(api.POST("/v1/tasks/{id}/cancel", { ...path, body: body() })),
           "The task is cancelled")} />}
+      {final && !task.erased && <Action label="Erase contents" scope="manage" danger
+        ask={<p>Its context, results, errors and labels are gone at once, and nothing brings them
+          back. The task stays in lists. It can't be redriven.</p>}
+        run={() => after(answer(api.DELETE("/v1/tasks/{id}", path)),
+          "The contents are erased")} />}
     </p>
   );
 }

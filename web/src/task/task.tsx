@@ -86,6 +86,12 @@ function Facts({ task: t, stage }: FactsProps) {
       {t.order_time && <div><dt>Place in the order</dt><dd><Time at={t.order_time} /></dd></div>}
       {t.deadline && <div><dt>Attempt ends</dt><dd><Time at={t.deadline} /></dd></div>}
       {t.finished_at && <div><dt>Ended</dt><dd><Time at={t.finished_at} /></dd></div>}
+      {t.erased && (
+        <div>
+          <dt>Erased</dt>
+          <dd><Time at={t.erased.at} />{t.erased.by && ` by ${t.erased.by}`}</dd>
+        </div>
+      )}
       {t.attempt !== undefined && (
         <div><dt>Attempt</dt><dd>{t.attempt} of {t.max_attempts ?? "?"} in {t.stage}</dd></div>
       )}

@@ -12,6 +12,7 @@ import { type Filter, selectionOf } from "./filters.tsx";
 type BulkRedrive = Schemas["BulkRedrive"];
 type BulkRerun = Schemas["BulkRerun"];
 type BulkCancellation = Schemas["BulkCancellation"];
+type BulkErasure = Schemas["BulkErasure"];
 
 interface AllThatMatchProps {
   filter: Filter;
@@ -75,12 +76,20 @@ export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
             value={delay} />
         </Bulk>
       )}
+      {(status === undefined || status === "succeeded" || status === "failed" ||
+        status === "cancelled") && (
+        <Bulk label="Erase contents of all that match" what={status ?? "final"} hidden={none}
+          danger scope="manage"
+          call={(more) => api.POST("/v1/tasks/erase",
+            { body: { ...selection, status, ...more } as BulkErasure })} />
+      )}
     </p>
   );
 }
 
 interface BulkProps {
   label: string;
+  scope?: "operate" | "manage";
   children?: ComponentChildren; // more fields of the question
   what: string; // the status of the tasks
   danger?: boolean;
@@ -89,7 +98,9 @@ interface BulkProps {
     data?: Schemas["Count"] | Schemas["Operation"]; error?: unknown; response: Response }>;
 }
 
-function Bulk({ label, what, danger = false, hidden, call, children }: BulkProps) {
+function Bulk({
+  label, what, danger = false, hidden, call, children, scope = "operate",
+}: BulkProps) {
   const { route } = useLocation();
   const n = useSignal<number | undefined>(undefined);
   const error = useSignal<CallError | undefined>(undefined);
@@ -124,6 +135,6 @@ function Bulk({ label, what, danger = false, hidden, call, children }: BulkProps
         value={pace} />
     </>
   );
-  return <Action label={label} scope="operate" danger={danger} hidden={hidden} run={run} ask={ask}
+  return <Action label={label} scope={scope} danger={danger} hidden={hidden} run={run} ask={ask}
     begin={() => void begin()} ready={n.value !== undefined} />;
 }

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/auth"
+)
+
+// listedTokens returns the tokens that are listed.
+func listedTokens(t *testing.T, env map[string]string, args ...string) []tokenOut {
+	t.Helper()
+	r := runCLI(t, env, append([]string{"token", "list", "-o", "json"}, args...)...)
+	require.Zero(t, r.code, r.stderr)
+	var list struct{ Data []tokenOut }
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
+	return list.Data
+}
+
+// A token that was made with the database at hand is listed, without the token, and revoked by its
+// id: within 5 s on all nodes.
+func TestRevokeOnAllNodes(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
+	create := func(args ...string) string {
+		r := runCLI(t, env, append([]string{"token", "create", "--subject", "anna"}, args...)...)
+		require.Zero(t, r.code, r.stderr)
+		return strings.TrimSpace(r.stdout)
+	}
+	token := create("--tenant", testTenant, "--scope", "read")
+	create("--admin")
+	unlisted := create("--tenant", testTenant, "--scope", "read", "--no-list")
+	assert.Len(t, listedTokens(t, env), 2)
+	list := listedTokens(t, env, "--tenant", testTenant)
+	require.Len(t, list, 1)
+	d, err := auth.Describe(token)
+	require.NoError(t, err)
+	assert.Equal(t, []any{d.ID, "asyncflow", "tenant", testTenant, "anna", "read"},
+		[]any{list[0].ID, list[0].Issuer, list[0].Kind, list[0].Tenant, list[0].Subject,
+			list[0].Scopes})
+	assert.WithinDuration(t, time.Now().Add(time.Hour), list[0].ExpiresAt, patience)
+	assert.Zero(t, list[0].RevokedAt)
+
+	nodes := []*process{startNode(t, url), startNode(t, url)}
+	const path = "/v1/task-types"
+	for _, p := range nodes {
+		require.Equal(t, 200, p.status(token, path))
+		require.Equal(t, 200, p.status(unlisted, path))
+	}
+	r := runCLI(t, env, "token", "revoke", d.ID)
+	require.Zero(t, r.code, r.stderr)
+	revoked := time.Now()
+	for _, p := range nodes {
+		require.Eventually(t, func() bool { return p.status(token, path) == 401 }, patience,
+			20*time.Millisecond)
+	}
+	t.Log("refused on all nodes after", time.Since(revoked))
+	for _, p := range nodes {
+		require.Equal(t, 200, p.status(unlisted, path))
+	}
+	assert.NotZero(t, listedTokens(t, env, "--tenant", testTenant)[0].RevokedAt)
+	again := runCLI(t, env, "token", "revoke", d.ID)
+	assert.Equal(t, r.stdout, again.stdout, "it is revoked already")
+	late := startNode(t, url)
+	assert.Equal(t, 401, late.status(token, path), "a node knows it from the start")
+
+	other, err := auth.Describe(unlisted)
+	require.NoError(t, err)
+	r = runCLI(t, env, "token", "revoke", other.ID)
+	assert.Equal(t, exitNotFound, r.code, r.stderr)
+	assert.Contains(t, r.stderr, "until")
+	r = runCLI(t, env, "token", "revoke", other.ID, "--until",
+		time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339))
+	require.Zero(t, r.code, r.stderr)
+	require.Eventually(t, func() bool { return nodes[0].status(unlisted, path) == 401 }, patience,
+		20*time.Millisecond)
+
+	for _, args := range [][]string{{token}, {"x", "--until", "2001-01-01T00:00:00Z"},
+		{"x", "--until", "2999-01-01T00:00:00Z"}, {strings.Repeat("x", 256)}} {
+		r = runCLI(t, env, append([]string{"token", "revoke"}, args...)...)
+		assert.Equal(t, exitUsage, r.code, "%s: %s", args, r.stderr)
+	}
+}
+
+// A token can be given itself: it is read from standard input.
+func TestRevokeReadsAToken(t *testing.T) {
+	t.Parallel()
+	cfg := auth.DefaultConfig()
+	cfg.Issuer = "https://login.example.com"
+	cfg.HMACSecret = []byte(testJWTSecret)
+	issuer, err := auth.NewIssuer(cfg)
+	require.NoError(t, err)
+	token, err := issuer.Issue(testTenant, "anna", nil, time.Hour, time.Now())
+	require.NoError(t, err)
+	c := tokenRevokeCmd{ID: "-", Issuer: "asyncflow"}
+	require.NoError(t, c.read(strings.NewReader(token+"\n")))
+	d, err := auth.Describe(token)
+	require.NoError(t, err)
+	assert.Equal(t, []any{d.ID, cfg.Issuer, d.ExpiresAt}, []any{c.ID, c.Issuer, c.Until})
+	for _, text := range []string{"", "\n", "a.b.c\n", strings.Repeat("a", 10_000), "{}"} {
+		c := tokenRevokeCmd{ID: "-"}
+		assert.ErrorContains(t, c.read(strings.NewReader(text)), "no token", text)
+	}
+}
+
+// A token isn't made if it can't be listed as asked.
+func TestTokenThatCannotBeListed(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"ASYNCFLOW_JWT_SECRET": testJWTSecret,
+		"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none?connect_timeout=1"}
+	r := runCLI(t, env, "token", "create", "--tenant", testTenant)
+	assert.NotZero(t, r.code)
+	assert.Empty(t, r.stdout)
+	assert.Contains(t, r.stderr, "--no-list")
+	r = runCLI(t, env, "token", "create", "--tenant", testTenant, "--no-list")
+	assert.Zero(t, r.code, r.stderr)
+	assert.Equal(t, 2, strings.Count(r.stdout, "."))
+}

@@ -1,0 +1,78 @@
+package tasks
+
+import (
+	"encoding/json"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// erasedDocument stands in place of a context: the column takes no NULL.
+const erasedDocument = "null"
+
+// vacuumAtOnce has autovacuum clean a table once it has any old rows.
+const vacuumAtOnce = `autovacuum_vacuum_threshold = 0, autovacuum_vacuum_scale_factor = 0,
+	toast.autovacuum_vacuum_threshold = 0, toast.autovacuum_vacuum_scale_factor = 0`
+
+// write overwrites the contents of tasks of one roll.
+func (e *erasure) write(t *config.Type, position int, all []erasable) error {
+	options := make([]string, len(all))
+	keys := make([]string, len(all))
+	for i := range all {
+		text, err := json.Marshal(all[i].options.Erase(e.by))
+		if err != nil {
+			return err
+		}
+		options[i] = string(text)
+		keys[i] = all[i].options.Key
+	}
+	ids := idsOf(all)
+	b := &pgx.Batch{}
+	b.Queue(t.SQL(position, `
+		UPDATE {task} t SET context = $4, options = u.options::json
+		FROM unnest($2::bigint[], $3::text[]) AS u (id, options)
+		WHERE t.type = $1 AND t.id = ANY (ARRAY[u.id])`), t.Number(), ids, options, erasedDocument)
+	queueEraseJournal(b, t, position, ids)
+	b.Queue(t.SQL(0, records.DeleteCheckpointsSQL), t.Number(), ids)
+	b.Queue(t.SQL(0, `DELETE FROM {signals} WHERE type = $1 AND task = ANY ($2)`), t.Number(), ids)
+	b.Queue(t.SQL(0, `UPDATE {spawns} SET hash = '' WHERE type = $1 AND id = ANY ($2)`),
+		t.Number(), ids)
+	b.Queue(t.SQL(0, `
+		UPDATE {keys} k SET hash = '' FROM unnest($2::text[], $3::bigint[]) AS u (key, id)
+		WHERE k.type = $1 AND k.key = ANY (ARRAY[u.key]) AND k.id = u.id`), t.Name, keys, ids)
+	if err := e.tx.SendBatch(e.ctx, b).Close(); err != nil {
+		return err
+	}
+	return e.vacuumSoon(t, position)
+}
+
+func queueEraseJournal(b *pgx.Batch, t *config.Type, position int, ids []int64) {
+	b.Queue(t.SQL(position, `
+		UPDATE {journal} SET error = NULL, output = NULL, options = NULL
+		WHERE type = $1 AND id = ANY ($2)
+		  AND (error IS NOT NULL OR output IS NOT NULL OR options IS NOT NULL)`), t.Number(), ids)
+}
+
+// vacuumSoon has Postgres vacuum the tables of a roll about a minute after an erasure, however
+// large they are: the old rows are there until then. Other rolls have no such rows, and no vacuum.
+func (e *erasure) vacuumSoon(t *config.Type, position int) error {
+	names := t.SetAt(position).Tables
+	for _, table := range []string{names.Task(position), names.Journal(position)} {
+		var known bool
+		err := e.tx.QueryRow(e.ctx, `SELECT coalesce('autovacuum_vacuum_threshold=0'
+			= ANY (reloptions), false) FROM pg_class WHERE oid = $1::text::regclass`, table).
+			Scan(&known)
+		if err != nil {
+			return err
+		}
+		if known {
+			continue
+		}
+		if _, err := e.tx.Exec(e.ctx, `ALTER TABLE `+table+` SET (`+vacuumAtOnce+`)`); err != nil {
+			return err
+		}
+	}
+	return nil
+}
