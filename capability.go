@@ -15,11 +15,12 @@ const (
 	CapJoin    Capability = "join"     // and for which its task may wait
 	CapDays    Capability = "days"     // durations in days and weeks
 	CapOnFinal Capability = "on_final" // ends that are told
+	CapWorkers Capability = "workers"  // filters by the worker of an attempt
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
-	CapDays, CapOnFinal}
+	CapDays, CapOnFinal, CapWorkers}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {

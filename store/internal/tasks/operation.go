@@ -118,7 +118,7 @@ const narrowed = "_where"
 func (n NewOperation) storedKind() string {
 	f := n.Filter
 	if n.AllTypes || !f.EndedSince.IsZero() || !f.EndedUntil.IsZero() || f.Attempts > 0 ||
-		f.Code != "" || f.FlowKey != "" || f.Key != "" || f.Parent.Type != "" ||
+		f.Code != "" || f.FlowKey != "" || f.Worker != "" || f.Key != "" || f.Parent.Type != "" ||
 		!f.Labels.IsZero() {
 		return string(n.Kind) + narrowed
 	}
