@@ -16,11 +16,12 @@ const (
 	CapDays    Capability = "days"     // durations in days and weeks
 	CapOnFinal Capability = "on_final" // ends that are told
 	CapErasure Capability = "erasure"  // tasks without contents
+	CapWorkers Capability = "workers"  // filters by the worker of an attempt
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
-	CapDays, CapOnFinal, CapErasure}
+	CapDays, CapOnFinal, CapErasure, CapWorkers}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {

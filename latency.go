@@ -5,15 +5,17 @@ import (
 	"time"
 )
 
-// Latencies is a histogram of how long attempts took, from the sending to the answer or to the
-// failure. Bucket i has times of up to shortLatency × 2^(i/4), the last one also all longer ones.
+// Latencies is a histogram of times: of how long attempts took, from the sending to the answer or
+// to the failure, or of how long tasks waited or took. Bucket i has times of up to shortLatency ×
+// 2^(i/4), the last one also all longer ones.
 type Latencies [latencyBuckets]int64
 
 const (
-	// shortLatency bounds the first bucket, and MaxTimeout lies in the last one.
+	// shortLatency bounds the first bucket, and 49 days the last one. Attempts take up to
+	// MaxTimeout, in bucket 100: versions before 0.1.0 know no more buckets.
 	shortLatency   = 125 * time.Microsecond
 	latencySteps   = 4 // buckets for each doubling
-	latencyBuckets = 101
+	latencyBuckets = 141
 )
 
 // Add counts an attempt.
@@ -31,7 +33,7 @@ func latencyBucket(took time.Duration) int {
 
 // Quantile returns the time that a share q of the attempts took at most, 0 < q ≤ 1; 0 without
 // attempts. It is the middle of a bucket, by ratio: up to 9 % (2^(1/8)) off between 0.125 ms and
-// MaxTimeout.
+// 49 days.
 func (l *Latencies) Quantile(q float64) time.Duration {
 	var all int64
 	for _, n := range l {

@@ -16,10 +16,14 @@ type Lease struct {
 	OrderTime time.Time // the task's place in the order, to return it there
 	Until     time.Time // by the database's clock
 	LeasedAt  time.Time
-	Endpoint  string // id of the endpoint to use; "": any of the stage
-	Claimer   string // who has asked for the task; "": it is pushed
-	Subject   string // of the token with which the claimer asked; "": it has none
-	Unsent    bool   // sending hasn't begun, and must be written down before it does
+	DueAt     time.Time // since when the task is due in its stage; zero: it isn't known
+	CreatedAt time.Time // of the task; zero: it isn't known
+	Endpoint  string    // id of the endpoint to use; "": any of the stage
+	Claimer   string    // who has asked for the task; "": it is pushed
+	Subject   string    // of the token with which the claimer asked; "": it has none
+	Node      string    // that sends it, or handed it out; "": this one, or none
+	Worker    string    // the name of the worker that runs it, if it is known; see WorkerName
+	Unsent    bool      // sending hasn't begun, and must be written down before it does
 	Options   Options
 	Context   json.RawMessage // the latest stage output, else the task's own context
 	// Checkpoint is what an earlier attempt of the stage left for the next one; nil: nothing.
@@ -94,6 +98,7 @@ type Outcome struct {
 	Status     int             // HTTP status of the answer; 0: none came
 	Failure    FailureCode     // why none came
 	Endpoint   string          // the URL it was sent to
+	Worker     string          // the name that the worker gave; see WorkerName
 	Duration   time.Duration   // from send to answer
 	RetryAfter time.Duration   // asked for by the worker; 0: nothing asked
 	// FirstSent is when the stage of a snoozed attempt was delivered for the first time.

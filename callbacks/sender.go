@@ -119,8 +119,13 @@ func (s *Sender) attempt(
 	} else {
 		outcomes = s.read(all, x.answer)
 	}
+	worker := ""
+	if named := x.answer.Header[asyncflow.WorkerHeader]; len(named) > 0 {
+		worker = asyncflow.WorkerName(named[0])
+	}
 	for i := range outcomes {
 		outcomes[i].Error = x.scrub(outcomes[i].Error)
+		outcomes[i].Worker = worker
 	}
 	return outcomes, x
 }

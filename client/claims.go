@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
@@ -24,6 +25,23 @@ type (
 	Delivery = api.Delivery
 )
 
+type workerNameKey struct{}
+
+// AsWorker returns a context for calls of Claim and ClaimSigned: they send the name of a worker,
+// such as its host, which is shown with the tasks that it gets. It has up to 64 printable ASCII
+// characters without spaces; any other name is not sent.
+func AsWorker(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, workerNameKey{}, asyncflow.WorkerName(name))
+}
+
+// addWorker adds the name of a worker in a context to a claim.
+func addWorker(ctx context.Context, r *http.Request) error {
+	if name, _ := ctx.Value(workerNameKey{}).(string); name != "" {
+		r.Header.Set(asyncflow.WorkerHeader, name)
+	}
+	return nil
+}
+
 // Claim asks for tasks, and waits for the first one for r.Wait. It may return none. The token needs
 // the scope work. If the answer is lost, ask again: the claimer gets its open claims first, apart
 // from the ones in r.Held. A claim ends after 15 s, unless there is a heartbeat, progress or a
@@ -35,7 +53,8 @@ func (c *Client) Claim(ctx context.Context, r ClaimRequest) ([]Delivery, error) 
 	}
 	list, err := call[api.ClaimList](ctx, c, r.Wait.Std(),
 		func(ctx context.Context) (*http.Response, error) {
-			return c.api.ClaimTasksWithBody(ctx, "application/json", bytes.NewReader(body))
+			return c.api.ClaimTasksWithBody(ctx, nil, "application/json", bytes.NewReader(body),
+				addWorker)
 		})
 	return list.Claims, err
 }
@@ -61,7 +80,8 @@ func (c *Client) ClaimSigned(ctx context.Context, r ClaimRequest) ([]SignedDeliv
 		Headers []map[string]string `json:"headers"`
 	}
 	got, err := call[list](ctx, c, r.Wait.Std(), func(ctx context.Context) (*http.Response, error) {
-		return c.api.ClaimTasksWithBody(ctx, "application/json", bytes.NewReader(body))
+		return c.api.ClaimTasksWithBody(ctx, nil, "application/json", bytes.NewReader(body),
+			addWorker)
 	})
 	if err != nil {
 		return nil, err

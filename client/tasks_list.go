@@ -74,6 +74,7 @@ func filterParams(p ListParams) map[string]string {
 		"ended_since": timeParam(p.EndedSince),
 		"ended_until": timeParam(p.EndedUntil),
 		"flow_key":    p.FlowKey,
+		"worker":      p.Worker,
 		"user":        p.User,
 		"tags":        p.Tags,
 		"any_tags":    p.AnyTags,

@@ -39,6 +39,7 @@ type ClaimRequest struct {
 	Type, Stage string
 	Claimer     string
 	Subject     string        // of the caller's token; "": it has none
+	Worker      string        // the name that the worker gave; see asyncflow.WorkerName
 	Named       bool          // the caller's token names the claimer
 	Max         int           // tasks
 	Wait        time.Duration // for the first one
@@ -120,7 +121,8 @@ func (c *Committer) Claim(
 		return nil, err
 	}
 	call := &claimCall{waits: r.Wait > 0, alive: r.Alive, done: make(chan claimResult, 1),
-		ClaimAsk: store.ClaimAsk{Claimer: r.Claimer, Subject: r.Subject, Named: r.Named, N: r.Max}}
+		ClaimAsk: store.ClaimAsk{Claimer: r.Claimer, Subject: r.Subject, Worker: r.Worker,
+			Named: r.Named, N: r.Max}}
 	for _, id := range r.Held {
 		if id.Type == r.Type {
 			call.Held = append(call.Held, id.Number)

@@ -198,6 +198,7 @@ func (p *part) sort() {
 		if i+1 < len(p.extends) && e.sameLease(p.extends[i+1]) { // the last one wins
 			next := p.extends[i+1]
 			next.Checkpoint = next.Checkpoint.Later(e.Checkpoint)
+			next.Seen = next.Seen.Or(e.Seen)
 			p.earlier = append(p.earlier, e)
 		} else {
 			extends = append(extends, e)

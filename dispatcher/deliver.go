@@ -179,6 +179,7 @@ func (d *Dispatcher) deliveries(
 			Endpoint: e, Timeout: stage.Timeout.Std(),
 			Deadline: now.Add(stage.MaxProcessingTime.Std()), Links: links})
 	}
+	d.store.CountDeliveries(t.Key(), all)
 	return all
 }
 

@@ -48,6 +48,7 @@ func leaseKeyOf(tenant string, id asyncflow.TaskID, seq int) leaseKey {
 
 type acceptedLease struct {
 	asyncflow.Lease
+	seen     store.Seen
 	deadline time.Time
 	written  func(error)
 	pending  bool // its extension isn't queued yet
@@ -58,7 +59,7 @@ type acceptedLease struct {
 func (a *acceptedLease) extension(key store.TypeKey) *write {
 	return &write{key: key, extend: &extension{
 		Extension: store.Extension{ID: a.ID, Seq: a.Seq, Until: a.deadline, Had: &a.Until,
-			Sooner: a.sooner()},
+			Seen: a.seen, Sooner: a.sooner()},
 		done: func(_ bool, err error) { a.written(err) },
 	}}
 }
@@ -84,15 +85,16 @@ func newAccepted(c *Committer) *accepted {
 // Accept records that the delivery of a lease was answered with 202: the lease is extended until
 // deadline, unless a report or a heartbeat comes within acceptedWait. If the lease ends sooner by
 // that, the change is written at once: no other node may assume the later end. When the extension
-// is written, Accept calls written with the result.
+// is written, Accept calls written with the result. Without an extension, nobody sees what was seen
+// of the attempt until it has ended.
 func (c *Committer) Accept(
-	tenant string, l asyncflow.Lease, deadline time.Time, written func(error),
+	tenant string, l asyncflow.Lease, deadline time.Time, seen store.Seen, written func(error),
 ) {
 	l = l.WithoutDocuments()
 	key := leaseKeyOf(tenant, l.ID, l.Seq)
 	now := c.store.Clock.Now()
 	a := c.accepted
-	lease := &acceptedLease{l, deadline, written, true}
+	lease := &acceptedLease{l, seen, deadline, written, true}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.leases.Len() == acceptedMost {

@@ -40,7 +40,7 @@ func TestAcceptIsWritten(t *testing.T) {
 	deadline := l.Until.Add(time.Hour)
 	written := make(chan error, 1)
 	l.Options.Child = &asyncflow.Child{Count: 2, Shared: json.RawMessage(`"long"`)}
-	s.Accept(tenant, l, deadline, func(err error) { written <- err })
+	s.Accept(tenant, l, deadline, store.Seen{}, func(err error) { written <- err })
 	known, ok := s.Accepted(tenant, l.ID, l.Seq)
 	require.True(t, ok)
 	assert.Equal(t, [4]any{l.ID, l.Stage, l.Attempt, l.LeasedAt},
@@ -65,7 +65,7 @@ func TestAcceptIsBounded(t *testing.T) {
 	written := make(chan asyncflow.TaskID, dispatcher.AcceptedMost+1)
 	for range dispatcher.AcceptedMost + 1 {
 		id := l.ID
-		s.Accept(tenant, l, l.Until.Add(time.Hour), func(error) { written <- id })
+		s.Accept(tenant, l, l.Until.Add(time.Hour), store.Seen{}, func(error) { written <- id })
 		l.ID.Number++
 	}
 	first := <-written
@@ -83,7 +83,7 @@ func TestAcceptIsWrittenAtClose(t *testing.T) {
 	s, l := w.accepting()
 	deadline := l.Until.Add(time.Hour)
 	written := make(chan error, 1)
-	s.Accept(tenant, l, deadline, func(err error) { written <- err })
+	s.Accept(tenant, l, deadline, store.Seen{}, func(err error) { written <- err })
 	s.Committer.Close()
 	require.NoError(t, <-written)
 	assert.True(t, deadline.Equal(w.until()))
@@ -94,7 +94,7 @@ func TestAcceptIsSparedByAReport(t *testing.T) {
 	w := setupWriter(t)
 	s, l := w.accepting()
 	written := make(chan error, 1)
-	s.Accept(tenant, l, l.Until.Add(time.Hour), func(err error) { written <- err })
+	s.Accept(tenant, l, l.Until.Add(time.Hour), store.Seen{}, func(err error) { written <- err })
 	settled := make(chan store.Settled, 1)
 	s.Settle(tenant, asyncflow.Settlement{Lease: l,
 		Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone},
@@ -129,7 +129,7 @@ func TestAcceptGivesWayToAHeartbeat(t *testing.T) {
 				if early {
 					heartbeat()
 				}
-				s.Accept(tenant, l, l.Until.Add(time.Minute), func(error) {})
+				s.Accept(tenant, l, l.Until.Add(time.Minute), store.Seen{}, func(error) {})
 				if !early {
 					heartbeat()
 				}
@@ -146,7 +146,7 @@ func TestAcceptOutlivesABadReport(t *testing.T) {
 	s, l := w.accepting()
 	deadline := l.Until.Add(time.Hour)
 	written := make(chan error, 1)
-	s.Accept(tenant, l, deadline, func(err error) { written <- err })
+	s.Accept(tenant, l, deadline, store.Seen{}, func(err error) { written <- err })
 	settled := make(chan store.Settled, 1)
 	s.Settle(tenant, asyncflow.Settlement{Lease: l,
 		Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: []byte("\xff")},
@@ -166,7 +166,7 @@ func TestAcceptAtTheLastMoment(t *testing.T) {
 	s.SetAcceptedWait(time.Hour)
 	l.Until = s.Clock.Now().Add(time.Hour)
 	written := make(chan error, 1)
-	s.Accept(tenant, l, l.Until.Add(time.Hour), func(err error) { written <- err })
+	s.Accept(tenant, l, l.Until.Add(time.Hour), store.Seen{}, func(err error) { written <- err })
 	require.NoError(t, <-written)
 }
 
@@ -186,7 +186,7 @@ func TestAcceptOfAShortStage(t *testing.T) {
 	l := w.lease(pipe, 1)[0]
 	deadline := w.Clock.Now().Add(time.Minute)
 	written := make(chan error, 1)
-	s.Accept(tenant, l, deadline, func(err error) { written <- err })
+	s.Accept(tenant, l, deadline, store.Seen{}, func(err error) { written <- err })
 	select {
 	case err := <-written:
 		require.NoError(t, err)

@@ -45,20 +45,20 @@ func (c *Committer) settleUntil(
 func (c *Committer) Extend(
 	tenant string, l asyncflow.Lease, until time.Time, done func(stands bool, err error),
 ) {
-	c.ExtendWith(tenant, l, until, store.Checkpoint{}, done)
+	c.ExtendWith(tenant, l, until, store.Checkpoint{}, store.Seen{}, done)
 }
 
 // ExtendWith is Extend. In the same transaction it writes what the attempt leaves for the next one
-// of its stage.
+// of its stage, and what was seen of it.
 func (c *Committer) ExtendWith(
 	tenant string, l asyncflow.Lease, until time.Time, checkpoint store.Checkpoint,
-	done func(stands bool, err error),
+	seen store.Seen, done func(stands bool, err error),
 ) {
 	key := leaseKeyOf(tenant, l.ID, l.Seq)
 	c.accepted.extended(key)
 	c.add(key.TypeKey, &write{key: key.TypeKey, extend: &extension{
 		Extension: store.Extension{ID: l.ID, Seq: l.Seq, Until: until, Checkpoint: checkpoint,
-			Knew: l.Until, Sooner: until.Before(l.Until)},
+			Seen: seen, Knew: l.Until, Sooner: until.Before(l.Until)},
 		done:  done,
 		until: time.Now().Add(reportPatience),
 	}})

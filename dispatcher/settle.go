@@ -97,7 +97,12 @@ func (d *Dispatcher) accept(t *store.Type, v asyncflow.Delivery, o asyncflow.Out
 		Verdict: asyncflow.Verdict{Kind: asyncflow.Await}})
 	tenant := t.Tenant
 	id := v.Lease.ID
-	d.committer.Accept(tenant, v.Lease, v.Deadline, func(err error) {
+	seen := store.Seen{Worker: o.Worker}
+	if len(t.Endpoints(v.Lease.Stage)) > 1 && v.Lease.Endpoint == "" {
+		seen.Endpoint = v.Endpoint.ID
+	}
+	v.Lease.Worker = o.Worker
+	d.committer.Accept(tenant, v.Lease, v.Deadline, seen, func(err error) {
 		if err != nil {
 			d.log.Error("can't keep the lease of an accepted task: it may be delivered again",
 				"tenant", tenant, "task", id.String(), "error", err)
@@ -234,7 +239,8 @@ func (d *Dispatcher) goingOn(
 	for _, i := range due[:r.n] {
 		s := &settlements[i]
 		l := &asyncflow.Lease{ID: s.Lease.ID, Seq: s.Lease.Seq + 1, Options: s.Lease.Options,
-			Context: nextContext(s), OrderTime: s.Verdict.OrderTime}
+			Context: nextContext(s), OrderTime: s.Verdict.OrderTime,
+			CreatedAt: s.Lease.CreatedAt, DueAt: now}
 		l.Stage, l.Attempt = t.Place(s.Verdict.Stage, s.Verdict.Attempt)
 		nexts[i] = l
 		bytes += l.Size()

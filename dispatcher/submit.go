@@ -306,7 +306,11 @@ func (d *Dispatcher) admitNew(
 	bytes := 0
 	for _, item := range due[:r.n] {
 		l := asyncflow.Lease{ID: item.ID, Seq: 1, Context: item.Context, Options: item.Options,
-			OrderTime: item.Verdict.OrderTime}
+			OrderTime: item.Verdict.OrderTime, CreatedAt: item.Created}
+		l.DueAt = l.OrderTime
+		if l.DueAt.Before(item.Created) {
+			l.DueAt = item.Created
+		}
 		l.Stage, l.Attempt = t.Place(item.Verdict.Stage, item.Verdict.Attempt)
 		item.Lease = &l
 		bytes += l.Size()

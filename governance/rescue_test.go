@@ -193,7 +193,8 @@ func TestRescueOfAShortStage(t *testing.T) {
 	n, err := rescue.Run(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n, "it stands for an hour")
-	c.Accept(tenant, l, s.Clock.Now().Add(time.Second), func(err error) { require.NoError(t, err) })
+	c.Accept(tenant, l, s.Clock.Now().Add(time.Second), store.Seen{},
+		func(err error) { require.NoError(t, err) })
 	require.Eventually(t, func() bool {
 		n, err := rescue.Run(t.Context())
 		require.NoError(t, err)

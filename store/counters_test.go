@@ -34,7 +34,7 @@ var smallNumbers = map[string]string{
 	"first_pos of table_sets":                               "TestEndOfRolls",
 	"from_pos of task_types":                                "TestEndOfRolls",
 	"id of schema_versions":                                 "as many as there are files",
-	"latencies of endpoint_minutes":                         "a minute is too short",
+	"latencies of endpoint_minutes, type_minutes":           "a minute is too short",
 	"max_in_flight of endpoints":                            "the API's limit",
 	"n of edges":                                            "100 dependencies at most",
 	"number of deleted_types, locks, task_types":            "TestEndOfVersions",

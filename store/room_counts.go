@@ -13,6 +13,10 @@ type (
 	Failing = counts.Failing
 	// Rates are per second, over the last minute.
 	Rates = counts.Rates
+	// StageClaims counts claims and votes that led to nothing in a stage.
+	StageClaims = counts.StageClaims
+	// StageWait is how long tasks were due in a stage until they were started.
+	StageWait = counts.StageWait
 	// Stats are the counts of a task type.
 	Stats = counts.Stats
 )

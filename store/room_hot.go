@@ -14,6 +14,7 @@ type (
 	Admission = hot.Admission
 	// Checkpoint is what an attempt leaves for the next attempt of its stage.
 	Checkpoint = hot.Checkpoint
+	Seen       = hot.Seen
 	// Ending is a lease that ends as its settlement says.
 	Ending = hot.Ending
 	// Extension moves the end of a lease if the lease still stands.

@@ -182,3 +182,20 @@ func TestDocumentOfAType(t *testing.T) {
 		f.text("documentOf",
 			`{"name":"a","version":3,"stages":[],"created_at":"x","rate":12345678901234567890}`))
 }
+
+// The link of a trace has its id, and leads to no other kind of URL.
+func TestTraceURL(t *testing.T) {
+	f := exportsOf(t, "src/task/trace_url.ts")
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	const trace = "00-" + id + "-00f067aa0ba902b7-01"
+	for _, c := range [][3]string{
+		{"https://tempo.example/trace/{trace_id}", trace, "https://tempo.example/trace/" + id},
+		{"http://x/{trace_id}?q={trace_id}", trace, "http://x/" + id + "?q=" + id},
+		{"javascript:alert('{trace_id}')", trace, ""},
+		{"https://x/{trace_id}", `00-"><img src=x>-1-01`, ""},
+		{"https://x/{trace_id}", "", ""},
+		{"", trace, ""},
+	} {
+		assert.Equal(t, c[2], f.text("traceURL", c[0], c[1]), "%s %s", c[0], c[1])
+	}
+}

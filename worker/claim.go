@@ -111,7 +111,7 @@ func (l *claimer) open(ctx context.Context, id, token string) bool {
 // once asks for tasks, most at once, and begins them.
 func (l *claimer) once(ctx context.Context, most int) error {
 	l.ask.Max, l.ask.Held = most, l.held.IDs()
-	all, err := l.claims.Client.Claim(ctx, l.ask)
+	all, err := l.claims.Client.Claim(client.AsWorker(ctx, l.worker.cfg.Name), l.ask)
 	if err != nil {
 		return err
 	}

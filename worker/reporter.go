@@ -36,6 +36,7 @@ func (cb Callback) ofClaim() Callback {
 type Reporter struct {
 	retried *retryablehttp.Client
 	once    *retryablehttp.Client
+	name    string // of the worker; "": none is sent
 }
 
 const (
@@ -70,6 +71,15 @@ func newReporter(transport http.RoundTripper, wait time.Duration) *Reporter {
 	return &Reporter{retried: retried, once: once}
 }
 
+// Named returns a Reporter that sends the name of a worker, which is shown with the task: see
+// Config.Name. A name that can't be one is not sent. The Reporter of a Worker has the Worker's
+// name; NewReporter makes one without.
+func (r *Reporter) Named(name string) *Reporter {
+	named := *r
+	named.name = asyncflow.WorkerName(name)
+	return &named
+}
+
 // Complete reports that the stage is done, with an output; nil: none. It retries failures of the
 // network, 429 and 5xx until there is another answer, or ctx ends. The error wraps ErrLost if the
 // attempt is over, and is a *client.Error if the report was refused for another reason. Steps say
@@ -99,14 +109,14 @@ func (r *Reporter) Fail(ctx context.Context, cb Callback, err error) error {
 func (r *Reporter) report(ctx context.Context, cb Callback, o outcome) error {
 	switch o.kind {
 	case kindDone:
-		return post(ctx, r.retried, cb, "complete", api.Completion{Output: api.JSON(o.output),
+		return r.post(ctx, r.retried, cb, "complete", api.Completion{Output: api.JSON(o.output),
 			NextStage: o.step.next, Finish: o.step.finish, Spawn: o.step.spawned(),
 			Join: asyncflow.JoinOption{Join: o.step.join}}, nil)
 	case kindSnooze:
-		return post(ctx, r.retried, cb, "snooze", api.Snooze{Error: o.error,
+		return r.post(ctx, r.retried, cb, "snooze", api.Snooze{Error: o.error,
 			RetryAfter: asyncflow.NewDuration(o.retryAfter)}, nil)
 	}
-	return post(ctx, r.retried, cb, "fail", o.failure(), nil)
+	return r.post(ctx, r.retried, cb, "fail", o.failure(), nil)
 }
 
 // Heartbeat postpones the attempt's deadline, and returns the new one. It is sent once. The error
@@ -130,7 +140,7 @@ func (r *Reporter) heartbeat(
 	ctx context.Context, cb Callback, body any,
 ) (deadline time.Time, err error) {
 	var beat api.HeartbeatResult
-	if err := post(ctx, r.once, cb, "heartbeat", body, &beat); err != nil {
+	if err := r.post(ctx, r.once, cb, "heartbeat", body, &beat); err != nil {
 		return time.Time{}, err
 	}
 	if beat.Status == asyncflow.StatusCancelled {
@@ -141,13 +151,13 @@ func (r *Reporter) heartbeat(
 
 // Release gives a claimed task back: no attempt is counted. It is sent once.
 func (r *Reporter) Release(ctx context.Context, cb Callback) error {
-	return post(ctx, r.once, cb.ofClaim(), "release", nil, nil)
+	return r.post(ctx, r.once, cb.ofClaim(), "release", nil, nil)
 }
 
 // Answer reports what a worker answered to a claimed delivery that was passed on to it: it counts
 // as the answer to a push. It is sent once.
 func (r *Reporter) Answer(ctx context.Context, cb Callback, a client.ClaimAnswer) error {
-	return post(ctx, r.once, cb.ofClaim(), "answer", a, nil)
+	return r.post(ctx, r.once, cb.ofClaim(), "answer", a, nil)
 }
 
 // Open reports whether a claim is still open that was reported on before, and changes nothing. It
@@ -160,11 +170,12 @@ func (r *Reporter) Open(ctx context.Context, cb Callback) bool {
 // Progress reports the progress of the work: 0 to 100, and a message. Both are shown with the
 // running task. It is sent once, and is not a heartbeat.
 func (r *Reporter) Progress(ctx context.Context, cb Callback, percent int, note string) error {
-	return post(ctx, r.once, cb, "progress", api.ProgressReport{Percent: percent, Note: note}, nil)
+	return r.post(ctx, r.once, cb, "progress",
+		api.ProgressReport{Percent: percent, Note: note}, nil)
 }
 
 // post sends a report and reads its answer into into, unless into is nil.
-func post(
+func (r *Reporter) post(
 	ctx context.Context, c *retryablehttp.Client, cb Callback, verb string, body, into any,
 ) error {
 	var data []byte
@@ -181,6 +192,9 @@ func post(
 	}
 	req.Header.Set("Authorization", "Bearer "+cb.Token)
 	req.Header.Set("Content-Type", "application/json")
+	if r.name != "" {
+		req.Header.Set(asyncflow.WorkerHeader, r.name)
+	}
 	resp, err := c.Do(req)
 	if err != nil {
 		return fmt.Errorf("%s: %w", verb, err)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
@@ -86,6 +87,9 @@ func (w *Worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		w.refuse(rw, r, err)
 		return
+	}
+	if w.cfg.Name != "" { // strangers don't learn it
+		rw.Header().Set(asyncflow.WorkerHeader, w.cfg.Name)
 	}
 	var e envelope
 	if err := json.Unmarshal(body, &e); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/signing"
@@ -50,7 +51,7 @@ func setup(t *testing.T, with ...func(*Config)) *bundle {
 	}
 	w, err := New(cfg)
 	require.NoError(t, err)
-	w.reporter = newReporter(cfg.Transport, time.Millisecond)
+	w.reporter = newReporter(cfg.Transport, time.Millisecond).Named(w.cfg.Name)
 	server := httptest.NewServer(w)
 	b := &bundle{t: t, worker: w, url: server.URL, asyncflow: newReceiver(t)}
 	t.Cleanup(func() {
@@ -174,7 +175,7 @@ type receiver struct {
 	answer  atomic.Pointer[http.HandlerFunc]
 }
 
-type report struct{ verb, body string }
+type report struct{ verb, body, worker string }
 
 func newReceiver(t *testing.T) *receiver {
 	r := &receiver{reports: make(chan report, 100)}
@@ -188,7 +189,8 @@ func newReceiver(t *testing.T) *receiver {
 			if req.Header.Get("Authorization") != "Bearer "+token {
 				t.Errorf("a report without the token: %v", req.Header)
 			}
-			r.reports <- report{req.PathValue("verb"), string(body)}
+			r.reports <- report{req.PathValue("verb"), string(body),
+				req.Header.Get(asyncflow.WorkerHeader)}
 			(*r.answer.Load())(rw, req)
 		})
 	server := httptest.NewServer(mux)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +25,9 @@ type Config struct {
 	// OnlyClaims says that the worker only claims tasks, see Claim, so that it needs no keys. It
 	// refuses deliveries.
 	OnlyClaims bool
+	// Name is the name of this worker, which is shown with the tasks that it works on: 1 to 64
+	// printable ASCII characters without spaces. "": the name of the host; NoName: none is sent.
+	Name string
 	// Log gets a line for each delivery; nil: slog.Default().
 	Log *slog.Logger
 	// MaxInFlight bounds the deliveries that are worked on or not yet reported. Further ones are
@@ -47,6 +51,15 @@ type Config struct {
 	Grace time.Duration
 }
 
+// NoName, as the Name of a Worker, means that the worker doesn't name itself.
+const NoName = "-"
+
+// hostName returns the name of the host as the name of a worker; "" if it can't be one.
+func hostName() string {
+	host, _ := os.Hostname()
+	return asyncflow.WorkerName(host[:min(len(host), asyncflow.MaxWorkerName)])
+}
+
 const (
 	defaultMaxInFlight  = 1000
 	defaultMaxBody      = 8 << 20
@@ -55,6 +68,12 @@ const (
 )
 
 func (c Config) withDefaults() Config {
+	switch c.Name {
+	case "":
+		c.Name = hostName()
+	case NoName:
+		c.Name = ""
+	}
 	c.Log = cmp.Or(c.Log, slog.Default())
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
 	c.MaxBody = cmp.Or(c.MaxBody, defaultMaxBody)
@@ -65,6 +84,9 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	switch {
+	case c.Name != "" && asyncflow.WorkerName(c.Name) == "":
+		return asyncflow.InvalidField("Name", "is %.80q; it must be 1 to %d printable ASCII "+
+			"characters without spaces", c.Name, asyncflow.MaxWorkerName)
 	case c.MaxInFlight < 0:
 		return asyncflow.InvalidField("MaxInFlight", "is %d; it must not be below 0", c.MaxInFlight)
 	case c.MaxBody < 0:
@@ -114,7 +136,7 @@ func New(cfg Config) (*Worker, error) {
 	w := &Worker{
 		cfg:      cfg,
 		verifier: verifier,
-		reporter: NewReporter(cfg.Transport),
+		reporter: NewReporter(cfg.Transport).Named(cfg.Name),
 		requests: newRequests(),
 
 		mostClaims: asyncflow.MaxOpenClaims,

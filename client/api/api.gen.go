@@ -676,6 +676,9 @@ type Attempt struct {
 	// NextTime When the next attempt is due.
 	NextTime time.Time `json:"next_time,omitempty,omitzero"`
 
+	// Node The id of the node that sent it, or handed it out.
+	Node string `json:"node,omitempty,omitzero"`
+
 	// Outcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
 	// worker wants to be asked again later; lost: the lease ran out; released: given back
 	// without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
@@ -701,6 +704,13 @@ type Attempt struct {
 
 	// Subject The sub of the token with which the task was claimed or changed. Absent if it has none.
 	Subject string `json:"subject,omitempty,omitzero"`
+
+	// WaitMs How long the task was due until the attempt began. Absent without an attempt, and if it
+	// isn't known when it began.
+	WaitMs *float32 `json:"wait_ms,omitempty"`
+
+	// Worker The name that its worker gave in the header Asyncflow-Worker.
+	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
 // AttemptFinal The final status that followed from the attempt.
@@ -908,6 +918,9 @@ type BulkCancellation struct {
 
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
+
+	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
 // BulkCancellationStatus Only tasks of this status; by default all that are not final.
@@ -976,6 +989,9 @@ type BulkCount struct {
 
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
+
+	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
 // BulkDelay defines model for BulkDelay.
@@ -1194,6 +1210,9 @@ type BulkPriority struct {
 
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
+
+	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
 // BulkPriorityStatus Only tasks of this status; by default both.
@@ -1270,6 +1289,9 @@ type BulkRedrive struct {
 
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
+
+	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
 // BulkRedriveStatus Only tasks of this status. By default failed.
@@ -1797,8 +1819,8 @@ type EndpointHealth struct {
 	// means not to retry.
 	Failures int64 `json:"failures"`
 
-	// Latency How long attempts took, from the sending to the answer or to the failure; up to 9 % off.
-	// Absent without attempts.
+	// Latency How long attempts took, from the sending to the answer or to the failure; or how long tasks
+	// waited or took. Up to 9 % off. Absent without any.
 	Latency Latency `json:"latency,omitempty,omitzero"`
 
 	// Reason Why it was last opened or disabled.
@@ -1855,8 +1877,8 @@ type EndpointMinute struct {
 	// Failures As in the health of an endpoint.
 	Failures int64 `json:"failures"`
 
-	// Latency How long attempts took, from the sending to the answer or to the failure; up to 9 % off.
-	// Absent without attempts.
+	// Latency How long attempts took, from the sending to the answer or to the failure; or how long tasks
+	// waited or took. Up to 9 % off. Absent without any.
 	Latency Latency `json:"latency,omitempty,omitzero"`
 }
 
@@ -2145,13 +2167,13 @@ type JobOutcome string
 // Example: {"max_parallel":20,"on_child_failure":"all_settled","results":"settled"}
 type Join = asyncflow.JoinOption
 
-// Latency How long attempts took, from the sending to the answer or to the failure; up to 9 % off.
-// Absent without attempts.
+// Latency How long attempts took, from the sending to the answer or to the failure; or how long tasks
+// waited or took. Up to 9 % off. Absent without any.
 type Latency struct {
-	// P50Ms Half of the attempts took no longer.
+	// P50Ms Half of them took no longer.
 	P50Ms float32 `json:"p50_ms"`
 
-	// P99Ms 99 % of the attempts took no longer.
+	// P99Ms 99 % of them took no longer.
 	P99Ms float32 `json:"p99_ms"`
 }
 
@@ -2546,6 +2568,9 @@ type OperationFilter struct {
 	Tags  string    `json:"tags,omitempty,omitzero"`
 	Until time.Time `json:"until,omitempty,omitzero"`
 	User  string    `json:"user,omitempty,omitzero"`
+
+	// Worker The worker that runs them or ran an attempt of them.
+	Worker string `json:"worker,omitempty,omitzero"`
 }
 
 // OperationList defines model for OperationList.
@@ -3095,6 +3120,26 @@ type SpawnedTask = asyncflow.SpawnedTask
 // Stage defines model for Stage.
 type Stage = asyncflow.Stage
 
+// StageClaims Claims and votes that led to nothing in a stage.
+type StageClaims struct {
+	// ClosedWindows Calls that got no task as the window of their claimer was used up.
+	ClosedWindows int64 `json:"closed_windows"`
+
+	// LateVotes Votes that came after the decision.
+	LateVotes int64  `json:"late_votes"`
+	Stage     string `json:"stage"`
+}
+
+// StageWait How long tasks were due in a stage until they were started; up to 9 % off.
+type StageWait struct {
+	// P50Ms Half of the tasks waited no longer.
+	P50Ms float32 `json:"p50_ms"`
+
+	// P99Ms 99 % of the tasks waited no longer.
+	P99Ms float32 `json:"p99_ms"`
+	Stage string  `json:"stage"`
+}
+
 // Stats defines model for Stats.
 type Stats struct {
 	// Backlog The tasks that are due and not under way, by the reason; oldest first. Absent if there
@@ -3124,14 +3169,29 @@ type Stats struct {
 	Rolls   int   `json:"rolls"`
 	Running int64 `json:"running"`
 
+	// StageClaims Claims and votes that led to nothing in the last 5 minutes, by the names of stages.
+	// Absent without any.
+	StageClaims []StageClaims `json:"stage_claims,omitempty,omitzero"`
+
+	// StageWaits The same by stage, by the names of stages. Absent without any.
+	StageWaits []StageWait `json:"stage_waits,omitempty,omitzero"`
+
 	// Succeeded Since the type was created.
 	Succeeded int64 `json:"succeeded"`
+
+	// Turnaround How long tasks took from their submit to their end, if they succeeded or failed in the
+	// last 5 minutes; up to 10 s old. Absent without any.
+	Turnaround Latency `json:"turnaround,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
-	Type    Name  `json:"type"`
-	Waiting int64 `json:"waiting"`
+	Type Name `json:"type"`
+
+	// Wait How long tasks were due until they were started, each start of any stage by itself, in
+	// the last 5 minutes; up to 10 s old. Absent without any.
+	Wait    Latency `json:"wait,omitempty,omitzero"`
+	Waiting int64   `json:"waiting"`
 }
 
 // StatsList defines model for StatsList.
@@ -3280,7 +3340,10 @@ type Task struct {
 	RerunOf string `json:"rerun_of,omitempty,omitzero"`
 
 	// Result Any JSON value. It is stored and passed on byte by byte, and never interpreted.
-	Result JSON       `json:"result,omitempty,omitzero"`
+	Result JSON `json:"result,omitempty,omitzero"`
+
+	// Run Where it runs. Present while it is running.
+	Run    *TaskRun   `json:"run,omitempty"`
 	Signal SignalWait `json:"signal,omitempty,omitzero"`
 
 	// Spawned How many tasks it has started by `spawn`. To list them, ask for the tasks of a type with
@@ -3308,6 +3371,9 @@ type Task struct {
 	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 	Trace Traceparent `json:"trace,omitempty,omitzero"`
 	Tree  *TreeCounts `json:"tree,omitempty"`
+
+	// TurnaroundMs The time from its submit to its end. Present once the task is final.
+	TurnaroundMs float32 `json:"turnaround_ms,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -3416,6 +3482,36 @@ type TaskPatch struct {
 type TaskPause struct {
 	// Reason Why. Shown with the task while it is paused.
 	Reason string `json:"reason,omitempty,omitzero"`
+}
+
+// TaskRun Where a running task runs. node is the id of the node that sends it, or handed it out: the
+// last part of the name that operators see. endpoint is absent of a delivery that may be at
+// any of several endpoints, until the worker answers with 202 or sends a heartbeat.
+type TaskRun struct {
+	// Claimer Who claimed it.
+	Claimer string `json:"claimer,omitempty,omitzero"`
+
+	// Endpoint The URL of its endpoint.
+	Endpoint string `json:"endpoint,omitempty,omitzero"`
+
+	// EndpointID The id of its endpoint.
+	EndpointID string `json:"endpoint_id,omitempty,omitzero"`
+
+	// LastHeartbeat Absent if none has come.
+	LastHeartbeat time.Time `json:"last_heartbeat,omitempty,omitzero"`
+
+	// Node Example: m8x2k1qf
+	Node string `json:"node"`
+
+	// Since When the attempt began.
+	Since time.Time `json:"since"`
+
+	// WaitMs How long the task was due until then.
+	WaitMs float32 `json:"wait_ms"`
+
+	// Worker The name that its worker gave in the header Asyncflow-Worker: of a 202, a heartbeat, a
+	// progress report, or the claim.
+	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
 // TaskType defines model for TaskType.
@@ -3736,6 +3832,11 @@ type WaitReason = asyncflow.WaitReason
 // Tasks that it gave back count, too. For stages of mode claim.
 type Window = asyncflow.Window
 
+// WorkerName The name that a worker gave in the header Asyncflow-Worker.
+//
+// Example: worker-7f9c
+type WorkerName = string
+
 // AuditAction defines model for AuditAction.
 type AuditAction = string
 
@@ -3783,6 +3884,9 @@ type TaskID = string
 //
 // Example: thumbnails
 type Type = Name
+
+// Worker defines model for Worker.
+type Worker = string
 
 // ShareInUse defines model for ShareInUse.
 type ShareInUse = Problem
@@ -3842,6 +3946,62 @@ type ListOperatorAuditParams struct {
 
 	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor AuditCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// CompleteTaskParams defines parameters for CompleteTask.
+type CompleteTaskParams struct {
+	// AsyncflowWorker The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+	// without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+	// is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+	AsyncflowWorker Worker `json:"Asyncflow-Worker,omitempty,omitzero"`
+}
+
+// FailTaskParams defines parameters for FailTask.
+type FailTaskParams struct {
+	// AsyncflowWorker The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+	// without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+	// is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+	AsyncflowWorker Worker `json:"Asyncflow-Worker,omitempty,omitzero"`
+}
+
+// HeartbeatParams defines parameters for Heartbeat.
+type HeartbeatParams struct {
+	// AsyncflowWorker The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+	// without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+	// is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+	AsyncflowWorker Worker `json:"Asyncflow-Worker,omitempty,omitzero"`
+}
+
+// ReportProgressParams defines parameters for ReportProgress.
+type ReportProgressParams struct {
+	// AsyncflowWorker The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+	// without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+	// is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+	AsyncflowWorker Worker `json:"Asyncflow-Worker,omitempty,omitzero"`
+}
+
+// SnoozeTaskParams defines parameters for SnoozeTask.
+type SnoozeTaskParams struct {
+	// AsyncflowWorker The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+	// without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+	// is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+	AsyncflowWorker Worker `json:"Asyncflow-Worker,omitempty,omitzero"`
+}
+
+// ClaimTasksParams defines parameters for ClaimTasks.
+type ClaimTasksParams struct {
+	// AsyncflowWorker The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+	// without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+	// is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+	AsyncflowWorker Worker `json:"Asyncflow-Worker,omitempty,omitzero"`
+}
+
+// AnswerClaimParams defines parameters for AnswerClaim.
+type AnswerClaimParams struct {
+	// AsyncflowWorker The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+	// without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+	// is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+	AsyncflowWorker Worker `json:"Asyncflow-Worker,omitempty,omitzero"`
 }
 
 // ListEndpointsParams defines parameters for ListEndpoints.
@@ -3957,6 +4117,10 @@ type ListTasksParams struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
 
+	// Worker Only tasks that this worker runs, or of which it ran an attempt: see the header
+	// Asyncflow-Worker. Attempts without the name of a worker are not found.
+	Worker WorkerName `form:"worker,omitempty" json:"worker,omitempty,omitzero"`
+
 	// User Only tasks that were submitted for this user.
 	User string `form:"user,omitempty" json:"user,omitempty,omitzero"`
 
@@ -4033,6 +4197,10 @@ type GetTaskCountParams struct {
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
+
+	// Worker Only tasks that this worker runs, or of which it ran an attempt: see the header
+	// Asyncflow-Worker. Attempts without the name of a worker are not found.
+	Worker WorkerName `form:"worker,omitempty" json:"worker,omitempty,omitzero"`
 
 	// User Only tasks that were submitted for this user.
 	User string `form:"user,omitempty" json:"user,omitempty,omitzero"`
@@ -4453,7 +4621,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/complete (the `CompleteTask` operationId).
-	CompleteTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CompleteTaskWithBody(ctx context.Context, id TaskID, params *CompleteTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CompleteTask Complete the stage of a delivery
 	//
@@ -4465,7 +4633,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/complete (the `CompleteTask` operationId).
-	CompleteTask(ctx context.Context, id TaskID, body CompleteTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CompleteTask(ctx context.Context, id TaskID, params *CompleteTaskParams, body CompleteTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// FailTaskWithBody Report that the attempt of a delivery failed
 	//
@@ -4474,7 +4642,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/fail (the `FailTask` operationId).
-	FailTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	FailTaskWithBody(ctx context.Context, id TaskID, params *FailTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// FailTask Report that the attempt of a delivery failed
 	//
@@ -4483,7 +4651,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/fail (the `FailTask` operationId).
-	FailTask(ctx context.Context, id TaskID, body FailTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	FailTask(ctx context.Context, id TaskID, params *FailTaskParams, body FailTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// HeartbeatWithBody Extend the time of a delivery
 	//
@@ -4494,7 +4662,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
-	HeartbeatWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	HeartbeatWithBody(ctx context.Context, id TaskID, params *HeartbeatParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Heartbeat Extend the time of a delivery
 	//
@@ -4505,7 +4673,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
-	Heartbeat(ctx context.Context, id TaskID, body HeartbeatJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	Heartbeat(ctx context.Context, id TaskID, params *HeartbeatParams, body HeartbeatJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReadInput Read the input of a delivery
 	//
@@ -4532,7 +4700,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
-	ReportProgressWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ReportProgressWithBody(ctx context.Context, id TaskID, params *ReportProgressParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReportProgress Report the progress of a delivery
 	//
@@ -4541,7 +4709,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
-	ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ReportProgress(ctx context.Context, id TaskID, params *ReportProgressParams, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SnoozeTaskWithBody Ask for a delivery again later
 	//
@@ -4552,7 +4720,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/snooze (the `SnoozeTask` operationId).
-	SnoozeTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	SnoozeTaskWithBody(ctx context.Context, id TaskID, params *SnoozeTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SnoozeTask Ask for a delivery again later
 	//
@@ -4563,7 +4731,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/callbacks/{id}/snooze (the `SnoozeTask` operationId).
-	SnoozeTask(ctx context.Context, id TaskID, body SnoozeTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	SnoozeTask(ctx context.Context, id TaskID, params *SnoozeTaskParams, body SnoozeTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ClaimTasksWithBody Ask for tasks of a stage
 	//
@@ -4584,7 +4752,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
-	ClaimTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ClaimTasksWithBody(ctx context.Context, params *ClaimTasksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ClaimTasks Ask for tasks of a stage
 	//
@@ -4605,7 +4773,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
-	ClaimTasks(ctx context.Context, body ClaimTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ClaimTasks(ctx context.Context, params *ClaimTasksParams, body ClaimTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// AnswerClaimWithBody Report what a worker answered to a claimed delivery
 	//
@@ -4617,7 +4785,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/claims/{id}/answer (the `AnswerClaim` operationId).
-	AnswerClaimWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	AnswerClaimWithBody(ctx context.Context, id TaskID, params *AnswerClaimParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// AnswerClaim Report what a worker answered to a claimed delivery
 	//
@@ -4629,7 +4797,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /v1/claims/{id}/answer (the `AnswerClaim` operationId).
-	AnswerClaim(ctx context.Context, id TaskID, body AnswerClaimJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	AnswerClaim(ctx context.Context, id TaskID, params *AnswerClaimParams, body AnswerClaimJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReleaseClaim Give a claimed task back
 	//
@@ -5948,8 +6116,8 @@ func (c *Client) ListOperatorAudit(ctx context.Context, params *ListOperatorAudi
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/callbacks/{id}/complete (the `CompleteTask` operationId).
-func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCompleteTaskRequestWithBody(c.Server, id, contentType, body)
+func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, params *CompleteTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCompleteTaskRequestWithBody(c.Server, id, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5970,8 +6138,8 @@ func (c *Client) CompleteTaskWithBody(ctx context.Context, id TaskID, contentTyp
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/callbacks/{id}/complete (the `CompleteTask` operationId).
-func (c *Client) CompleteTask(ctx context.Context, id TaskID, body CompleteTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCompleteTaskRequest(c.Server, id, body)
+func (c *Client) CompleteTask(ctx context.Context, id TaskID, params *CompleteTaskParams, body CompleteTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCompleteTaskRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5989,8 +6157,8 @@ func (c *Client) CompleteTask(ctx context.Context, id TaskID, body CompleteTaskJ
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/callbacks/{id}/fail (the `FailTask` operationId).
-func (c *Client) FailTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewFailTaskRequestWithBody(c.Server, id, contentType, body)
+func (c *Client) FailTaskWithBody(ctx context.Context, id TaskID, params *FailTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFailTaskRequestWithBody(c.Server, id, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6008,8 +6176,8 @@ func (c *Client) FailTaskWithBody(ctx context.Context, id TaskID, contentType st
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/callbacks/{id}/fail (the `FailTask` operationId).
-func (c *Client) FailTask(ctx context.Context, id TaskID, body FailTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewFailTaskRequest(c.Server, id, body)
+func (c *Client) FailTask(ctx context.Context, id TaskID, params *FailTaskParams, body FailTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFailTaskRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6029,8 +6197,8 @@ func (c *Client) FailTask(ctx context.Context, id TaskID, body FailTaskJSONReque
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
-func (c *Client) HeartbeatWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewHeartbeatRequestWithBody(c.Server, id, contentType, body)
+func (c *Client) HeartbeatWithBody(ctx context.Context, id TaskID, params *HeartbeatParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewHeartbeatRequestWithBody(c.Server, id, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6050,8 +6218,8 @@ func (c *Client) HeartbeatWithBody(ctx context.Context, id TaskID, contentType s
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/callbacks/{id}/heartbeat (the `Heartbeat` operationId).
-func (c *Client) Heartbeat(ctx context.Context, id TaskID, body HeartbeatJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewHeartbeatRequest(c.Server, id, body)
+func (c *Client) Heartbeat(ctx context.Context, id TaskID, params *HeartbeatParams, body HeartbeatJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewHeartbeatRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6107,8 +6275,8 @@ func (c *Client) ReadOutput(ctx context.Context, id TaskID, stage Name, reqEdito
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
-func (c *Client) ReportProgressWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewReportProgressRequestWithBody(c.Server, id, contentType, body)
+func (c *Client) ReportProgressWithBody(ctx context.Context, id TaskID, params *ReportProgressParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReportProgressRequestWithBody(c.Server, id, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6126,8 +6294,8 @@ func (c *Client) ReportProgressWithBody(ctx context.Context, id TaskID, contentT
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/callbacks/{id}/progress (the `ReportProgress` operationId).
-func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewReportProgressRequest(c.Server, id, body)
+func (c *Client) ReportProgress(ctx context.Context, id TaskID, params *ReportProgressParams, body ReportProgressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReportProgressRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6147,8 +6315,8 @@ func (c *Client) ReportProgress(ctx context.Context, id TaskID, body ReportProgr
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/callbacks/{id}/snooze (the `SnoozeTask` operationId).
-func (c *Client) SnoozeTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewSnoozeTaskRequestWithBody(c.Server, id, contentType, body)
+func (c *Client) SnoozeTaskWithBody(ctx context.Context, id TaskID, params *SnoozeTaskParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSnoozeTaskRequestWithBody(c.Server, id, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6168,8 +6336,8 @@ func (c *Client) SnoozeTaskWithBody(ctx context.Context, id TaskID, contentType 
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/callbacks/{id}/snooze (the `SnoozeTask` operationId).
-func (c *Client) SnoozeTask(ctx context.Context, id TaskID, body SnoozeTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewSnoozeTaskRequest(c.Server, id, body)
+func (c *Client) SnoozeTask(ctx context.Context, id TaskID, params *SnoozeTaskParams, body SnoozeTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSnoozeTaskRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6199,8 +6367,8 @@ func (c *Client) SnoozeTask(ctx context.Context, id TaskID, body SnoozeTaskJSONR
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
-func (c *Client) ClaimTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewClaimTasksRequestWithBody(c.Server, contentType, body)
+func (c *Client) ClaimTasksWithBody(ctx context.Context, params *ClaimTasksParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClaimTasksRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6230,8 +6398,8 @@ func (c *Client) ClaimTasksWithBody(ctx context.Context, contentType string, bod
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/claims (the `ClaimTasks` operationId).
-func (c *Client) ClaimTasks(ctx context.Context, body ClaimTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewClaimTasksRequest(c.Server, body)
+func (c *Client) ClaimTasks(ctx context.Context, params *ClaimTasksParams, body ClaimTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClaimTasksRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6252,8 +6420,8 @@ func (c *Client) ClaimTasks(ctx context.Context, body ClaimTasksJSONRequestBody,
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /v1/claims/{id}/answer (the `AnswerClaim` operationId).
-func (c *Client) AnswerClaimWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewAnswerClaimRequestWithBody(c.Server, id, contentType, body)
+func (c *Client) AnswerClaimWithBody(ctx context.Context, id TaskID, params *AnswerClaimParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerClaimRequestWithBody(c.Server, id, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6274,8 +6442,8 @@ func (c *Client) AnswerClaimWithBody(ctx context.Context, id TaskID, contentType
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /v1/claims/{id}/answer (the `AnswerClaim` operationId).
-func (c *Client) AnswerClaim(ctx context.Context, id TaskID, body AnswerClaimJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewAnswerClaimRequest(c.Server, id, body)
+func (c *Client) AnswerClaim(ctx context.Context, id TaskID, params *AnswerClaimParams, body AnswerClaimJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerClaimRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -8800,18 +8968,18 @@ func NewListOperatorAuditRequest(server string, params *ListOperatorAuditParams)
 }
 
 // NewCompleteTaskRequest calls the generic CompleteTask builder with application/json body
-func NewCompleteTaskRequest(server string, id TaskID, body CompleteTaskJSONRequestBody) (*http.Request, error) {
+func NewCompleteTaskRequest(server string, id TaskID, params *CompleteTaskParams, body CompleteTaskJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewCompleteTaskRequestWithBody(server, id, "application/json", bodyReader)
+	return NewCompleteTaskRequestWithBody(server, id, params, "application/json", bodyReader)
 }
 
 // NewCompleteTaskRequestWithBody constructs an http.Request for the CompleteTask method, with any body, and a specified content type
-func NewCompleteTaskRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+func NewCompleteTaskRequestWithBody(server string, id TaskID, params *CompleteTaskParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8843,22 +9011,35 @@ func NewCompleteTaskRequestWithBody(server string, id TaskID, contentType string
 
 	req.Header.Add("Content-Type", contentType)
 
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Asyncflow-Worker", params.AsyncflowWorker, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Asyncflow-Worker", headerParam0)
+
+	}
+
 	return req, nil
 }
 
 // NewFailTaskRequest calls the generic FailTask builder with application/json body
-func NewFailTaskRequest(server string, id TaskID, body FailTaskJSONRequestBody) (*http.Request, error) {
+func NewFailTaskRequest(server string, id TaskID, params *FailTaskParams, body FailTaskJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewFailTaskRequestWithBody(server, id, "application/json", bodyReader)
+	return NewFailTaskRequestWithBody(server, id, params, "application/json", bodyReader)
 }
 
 // NewFailTaskRequestWithBody constructs an http.Request for the FailTask method, with any body, and a specified content type
-func NewFailTaskRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+func NewFailTaskRequestWithBody(server string, id TaskID, params *FailTaskParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8890,22 +9071,35 @@ func NewFailTaskRequestWithBody(server string, id TaskID, contentType string, bo
 
 	req.Header.Add("Content-Type", contentType)
 
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Asyncflow-Worker", params.AsyncflowWorker, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Asyncflow-Worker", headerParam0)
+
+	}
+
 	return req, nil
 }
 
 // NewHeartbeatRequest calls the generic Heartbeat builder with application/json body
-func NewHeartbeatRequest(server string, id TaskID, body HeartbeatJSONRequestBody) (*http.Request, error) {
+func NewHeartbeatRequest(server string, id TaskID, params *HeartbeatParams, body HeartbeatJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewHeartbeatRequestWithBody(server, id, "application/json", bodyReader)
+	return NewHeartbeatRequestWithBody(server, id, params, "application/json", bodyReader)
 }
 
 // NewHeartbeatRequestWithBody constructs an http.Request for the Heartbeat method, with any body, and a specified content type
-func NewHeartbeatRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+func NewHeartbeatRequestWithBody(server string, id TaskID, params *HeartbeatParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8936,6 +9130,19 @@ func NewHeartbeatRequestWithBody(server string, id TaskID, contentType string, b
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Asyncflow-Worker", params.AsyncflowWorker, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Asyncflow-Worker", headerParam0)
+
+	}
 
 	return req, nil
 }
@@ -9016,18 +9223,18 @@ func NewReadOutputRequest(server string, id TaskID, stage Name) (*http.Request, 
 }
 
 // NewReportProgressRequest calls the generic ReportProgress builder with application/json body
-func NewReportProgressRequest(server string, id TaskID, body ReportProgressJSONRequestBody) (*http.Request, error) {
+func NewReportProgressRequest(server string, id TaskID, params *ReportProgressParams, body ReportProgressJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewReportProgressRequestWithBody(server, id, "application/json", bodyReader)
+	return NewReportProgressRequestWithBody(server, id, params, "application/json", bodyReader)
 }
 
 // NewReportProgressRequestWithBody constructs an http.Request for the ReportProgress method, with any body, and a specified content type
-func NewReportProgressRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+func NewReportProgressRequestWithBody(server string, id TaskID, params *ReportProgressParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -9059,22 +9266,35 @@ func NewReportProgressRequestWithBody(server string, id TaskID, contentType stri
 
 	req.Header.Add("Content-Type", contentType)
 
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Asyncflow-Worker", params.AsyncflowWorker, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Asyncflow-Worker", headerParam0)
+
+	}
+
 	return req, nil
 }
 
 // NewSnoozeTaskRequest calls the generic SnoozeTask builder with application/json body
-func NewSnoozeTaskRequest(server string, id TaskID, body SnoozeTaskJSONRequestBody) (*http.Request, error) {
+func NewSnoozeTaskRequest(server string, id TaskID, params *SnoozeTaskParams, body SnoozeTaskJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewSnoozeTaskRequestWithBody(server, id, "application/json", bodyReader)
+	return NewSnoozeTaskRequestWithBody(server, id, params, "application/json", bodyReader)
 }
 
 // NewSnoozeTaskRequestWithBody constructs an http.Request for the SnoozeTask method, with any body, and a specified content type
-func NewSnoozeTaskRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+func NewSnoozeTaskRequestWithBody(server string, id TaskID, params *SnoozeTaskParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -9106,22 +9326,35 @@ func NewSnoozeTaskRequestWithBody(server string, id TaskID, contentType string, 
 
 	req.Header.Add("Content-Type", contentType)
 
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Asyncflow-Worker", params.AsyncflowWorker, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Asyncflow-Worker", headerParam0)
+
+	}
+
 	return req, nil
 }
 
 // NewClaimTasksRequest calls the generic ClaimTasks builder with application/json body
-func NewClaimTasksRequest(server string, body ClaimTasksJSONRequestBody) (*http.Request, error) {
+func NewClaimTasksRequest(server string, params *ClaimTasksParams, body ClaimTasksJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewClaimTasksRequestWithBody(server, "application/json", bodyReader)
+	return NewClaimTasksRequestWithBody(server, params, "application/json", bodyReader)
 }
 
 // NewClaimTasksRequestWithBody constructs an http.Request for the ClaimTasks method, with any body, and a specified content type
-func NewClaimTasksRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+func NewClaimTasksRequestWithBody(server string, params *ClaimTasksParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -9146,22 +9379,35 @@ func NewClaimTasksRequestWithBody(server string, contentType string, body io.Rea
 
 	req.Header.Add("Content-Type", contentType)
 
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Asyncflow-Worker", params.AsyncflowWorker, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Asyncflow-Worker", headerParam0)
+
+	}
+
 	return req, nil
 }
 
 // NewAnswerClaimRequest calls the generic AnswerClaim builder with application/json body
-func NewAnswerClaimRequest(server string, id TaskID, body AnswerClaimJSONRequestBody) (*http.Request, error) {
+func NewAnswerClaimRequest(server string, id TaskID, params *AnswerClaimParams, body AnswerClaimJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewAnswerClaimRequestWithBody(server, id, "application/json", bodyReader)
+	return NewAnswerClaimRequestWithBody(server, id, params, "application/json", bodyReader)
 }
 
 // NewAnswerClaimRequestWithBody constructs an http.Request for the AnswerClaim method, with any body, and a specified content type
-func NewAnswerClaimRequestWithBody(server string, id TaskID, contentType string, body io.Reader) (*http.Request, error) {
+func NewAnswerClaimRequestWithBody(server string, id TaskID, params *AnswerClaimParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -9192,6 +9438,19 @@ func NewAnswerClaimRequestWithBody(server string, id TaskID, contentType string,
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Asyncflow-Worker", params.AsyncflowWorker, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Asyncflow-Worker", headerParam0)
+
+	}
 
 	return req, nil
 }
@@ -10883,6 +11142,14 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "worker", params.Worker, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "user", params.User, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
@@ -11246,6 +11513,14 @@ func NewGetTaskCountRequest(server string, params *GetTaskCountParams) (*http.Re
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "flow_key", params.FlowKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "worker", params.Worker, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {

@@ -35,6 +35,8 @@ var longTexts = map[string]map[string]string{
 	"": {
 		"--url": "URL of the server. Default: that of a running asyncflow dev, else " +
 			"http://127.0.0.1:8080.",
+		"--trace-url": "Link of a task's trace in the console: a URL with {trace_id}, such as " +
+			"https://tempo.example.com/trace/{trace_id}.",
 		"--token":  "Token for the server. Better set in the environment.",
 		"--output": "Format: table for people, json for programs; quiet for listen only.",
 		"--batch": "The most tasks in one request, for a worker that answers for each of them; 0: " +

@@ -35,6 +35,7 @@ type devCmd struct {
 	Offline    bool   `env:"ASYNCFLOW_OFFLINE"`
 	WorkerAddr string `default:"127.0.0.1:8081" help:"Address of the sample worker."`
 	NoSamples  bool   `help:"Don't start the sample worker or submit sample tasks."`
+	TraceURL   string `env:"ASYNCFLOW_TRACE_URL" placeholder:"URL"`
 
 	Concurrency int        `default:"1024" help:"The most tasks in flight at once."`
 	Jobs        jobFlags   `embed:""`
@@ -65,6 +66,9 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 	timetable, err := c.Jobs.timetable()
 	if err != nil {
 		return usageError(err)
+	}
+	if err := console.CheckTraceURL(c.TraceURL); err != nil {
+		return usageError(renamed(err, "--", nil))
 	}
 	log := devLog(g, c.LogLevel)
 	if c.Data == "" {
@@ -248,7 +252,8 @@ func (d *dev) node() node.Config {
 		Dispatcher: dispatcher.Config{Concurrency: d.cmd.Concurrency},
 		Governance: governance.Config{Timetable: d.timetable,
 			AuditRetention: asyncflow.DefaultAuditRetention},
-		API:     httpapi.Config{Version: version, Egress: devEgress}, // endpoints aren't challenged
-		Console: &console.Config{Open: d.token, Instance: console.Instance{Name: "dev"}},
+		API: httpapi.Config{Version: version, Egress: devEgress}, // endpoints aren't challenged
+		Console: &console.Config{Open: d.token, Instance: console.Instance{Name: "dev"},
+			TraceURL: d.cmd.TraceURL},
 	}
 }

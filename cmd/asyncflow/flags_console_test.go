@@ -18,6 +18,7 @@ func TestConsoleSettings(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Database(t, prepareDatabase)
 	p := startNode(t, database, "--instance-name=staging", "--instance-color=#c0ffee",
+		"--trace-url=https://tempo.example.com/trace/{trace_id}",
 		"--oidc-issuer=https://login.example.com", "--oidc-client-id=console",
 		"--public-url=https://tasks.example.com")
 	resp, err := http.Get(p.url + "/console/session")
@@ -77,6 +78,7 @@ func TestConsoleSettingsRefused(t *testing.T) {
 	for flag, args := range map[string][]string{
 		"--instance-color": {"--instance-color=red"},
 		"--instance-name":  {"--instance-name=a\tb"},
+		"--trace-url":      {"--trace-url=https://tempo.example.com/trace"},
 		"--oidc-issuer":    {"--oidc-issuer=http://login.example.com", "--oidc-client-id=x"},
 		"--oidc-client-id": {"--oidc-issuer=https://login.example.com"},
 		"--oidc-token":     {"--oidc-token=refresh"},

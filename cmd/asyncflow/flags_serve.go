@@ -102,6 +102,7 @@ type consoleFlags struct {
 	Console       bool   `env:"ASYNCFLOW_CONSOLE" default:"true" negatable:""`
 	InstanceName  string `env:"ASYNCFLOW_INSTANCE_NAME" placeholder:"NAME"`
 	InstanceColor string `env:"ASYNCFLOW_INSTANCE_COLOR" placeholder:"#RRGGBB"`
+	TraceURL      string `env:"ASYNCFLOW_TRACE_URL" placeholder:"URL"`
 
 	OIDCIssuer       string   `env:"ASYNCFLOW_OIDC_ISSUER" placeholder:"URL"`
 	OIDCClientID     string   `env:"ASYNCFLOW_OIDC_CLIENT_ID" placeholder:"ID"`
@@ -117,6 +118,7 @@ func (f consoleFlags) config(publicURL string) (*console.Config, error) {
 	}
 	cfg := &console.Config{
 		Instance: console.Instance{Name: f.InstanceName, Color: f.InstanceColor},
+		TraceURL: f.TraceURL,
 		OIDC: console.OIDC{Issuer: f.OIDCIssuer, ClientID: f.OIDCClientID,
 			ClientSecret: f.OIDCClientSecret, Token: f.OIDCToken},
 	}
@@ -124,6 +126,9 @@ func (f consoleFlags) config(publicURL string) (*console.Config, error) {
 		cfg.OIDC.Scopes = append(cfg.OIDC.Scopes, strings.Fields(scopes)...)
 	}
 	if err := cfg.Instance.Check(); err != nil {
+		return nil, renamed(err, "--", nil)
+	}
+	if err := console.CheckTraceURL(cfg.TraceURL); err != nil {
 		return nil, renamed(err, "--", nil)
 	}
 	if err := cfg.OIDC.Check(); err != nil {

@@ -22,7 +22,10 @@ is the number of tasks that are due, and what they wait for: capacity (a dispatc
 slot), endpoint_unhealthy, endpoint and so on, as in the field waits_for of a task. IN/s
 (submitted), OUT/s (final), FAILURES/s (attempts that failed, were rejected or lost) and SNOOZES/s
 (deliveries that workers put off) are those of the last minute. P50 and P99 are how long half and
-99 % of the attempts at endpoints took at most in the last 5 minutes. SUCCEEDED, FAILED and
+99 % of the attempts at endpoints took at most in the last 5 minutes. WAIT-P50 and WAIT-P99 are how
+long tasks were due until they were started, TASK-P50 and TASK-P99 how long tasks took from their
+submit to their end, in the same time; with --type the waits follow by stage, and the claims and
+votes that led to nothing. SUCCEEDED, FAILED and
 CANCELLED are totals since the type was created.
 
 Example:
@@ -53,11 +56,41 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 		rows[i] = statsRow(s, at)
 	}
 	err = g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
-		"OUT/s FAILURES/s SNOOZES/s P50 P99 ROLLS BACKLOG", rows)
+		"OUT/s FAILURES/s SNOOZES/s P50 P99 WAIT-P50 WAIT-P99 TASK-P50 TASK-P99 ROLLS BACKLOG", rows)
 	if err != nil {
 		return err
 	}
+	if c.Type != "" {
+		if err := g.printStageWaits(stats); err != nil {
+			return err
+		}
+	}
 	return g.printStopped(stats)
+}
+
+// printStageWaits says below the table how long tasks waited in each stage, if there are several,
+// and which claims and votes led to nothing.
+func (g *globals) printStageWaits(stats []client.Stats) error {
+	for _, s := range stats {
+		for _, c := range s.StageClaims {
+			_, err := fmt.Fprintf(g.stdout, "%s/%s: %d late votes, %d calls with a closed window\n",
+				s.Type, c.Stage, c.LateVotes, c.ClosedWindows)
+			if err != nil {
+				return err
+			}
+		}
+		if len(s.StageWaits) < 2 {
+			continue
+		}
+		for _, w := range s.StageWaits {
+			_, err := fmt.Fprintf(g.stdout, "%s/%s: waits p50 %s, p99 %s\n", s.Type, w.Stage,
+				latencyText(w.P50Ms), latencyText(w.P99Ms))
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // printStopped says below the table to which endpoints deliveries have stopped.
@@ -95,7 +128,9 @@ func statsRow(s client.Stats, at time.Time) []string {
 	for _, rate := range []float32{rates.Submitted, rates.Finished, rates.Failures, rates.Snoozes} {
 		row = append(row, strconv.FormatFloat(float64(rate), 'f', 1, 32))
 	}
-	row = append(row, latencyText(s.Latency.P50Ms), latencyText(s.Latency.P99Ms))
+	for _, l := range []client.Latency{s.Latency, s.Wait, s.Turnaround} {
+		row = append(row, latencyText(l.P50Ms), latencyText(l.P99Ms))
+	}
 	return append(row, strconv.Itoa(s.Rolls), backlogText(s.Backlog))
 }
 

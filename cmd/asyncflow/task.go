@@ -102,15 +102,41 @@ func (g *globals) printTask(t client.Task, err error) error {
 		signalText(t.Signal), "depends on",
 		dependenciesText(t.Dependencies), "redriven",
 		strings.Join(t.Redriven, " "), "priority", priority, "order time", timeText(t.OrderTime),
-		"deadline", timeText(t.Deadline), "progress", progressText(t), "children",
+		"deadline", timeText(t.Deadline), "progress", progressText(t), "runs", runText(t.Run),
+		"last heartbeat", heartbeatText(t.Run), "children",
 		childrenText(t.Children), "tree", treeText(t.Tree), "paused", pausedText(t), "parent",
 		t.Parent, "rerun of", t.RerunOf, "started", spawnedText(t), "path", pathText(t),
 		"on final", onFinalText(t),
 		"notifications", strings.Join(t.Notifications, " "),
-		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt), "erased",
-		erasedText(t.Erased), "error", t.Error,
+		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt),
+		"took", latencyText(t.TurnaroundMs), "erased", erasedText(t.Erased), "error", t.Error,
 		"error code", t.ErrorCode,
 		"context", string(t.Context), "result", string(t.Result))
+}
+
+// runText shows where a task runs, such as "since …, worker-7f9c, https://…, node m8x2k1qf".
+func runText(r *api.TaskRun) string {
+	if r == nil {
+		return ""
+	}
+	texts := []string{"since " + timeText(r.Since)}
+	if r.WaitMs > 0 {
+		texts = append(texts, "after a wait of "+latencyText(r.WaitMs))
+	}
+	for _, one := range []struct{ before, text string }{{"worker ", r.Worker},
+		{"claimed by ", r.Claimer}, {"", r.Endpoint}, {"node ", r.Node}} {
+		if one.text != "" {
+			texts = append(texts, one.before+one.text)
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+func heartbeatText(r *api.TaskRun) string {
+	if r == nil {
+		return ""
+	}
+	return timeText(r.LastHeartbeat)
 }
 
 // onFinalText shows where the end of a task is told, or what it tells itself.
@@ -230,7 +256,10 @@ func (c *tasksAttemptsCmd) Run(ctx context.Context, g *globals) error {
 	}
 	rows := make([][]string, len(attempts))
 	for i, a := range attempts {
-		status, took := "", ""
+		status, took, waited := "", "", ""
+		if a.WaitMs != nil {
+			waited = latencyText(*a.WaitMs)
+		}
 		if a.StatusCode != 0 {
 			status = strconv.Itoa(a.StatusCode)
 		}
@@ -238,11 +267,17 @@ func (c *tasksAttemptsCmd) Run(ctx context.Context, g *globals) error {
 			took = strconv.FormatFloat(float64(a.DurationMs), 'f', 1, 32) + "ms"
 		}
 		target := a.Endpoint
+		if a.Worker != "" {
+			target = strings.TrimSpace(a.Worker + " " + target)
+		}
 		if a.Claimer != "" {
-			target = "claimed by " + claimerText(a.Claimer, a.Subject)
+			target = strings.TrimSpace(
+				a.Worker + " claimed by " + claimerText(a.Claimer, a.Subject))
 		}
 		rows[i] = []string{strconv.Itoa(a.Seq), timeText(a.At), a.Stage, strconv.Itoa(a.Attempt),
-			string(a.Outcome), string(a.Final), status, took, timeText(a.NextTime), target, a.Error}
+			string(a.Outcome), string(a.Final), status, waited, took, timeText(a.NextTime), target,
+			a.Error}
 	}
-	return g.printTable("SEQ AT STAGE ATTEMPT OUTCOME FINAL STATUS TOOK NEXT ENDPOINT ERROR", rows)
+	return g.printTable(
+		"SEQ AT STAGE ATTEMPT OUTCOME FINAL STATUS WAITED TOOK NEXT ENDPOINT ERROR", rows)
 }

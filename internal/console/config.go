@@ -28,6 +28,9 @@ type Config struct {
 	Version string
 	// Instance distinguishes this installation from others; it may be empty.
 	Instance Instance
+	// TraceURL is the address of a trace in a tracing system, with TraceID in place of the trace's
+	// id: the page of a task links there. "": it doesn't.
+	TraceURL string
 
 	// Open is a token for requests without a session, as long as they come from a browser on this
 	// machine. Empty, as it must be except on a developer's machine: there is none.
@@ -70,6 +73,42 @@ func (i Instance) Check() error {
 	return nil
 }
 
+// TraceID stands for the id of a trace in Config.TraceURL.
+const TraceID = "{trace_id}"
+
+// maxTraceURL bounds the template in bytes.
+const maxTraceURL = 2000
+
+// CheckTraceURL refuses a template that makes no link of a trace's id. The error is an InvalidField
+// of trace-url.
+func CheckTraceURL(template string) error {
+	if template == "" {
+		return nil
+	}
+	bad := func(format string, args ...any) error {
+		const such = ", such as https://tempo.example.com/trace/" + TraceID
+		return asyncflow.InvalidField("trace-url", format+such, args...)
+	}
+	if len(template) > maxTraceURL {
+		return bad("has %d bytes; the limit is %d", len(template), maxTraceURL)
+	}
+	if !strings.Contains(template, TraceID) {
+		return bad("has no %s; it must be a URL with that", TraceID)
+	}
+	id := strings.Repeat("0123456789abcdef", 2)
+	u, err := url.Parse(strings.ReplaceAll(template, TraceID, id))
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" ||
+		strings.ContainsFunc(template, func(c rune) bool { return c <= ' ' || c == 0x7f }):
+		return bad("must be an absolute URL with https or http")
+	case u.User != nil:
+		return bad("must have no user: all who see the console see the link")
+	case strings.Contains(u.Host, id):
+		return bad("must have %s behind the host", TraceID)
+	}
+	return nil
+}
+
 // Console serves the pages and the sessions of a node.
 type Console struct {
 	cfg   Config
@@ -82,7 +121,8 @@ type Console struct {
 
 // New returns a console. An error says which setting is wrong.
 func New(cfg Config) (*Console, error) {
-	if err := errors.Join(cfg.Instance.Check(), cfg.OIDC.Check()); err != nil {
+	err := errors.Join(cfg.Instance.Check(), CheckTraceURL(cfg.TraceURL), cfg.OIDC.Check())
+	if err != nil {
 		return nil, err
 	}
 	seals, err := newSeals(cfg.Secret, cfg.OldSecrets)

@@ -94,6 +94,7 @@ type session struct {
 	Version   string       `json:"version"`
 	Dev       bool         `json:"dev"` // requests of this machine need no login
 	Login     logins       `json:"login"`
+	TraceURL  string       `json:"trace_url,omitempty"` // with TraceID for the id; only for callers
 }
 
 type instance struct {
@@ -137,6 +138,7 @@ func (c *Console) sessionOf(p auth.Principal) session {
 			p.Subject
 		s.Scopes = append(s.Scopes, p.Scopes.List()...)
 		s.ExpiresAt = &p.ExpiresAt
+		s.TraceURL = c.cfg.TraceURL
 	}
 	return s
 }

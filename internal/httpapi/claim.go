@@ -26,6 +26,7 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 	tenant := p.Tenant
 	conn, _ := c.Context().Conn().(*listener.Conn)
 	r.Subject, r.Named = p.Subject, p.Claimers != nil
+	r.Worker = workerOf(ctx)
 	r.Alive = func() bool { return conn == nil || !conn.Gone() }
 	if signed {
 		if err = s.maySign(ctx, tenant, r.Type, r.Stage); err != nil {
@@ -221,7 +222,7 @@ func (s *Server) extendClaim(ctx context.Context, a attempt) (stands bool, err e
 		return stands, err
 	}
 	deadline := s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage))
-	return s.extend(ctx, a, l, deadline, store.Checkpoint{})
+	return s.extend(ctx, a, l, deadline, store.Checkpoint{}, time.Time{})
 }
 
 // claimTime is how long a call that asks for tasks may take.

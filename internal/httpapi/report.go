@@ -173,7 +173,7 @@ func (s *Server) beat(
 	if err == nil && stands {
 		deadline := s.deadlineOf(a, l)
 		stands, err = s.extend(ctx, a, l, deadline,
-			store.Checkpoint{Document: checkpoint, Arrived: arrived})
+			store.Checkpoint{Document: checkpoint, Arrived: arrived}, arrived)
 		if err == nil && stands {
 			return api.HeartbeatResult{Status: asyncflow.StatusRunning, Deadline: deadline}, nil
 		}
@@ -200,18 +200,19 @@ func (s *Server) deadlineOf(a attempt, l asyncflow.Lease) time.Time {
 }
 
 // extend extends a lease, waits until that is durable, and reports whether the lease still stood.
+// beat is when a heartbeat came; zero: none did.
 func (s *Server) extend(
 	ctx context.Context, a attempt, l asyncflow.Lease, deadline time.Time,
-	checkpoint store.Checkpoint,
+	checkpoint store.Checkpoint, beat time.Time,
 ) (bool, error) {
 	type result struct {
 		stands bool
 		err    error
 	}
 	done := make(chan result, 1)
-	s.cfg.Committer.ExtendWith(a.Tenant, l, deadline, checkpoint, func(stands bool, err error) {
-		done <- result{stands, err}
-	})
+	seen := store.Seen{Beat: beat, Worker: a.worker, Endpoint: a.Endpoint}
+	s.cfg.Committer.ExtendWith(a.Tenant, l, deadline, checkpoint, seen,
+		func(stands bool, err error) { done <- result{stands, err} })
 	select {
 	case r := <-done:
 		return r.stands, unknownReport(r.err)
@@ -242,6 +243,7 @@ func (s *Server) reportProgress(c *fiber.Ctx) error {
 	}
 	err = s.setProgress(c.UserContext(), store.Progress{
 		Percent:    body.Percent,
+		Worker:     workerOf(c.UserContext()),
 		Note:       callbacks.Clean(body.Note, callbacks.MaxErrorBytes),
 		Checkpoint: store.Checkpoint{Document: checkpoint, Arrived: s.cfg.Store.Clock.Now()},
 	})

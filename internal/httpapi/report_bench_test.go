@@ -52,7 +52,7 @@ func BenchmarkReport(b *testing.B) {
 				for pb.Next() {
 					i := next.Add(1) - 1
 					s.committer.Accept("acme", leases[i], leases[i].Until.Add(time.Hour),
-						func(error) {})
+						store.Seen{}, func(error) {})
 					call(requests[i])
 				}
 			})

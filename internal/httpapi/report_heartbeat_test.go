@@ -11,6 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // rescue makes the lease of the one running task run out, and rescues the task.
@@ -290,9 +291,8 @@ func TestHeartbeatOfAShortStage(t *testing.T) {
 	open := deadline()
 	assert.WithinDuration(t, l.Until, open, time.Millisecond)
 	written := make(chan error, 1)
-	b.committer.Accept("acme", l, b.store.Clock.Now().Add(time.Minute), func(err error) {
-		written <- err
-	})
+	b.committer.Accept("acme", l, b.store.Clock.Now().Add(time.Minute), store.Seen{},
+		func(err error) { written <- err })
 	require.NoError(t, <-written)
 	assert.Equal(t, open, read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Deadline,
 		"the deadline that the worker was told applies")

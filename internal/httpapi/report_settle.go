@@ -18,6 +18,7 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 		return "", err
 	}
 	o.Endpoint = a.taskType.EndpointURL(a.Endpoint) // empty if it is gone
+	o.Worker = a.worker
 	l, stands := s.cfg.Committer.Accepted(a.Tenant, a.Task, a.Seq)
 	if !stands {
 		if l, stands, err = s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq); err != nil {
@@ -74,6 +75,7 @@ var errSnoozedVote = asyncflow.Errorf(asyncflow.CodeInvalid,
 type attempt struct {
 	callbacks.Completion
 	taskType *store.Type
+	worker   string // the name that the caller gave; see asyncflow.WorkerName
 }
 
 // attemptOf returns the attempt that the call's token vouches for. It is CodeNotFound if the task
@@ -81,7 +83,7 @@ type attempt struct {
 func (s *Server) attemptOf(ctx context.Context) (attempt, error) {
 	c := completionOf(ctx)
 	t, err := s.cfg.Store.TypeOf(ctx, c.Tenant, c.Task)
-	return attempt{c, t}, err
+	return attempt{c, t, workerOf(ctx)}, err
 }
 
 // unknownReport returns the error of a report without an answer of the database in time, or without

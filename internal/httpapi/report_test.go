@@ -108,7 +108,7 @@ func TestCompletionElsewhere(t *testing.T) {
 	id, _ := b.submitOne()
 	path := "/v1/callbacks/" + id
 	l, first := b.lease()
-	b.committer.Accept("acme", l, l.Until.Add(time.Hour), func(error) {})
+	b.committer.Accept("acme", l, l.Until.Add(time.Hour), store.Seen{}, func(error) {})
 	pipe, err := b.store.Catalog.Type("acme", "pipe")
 	require.NoError(t, err)
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "not now"}

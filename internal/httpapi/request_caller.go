@@ -32,6 +32,14 @@ func completionOf(ctx context.Context) callbacks.Completion {
 	return c
 }
 
+type workerKey struct{}
+
+// workerOf returns the name that the worker which calls gave; see asyncflow.WorkerName.
+func workerOf(ctx context.Context) string {
+	name, _ := ctx.Value(workerKey{}).(string)
+	return name
+}
+
 // tenantOf returns the tenant that a verified caller acts for; "": none.
 func tenantOf(ctx context.Context) string {
 	if p, ok := ctx.Value(principalKey{}).(auth.Principal); ok {
@@ -54,6 +62,11 @@ func (s *Server) identify(
 	token, err := s.tokenOf(c, o)
 	if err != nil {
 		return ctx, err
+	}
+	if o.Access == contract.AccessCompletion || o.ID == "claimTasks" {
+		if name := asyncflow.WorkerName(c.Get(asyncflow.WorkerHeader)); name != "" {
+			ctx = context.WithValue(ctx, workerKey{}, strings.Clone(name))
+		}
 	}
 	if o.Access == contract.AccessCompletion {
 		return s.identifyWorker(ctx, token, values["id"])

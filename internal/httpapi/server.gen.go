@@ -60,10 +60,10 @@ type ServerInterface interface {
 	ListOperatorAudit(c *fiber.Ctx, params ListOperatorAuditParams) error
 	// SnoozeTask Ask for a delivery again later
 	// (POST /v1/callbacks/{id}/snooze)
-	SnoozeTask(c *fiber.Ctx, id TaskID) error
+	SnoozeTask(c *fiber.Ctx, id TaskID, params SnoozeTaskParams) error
 	// AnswerClaim Report what a worker answered to a claimed delivery
 	// (POST /v1/claims/{id}/answer)
-	AnswerClaim(c *fiber.Ctx, id TaskID) error
+	AnswerClaim(c *fiber.Ctx, id TaskID, params AnswerClaimParams) error
 	// ReleaseClaim Give a claimed task back
 	// (POST /v1/claims/{id}/release)
 	ReleaseClaim(c *fiber.Ctx, id TaskID) error
@@ -651,8 +651,30 @@ func (siw *ServerInterfaceWrapper) SnoozeTask(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SnoozeTaskParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Asyncflow-Worker" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Asyncflow-Worker")]; found {
+		var AsyncflowWorker Worker
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Asyncflow-Worker, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Asyncflow-Worker", valueList[0], &AsyncflowWorker, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Asyncflow-Worker: %w", err).Error())
+		}
+
+		params.AsyncflowWorker = AsyncflowWorker
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.SnoozeTask(c, id)
+		return siw.Handler.SnoozeTask(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -680,8 +702,30 @@ func (siw *ServerInterfaceWrapper) AnswerClaim(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params AnswerClaimParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Asyncflow-Worker" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Asyncflow-Worker")]; found {
+		var AsyncflowWorker Worker
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Asyncflow-Worker, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Asyncflow-Worker", valueList[0], &AsyncflowWorker, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Asyncflow-Worker: %w", err).Error())
+		}
+
+		params.AsyncflowWorker = AsyncflowWorker
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.AnswerClaim(c, id)
+		return siw.Handler.AnswerClaim(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1964,6 +2008,13 @@ func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter flow_key: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "worker" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "worker", query, &params.Worker, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter worker: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "user" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "user", query, &params.User, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -2157,6 +2208,13 @@ func (siw *ServerInterfaceWrapper) GetTaskCount(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "flow_key", query, &params.FlowKey, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter flow_key: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "worker" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "worker", query, &params.Worker, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter worker: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "user" -------------
@@ -3650,8 +3708,9 @@ func (response ListOperatorAuditdefaultApplicationProblemPlusJSONResponse) Visit
 }
 
 type SnoozeTaskRequestObject struct {
-	ID   TaskID `json:"id"`
-	Body *SnoozeTaskJSONRequestBody
+	ID     TaskID `json:"id"`
+	Params SnoozeTaskParams
+	Body   *SnoozeTaskJSONRequestBody
 }
 
 type SnoozeTaskResponseObject interface {
@@ -3680,8 +3739,9 @@ func (response SnoozeTaskdefaultApplicationProblemPlusJSONResponse) VisitSnoozeT
 }
 
 type AnswerClaimRequestObject struct {
-	ID   TaskID `json:"id"`
-	Body *AnswerClaimJSONRequestBody
+	ID     TaskID `json:"id"`
+	Params AnswerClaimParams
+	Body   *AnswerClaimJSONRequestBody
 }
 
 type AnswerClaimResponseObject interface {
@@ -6359,10 +6419,11 @@ func (sh *strictHandler) ListOperatorAudit(ctx *fiber.Ctx, params ListOperatorAu
 }
 
 // SnoozeTask operation middleware
-func (sh *strictHandler) SnoozeTask(ctx *fiber.Ctx, id TaskID) error {
+func (sh *strictHandler) SnoozeTask(ctx *fiber.Ctx, id TaskID, params SnoozeTaskParams) error {
 	var request SnoozeTaskRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body SnoozeTaskJSONRequestBody
 	var err error
@@ -6400,10 +6461,11 @@ func (sh *strictHandler) SnoozeTask(ctx *fiber.Ctx, id TaskID) error {
 }
 
 // AnswerClaim operation middleware
-func (sh *strictHandler) AnswerClaim(ctx *fiber.Ctx, id TaskID) error {
+func (sh *strictHandler) AnswerClaim(ctx *fiber.Ctx, id TaskID, params AnswerClaimParams) error {
 	var request AnswerClaimRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body AnswerClaimJSONRequestBody
 	var err error

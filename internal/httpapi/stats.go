@@ -38,18 +38,22 @@ func statsOut(t store.Stats) api.Stats {
 		})
 	}
 	return api.Stats{
-		Type:      t.Type,
-		Paused:    t.Paused,
-		Waiting:   t.Waiting,
-		Pending:   t.Pending,
-		Running:   t.Running,
-		Succeeded: t.Succeeded,
-		Failed:    t.Failed,
-		Cancelled: t.Cancelled,
-		OldestDue: t.OldestDue,
-		Backlog:   backlog,
-		Latency:   latencyOut(t.Latency),
-		Rolls:     t.Rolls,
+		Type:        t.Type,
+		Paused:      t.Paused,
+		Waiting:     t.Waiting,
+		Pending:     t.Pending,
+		Running:     t.Running,
+		Succeeded:   t.Succeeded,
+		Failed:      t.Failed,
+		Cancelled:   t.Cancelled,
+		OldestDue:   t.OldestDue,
+		Backlog:     backlog,
+		Latency:     latencyOut(t.Latency),
+		Wait:        latencyOut(t.Wait),
+		StageWaits:  stageWaitsOut(t.StageWaits),
+		Turnaround:  latencyOut(t.Turnaround),
+		StageClaims: stageClaimsOut(t.StageClaims),
+		Rolls:       t.Rolls,
 		Rates: api.Rates{
 			Submitted: float32(t.Rates.Submitted),
 			Attempts:  float32(t.Rates.Attempts),
@@ -58,6 +62,24 @@ func statsOut(t store.Stats) api.Stats {
 			Finished:  float32(t.Rates.Finished),
 		},
 	}
+}
+
+func stageClaimsOut(claims []store.StageClaims) []api.StageClaims {
+	var out []api.StageClaims
+	for _, c := range claims {
+		out = append(out, api.StageClaims{Stage: c.Stage, LateVotes: c.LateVotes,
+			ClosedWindows: c.ClosedWindows})
+	}
+	return out
+}
+
+func stageWaitsOut(waits []store.StageWait) []api.StageWait {
+	var out []api.StageWait
+	for _, w := range waits {
+		out = append(out, api.StageWait{Stage: w.Stage, P50Ms: milliseconds(w.P50),
+			P99Ms: milliseconds(w.P99)})
+	}
+	return out
 }
 
 // StatsEvents follows the stats of all of the tenant's types.

@@ -109,6 +109,14 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 	if t.Progress != nil {
 		out.Progress = api.Progress{Percent: t.Progress.Percent, Note: t.Progress.Note}
 	}
+	if !t.FinishedAt.IsZero() {
+		out.TurnaroundMs = milliseconds(t.FinishedAt.Sub(t.CreatedAt))
+	}
+	if r := t.Run; r != nil {
+		out.Run = &api.TaskRun{Since: r.Since, WaitMs: milliseconds(r.Wait),
+			LastHeartbeat: r.Heartbeat, Node: r.Node, Worker: r.Worker, EndpointID: r.Endpoint,
+			Endpoint: r.URL, Claimer: r.Claimer}
+	}
 	showFamily(&out, t)
 	showWay(&out, t)
 	return out

@@ -73,6 +73,8 @@ func attemptOut(a store.Attempt) api.Attempt {
 		Outcome:       api.AttemptOutcome(a.Outcome),
 		Final:         api.AttemptFinal(a.Final),
 		Endpoint:      a.Endpoint,
+		Node:          a.Node,
+		Worker:        a.Worker,
 		DurationMs:    float32(a.Duration.Seconds() * 1000),
 		StatusCode:    a.Status,
 		ErrorCode:     a.Code,
@@ -81,6 +83,10 @@ func attemptOut(a store.Attempt) api.Attempt {
 		OutputBytes:   a.LeftOut,
 		OutputExcerpt: a.Excerpt,
 		NextStage:     a.NextStage,
+	}
+	if a.Wait >= 0 {
+		wait := milliseconds(a.Wait)
+		out.WaitMs = &wait
 	}
 	if out.Claimer, out.Subject = asyncflow.ClaimerOf(a.Endpoint); out.Claimer == "" {
 		out.Claimer, out.Subject = asyncflow.ListenerOf(a.Endpoint)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // A task can be cancelled in every state but a final one, once. After that the attempt under way
@@ -42,7 +43,7 @@ func TestCancel(t *testing.T) {
 	l, token := b.lease()
 	assert.Equal(t, running, l.ID.String(), "nothing of the others is left to lease")
 	// the node remembers the lease for a while
-	b.committer.Accept("acme", l, l.Until, func(error) {})
+	b.committer.Accept("acme", l, l.Until, store.Seen{}, func(error) {})
 	assert.Equal(t, asyncflow.StatusCancelled, read[api.Task](b, 200, cancel(running, "")).Status)
 	assert.Equal(t, asyncflow.StatusCancelled,
 		read[api.HeartbeatResult](b, 200, b.callAs(token, "POST", path+"/heartbeat", "")).Status,

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -94,7 +95,9 @@ func TestLabelsAreBounded(t *testing.T) {
 		wg.Go(func() {
 			one := m.Type(store.TypeKey{Tenant: tenant, Type: fmt.Sprintf("t%d", i)})
 			one.Submitted(2)
-			one.Settled(settlement(asyncflow.OutcomeFailed, asyncflow.Retry, time.Second))
+			one.Settled(settlement(asyncflow.OutcomeFailed, asyncflow.Retry, time.Second),
+				time.Now())
+			one.Started("first", time.Second)
 		})
 	}
 	wg.Wait()
@@ -113,7 +116,29 @@ func TestLabelsAreBounded(t *testing.T) {
 	assert.Equal(t, "800", series[`asyncflow_attempts_total{outcome="failed",tenant="",type=""}`])
 	assert.Equal(t, "800", series[`asyncflow_delivery_duration_seconds_count{tenant="",type=""}`])
 	assert.Equal(t, 400, sum)
-	assert.Less(t, len(series), 7000)
+	assert.Equal(t, "800", series[`asyncflow_wait_seconds_count{stage="",tenant="",type=""}`])
+	assert.Less(t, len(series), 14000)
+}
+
+// So are the stages of a type. A type that lost its labels counts no more.
+func TestStageLabelsAreBounded(t *testing.T) {
+	t.Parallel()
+	m := metrics.New("v1")
+	one := m.Type(store.TypeKey{Tenant: tenant, Type: "pipe"})
+	for i := range 100 {
+		one.Started(fmt.Sprintf("s%d", i), time.Minute)
+	}
+	stages, sum := 0, 0
+	for name, value := range scrape(t, m.Handler()) {
+		if strings.HasPrefix(name, "asyncflow_wait_seconds_count") {
+			n, err := strconv.Atoi(value)
+			require.NoError(t, err)
+			stages++
+			sum += n
+		}
+	}
+	assert.Equal(t, 21, stages)
+	assert.Equal(t, 100, sum)
 }
 
 // One after the other: what the store does is counted, once, by how it came to pass.
@@ -295,6 +320,6 @@ func BenchmarkSettled(b *testing.B) {
 	m := metrics.New("v1").Type(store.TypeKey{Tenant: tenant, Type: "pipe"})
 	s := settlement(asyncflow.OutcomeDone, asyncflow.Succeed, 20*time.Millisecond)
 	for b.Loop() {
-		m.Settled(s)
+		m.Settled(s, s.Lease.CreatedAt)
 	}
 }

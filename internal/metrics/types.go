@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	// maxTypes is how many task types have labels of their own, with some 30 series each. All
-	// further types are counted together, with empty labels.
-	maxTypes = 200
+	// maxTypes is how many task types have labels of their own, with some 50 series each, and 20
+	// for each of up to maxStages stages. All further types are counted together, with empty
+	// labels.
+	maxTypes  = 200
+	maxStages = 20
 	// idleTime is how long a type without tasks keeps its labels when others need them, at least.
 	idleTime = time.Hour
 	// searchPause is the time after a search that found no labels to take away.
@@ -30,6 +32,7 @@ var outcomes = []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeF
 type types struct {
 	submitted, attempts, finished *prometheus.CounterVec
 	durations                     *prometheus.HistogramVec
+	waits, turnarounds            *prometheus.HistogramVec
 
 	now   func() time.Time
 	known sync.Map // of store.TypeKey to *typeMeter: types with labels of their own
@@ -60,8 +63,23 @@ func newTypes() *types {
 			Help:    "The time from sending to the answer, or to giving up, of deliveries.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"tenant", "type"}),
+		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "asyncflow_wait_seconds",
+			Help: "How long tasks were due in a stage until this node sent them, or handed them " +
+				"out.",
+			Buckets: longBuckets,
+		}, []string{"tenant", "type", "stage"}),
+		turnarounds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "asyncflow_turnaround_seconds",
+			Help: "The time from the submit of tasks to their end, of ends that this node has " +
+				"written.",
+			Buckets: longBuckets,
+		}, []string{"tenant", "type"}),
 	}
 }
+
+// longBuckets are for times that may be days.
+var longBuckets = []float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 86400}
 
 // typeMeter has the counters of a type, with their labels.
 type typeMeter struct {
@@ -70,8 +88,43 @@ type typeMeter struct {
 	idle         bool        // it had none in the time before
 	submitted    prometheus.Counter
 	duration     prometheus.Observer
+	turnaround   prometheus.Observer
 	attempts     map[asyncflow.OutcomeKind]prometheus.Counter
 	finished     map[asyncflow.Status]prometheus.Counter
+	waits        stageWaits
+}
+
+// stageWaits has the histograms of waits of a type, by stage.
+type stageWaits struct {
+	of func(stage string) prometheus.Observer
+
+	mu     sync.Mutex
+	stages map[string]prometheus.Observer // nil: the type has no labels any more
+}
+
+// observe counts a wait in a stage. Stages beyond maxStages are counted together.
+func (w *stageWaits) observe(stage string, wait time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stages == nil {
+		return
+	}
+	if w.stages[stage] == nil {
+		if len(w.stages) >= maxStages {
+			stage = ""
+		}
+		if w.stages[stage] == nil {
+			w.stages[stage] = w.of(stage)
+		}
+	}
+	w.stages[stage].Observe(wait.Seconds())
+}
+
+// forget ends the counts.
+func (w *stageWaits) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stages = nil
 }
 
 // Type returns the counters of a type that has tasks.
@@ -162,23 +215,34 @@ func (t *types) excess(tenant string) (key store.TypeKey, ok bool) {
 // forget takes the labels of a type away. Its counts so far are gone, as if the node had started
 // anew.
 func (t *types) forget(key store.TypeKey) {
+	t.labelled[key].waits.forget()
 	delete(t.labelled, key)
 	t.known.Delete(key)
 	t.submitted.DeleteLabelValues(key.Tenant, key.Type)
 	t.durations.DeleteLabelValues(key.Tenant, key.Type)
+	t.turnarounds.DeleteLabelValues(key.Tenant, key.Type)
 	labels := prometheus.Labels{"tenant": key.Tenant, "type": key.Type}
 	t.attempts.DeletePartialMatch(labels)
 	t.finished.DeletePartialMatch(labels)
+	t.waits.DeletePartialMatch(labels)
 }
 
 func (t *types) resolve(tenant, name string) *typeMeter {
 	m := &typeMeter{
-		tenant:    tenant,
-		name:      name,
-		submitted: t.submitted.WithLabelValues(tenant, name),
-		duration:  t.durations.WithLabelValues(tenant, name),
-		attempts:  map[asyncflow.OutcomeKind]prometheus.Counter{},
-		finished:  map[asyncflow.Status]prometheus.Counter{},
+		tenant:     tenant,
+		name:       name,
+		submitted:  t.submitted.WithLabelValues(tenant, name),
+		duration:   t.durations.WithLabelValues(tenant, name),
+		turnaround: t.turnarounds.WithLabelValues(tenant, name),
+		attempts:   map[asyncflow.OutcomeKind]prometheus.Counter{},
+		finished:   map[asyncflow.Status]prometheus.Counter{},
+	}
+	m.waits.stages = map[string]prometheus.Observer{}
+	m.waits.of = func(stage string) prometheus.Observer {
+		if name == "" { // of many types, whose stages are not the same
+			stage = ""
+		}
+		return t.waits.WithLabelValues(tenant, name, stage)
 	}
 	for _, kind := range outcomes {
 		m.attempts[kind] = t.attempts.WithLabelValues(tenant, name, string(kind))
@@ -194,8 +258,11 @@ func (t *types) resolve(tenant, name string) *typeMeter {
 // Submitted counts new tasks.
 func (m *typeMeter) Submitted(n int) { m.submitted.Add(float64(n)) }
 
+// Started counts a started task by how long it was due.
+func (m *typeMeter) Started(stage string, wait time.Duration) { m.waits.observe(stage, wait) }
+
 // Settled counts a settled attempt.
-func (m *typeMeter) Settled(s *asyncflow.Settlement) {
+func (m *typeMeter) Settled(s *asyncflow.Settlement, now time.Time) {
 	kind := s.Outcome.Kind
 	if kind == asyncflow.OutcomeSnoozed && !s.Snoozes() {
 		kind = asyncflow.OutcomeFailed // for longer than max_snooze
@@ -206,7 +273,12 @@ func (m *typeMeter) Settled(s *asyncflow.Settlement) {
 	if s.Outcome.Duration > 0 { // it was sent
 		m.duration.Observe(s.Outcome.Duration.Seconds())
 	}
-	if c := m.finished[s.Verdict.Final()]; c != nil {
+	final := s.Verdict.Final()
+	if c := m.finished[final]; c != nil {
 		c.Inc()
+	}
+	created := s.Lease.CreatedAt
+	if final != "" && final != asyncflow.StatusCancelled && !created.IsZero() {
+		m.turnaround.Observe(max(0, now.Sub(created)).Seconds())
 	}
 }

@@ -34,7 +34,7 @@ type badWorker struct {
 	noPast, noFuture, oneSignature                           bool
 	misspells, strict, readsOnce, forgets, waitsNot          bool // in what it does
 	forgetsStale, drops, faints, dies                        bool
-	needsPage, choosesOften, joinsOften, joinsKeys           bool
+	needsPage, choosesOften, joinsOften, joinsKeys, misnames bool
 	limit                                                    int64
 
 	later, silent, once, insists, deaf, slow bool // in what it reports
@@ -62,6 +62,7 @@ var badWorkers = map[string]struct {
 	"takes the old":      {badWorker{noPast: true}, []string{"old timestamp"}},
 	"takes the future":   {badWorker{noFuture: true}, []string{"timestamp ahead"}},
 	"one signature":      {badWorker{oneSignature: true}, []string{"rotated secret"}},
+	"has a long name":    {badWorker{misnames: true}, []string{"name"}},
 	"dies of a delivery": {badWorker{dies: true}, []string{"delivery"}},
 	"misspells":          {badWorker{misspells: true}, []string{"delivery"}},
 	"strict":             {badWorker{strict: true}, []string{"unknown fields", "fields of stages"}},
@@ -131,6 +132,9 @@ type badDelivery struct {
 
 func (h *badHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, ok := h.read(w, r)
+	if h.misnames {
+		w.Header().Set(asyncflow.WorkerHeader, strings.Repeat("w", asyncflow.MaxWorkerName+1))
+	}
 	if !ok {
 		return
 	}

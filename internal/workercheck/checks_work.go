@@ -40,6 +40,8 @@ var work = []check{
 	{"fields of stages",
 		"pass over input, outputs and checkpoint if you don't need them; if you do, try the worker " +
 			"with --input, --outputs and --checkpoint", fieldsOfStages},
+	{"name", "send as Asyncflow-Worker 1 to 64 printable ASCII characters without spaces: any " +
+		"other name is dropped", namesItself},
 	{"large context",
 		fmt.Sprintf("take requests of %d KiB and more: a context may have %d KiB",
 			asyncflow.DefaultMaxContext>>10+16, asyncflow.DefaultMaxContext>>10),

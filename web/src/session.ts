@@ -13,6 +13,8 @@ export interface Session {
   instance?: { name?: string; color?: string };
   version?: string;
   dev?: boolean;
+  /** The link of a trace, with {trace_id} in place of the trace's id. */
+  trace_url?: string;
   login?: { token: boolean; oidc: boolean };
 }
 

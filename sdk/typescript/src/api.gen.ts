@@ -1201,7 +1201,15 @@ export interface paths {
     "/v1/claims/{id}/answer": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -1251,7 +1259,15 @@ export interface paths {
     "/v1/callbacks/{id}/complete": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -1277,7 +1293,15 @@ export interface paths {
     "/v1/callbacks/{id}/fail": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -1300,7 +1324,15 @@ export interface paths {
     "/v1/callbacks/{id}/snooze": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -1377,7 +1409,15 @@ export interface paths {
     "/v1/callbacks/{id}/heartbeat": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -1402,7 +1442,15 @@ export interface paths {
     "/v1/callbacks/{id}/progress": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -2988,13 +3036,50 @@ export interface components {
             [key: string]: number;
         };
         /**
-         * @description How long attempts took, from the sending to the answer or to the failure; up to 9 % off.
-         *     Absent without attempts.
+         * @description The name that a worker gave in the header Asyncflow-Worker.
+         * @example worker-7f9c
+         */
+        WorkerName: string;
+        /**
+         * @description Where a running task runs. node is the id of the node that sends it, or handed it out: the
+         *     last part of the name that operators see. endpoint is absent of a delivery that may be at
+         *     any of several endpoints, until the worker answers with 202 or sends a heartbeat.
+         */
+        TaskRun: {
+            /**
+             * Format: date-time
+             * @description When the attempt began.
+             */
+            since: string;
+            /** @description How long the task was due until then. */
+            wait_ms: number;
+            /**
+             * Format: date-time
+             * @description Absent if none has come.
+             */
+            last_heartbeat?: string;
+            /** @example m8x2k1qf */
+            node: string;
+            /**
+             * @description The name that its worker gave in the header Asyncflow-Worker: of a 202, a heartbeat, a
+             *     progress report, or the claim.
+             */
+            worker?: components["schemas"]["WorkerName"];
+            /** @description The id of its endpoint. */
+            endpoint_id?: string;
+            /** @description The URL of its endpoint. */
+            endpoint?: string;
+            /** @description Who claimed it. */
+            claimer?: string;
+        };
+        /**
+         * @description How long attempts took, from the sending to the answer or to the failure; or how long tasks
+         *     waited or took. Up to 9 % off. Absent without any.
          */
         Latency: {
-            /** @description Half of the attempts took no longer. */
+            /** @description Half of them took no longer. */
             p50_ms: number;
-            /** @description 99 % of the attempts took no longer. */
+            /** @description 99 % of them took no longer. */
             p99_ms: number;
         };
         /**
@@ -3446,6 +3531,7 @@ export interface components {
          *       "max_attempts": 5,
          *       "created_at": "2026-11-21T10:43:31.91376Z",
          *       "finished_at": "2026-11-21T10:43:32.412Z",
+         *       "turnaround_ms": 498.2,
          *       "context": {
          *         "image": "harbour.jpg"
          *       },
@@ -3514,6 +3600,8 @@ export interface components {
              */
             deadline?: string;
             progress?: components["schemas"]["Progress"];
+            /** @description Where it runs. Present while it is running. */
+            run?: components["schemas"]["TaskRun"];
             children?: components["schemas"]["Children"];
             /**
              * @description The types of its children, if they are tasks that it started. Otherwise they have its
@@ -3573,6 +3661,8 @@ export interface components {
              * @description Present once the task is final.
              */
             finished_at?: string;
+            /** @description The time from its submit to its end. Present once the task is final. */
+            turnaround_ms?: number;
             context?: components["schemas"]["JSON"];
             result?: components["schemas"]["JSON"];
         };
@@ -3665,6 +3755,9 @@ export interface components {
          *       "attempt": 1,
          *       "outcome": "done",
          *       "endpoint": "https://worker.example.com/inspect",
+         *       "node": "m8x2k1qf",
+         *       "worker": "worker-7f9c",
+         *       "wait_ms": 3.2,
          *       "duration_ms": 41.7,
          *       "status_code": 200,
          *       "output": {
@@ -3699,10 +3792,19 @@ export interface components {
             final?: "succeeded" | "failed" | "cancelled";
             /** @description The URL that the delivery was sent to. */
             endpoint?: string;
+            /** @description The id of the node that sent it, or handed it out. */
+            node?: string;
+            /** @description The name that its worker gave in the header Asyncflow-Worker. */
+            worker?: components["schemas"]["WorkerName"];
             /** @description Who claimed the task. */
             claimer?: string;
             /** @description The sub of the token with which the task was claimed or changed. Absent if it has none. */
             subject?: string;
+            /**
+             * @description How long the task was due until the attempt began. Absent without an attempt, and if it
+             *     isn't known when it began.
+             */
+            wait_ms?: number;
             /** @description The time from sending to the answer. */
             duration_ms?: number;
             /** @description The HTTP status of the answer. */
@@ -3808,6 +3910,8 @@ export interface components {
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
+            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
             /** @description Only the children of this task, and the tasks that it started. */
@@ -3911,6 +4015,8 @@ export interface components {
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
+            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
             /** @description Only the children of this task, and the tasks that it started. */
@@ -3969,6 +4075,8 @@ export interface components {
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
+            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
             /** @description Only the children of this task, and the tasks that it started. */
@@ -4079,6 +4187,8 @@ export interface components {
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
+            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
             /** @description Only the children of this task, and the tasks that it started. */
@@ -4195,6 +4305,8 @@ export interface components {
             /** @description The error_code of their last error. */
             code?: string;
             flow_key?: string;
+            /** @description The worker that runs them or ran an attempt of them. */
+            worker?: string;
             /** @description The idempotency key. */
             key?: string;
             /** @description The task that they are children of or started by. */
@@ -4510,6 +4622,28 @@ export interface components {
             data: components["schemas"]["Tenant"][];
             next_cursor?: string;
         };
+        /** @description Claims and votes that led to nothing in a stage. */
+        StageClaims: {
+            stage: string;
+            /**
+             * Format: int64
+             * @description Votes that came after the decision.
+             */
+            late_votes: number;
+            /**
+             * Format: int64
+             * @description Calls that got no task as the window of their claimer was used up.
+             */
+            closed_windows: number;
+        };
+        /** @description How long tasks were due in a stage until they were started; up to 9 % off. */
+        StageWait: {
+            stage: string;
+            /** @description Half of the tasks waited no longer. */
+            p50_ms: number;
+            /** @description 99 % of the tasks waited no longer. */
+            p99_ms: number;
+        };
         /**
          * @example {
          *       "type": "thumbnails",
@@ -4543,6 +4677,26 @@ export interface components {
          *       "latency": {
          *         "p50_ms": 38.1,
          *         "p99_ms": 181
+         *       },
+         *       "wait": {
+         *         "p50_ms": 12.4,
+         *         "p99_ms": 2930
+         *       },
+         *       "stage_waits": [
+         *         {
+         *           "stage": "inspect",
+         *           "p50_ms": 11,
+         *           "p99_ms": 2790
+         *         },
+         *         {
+         *           "stage": "resize",
+         *           "p50_ms": 14.7,
+         *           "p99_ms": 3130
+         *         }
+         *       ],
+         *       "turnaround": {
+         *         "p50_ms": 131,
+         *         "p99_ms": 6260
          *       },
          *       "rolls": 1
          *     }
@@ -4588,6 +4742,23 @@ export interface components {
              *     any: claims are no such attempts.
              */
             latency?: components["schemas"]["Latency"];
+            /**
+             * @description How long tasks were due until they were started, each start of any stage by itself, in
+             *     the last 5 minutes; up to 10 s old. Absent without any.
+             */
+            wait?: components["schemas"]["Latency"];
+            /** @description The same by stage, by the names of stages. Absent without any. */
+            stage_waits?: components["schemas"]["StageWait"][];
+            /**
+             * @description How long tasks took from their submit to their end, if they succeeded or failed in the
+             *     last 5 minutes; up to 10 s old. Absent without any.
+             */
+            turnaround?: components["schemas"]["Latency"];
+            /**
+             * @description Claims and votes that led to nothing in the last 5 minutes, by the names of stages.
+             *     Absent without any.
+             */
+            stage_claims?: components["schemas"]["StageClaims"][];
             /** @description In how many rolls tasks of the type may be. */
             rolls: number;
         };
@@ -5909,6 +6080,13 @@ export interface components {
          */
         WebhookTimestamp: string;
         /**
+         * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+         *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+         *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+         * @example worker-7f9c
+         */
+        Worker: string;
+        /**
          * @description Make the change only if the object has one of these ETags or, with *, if it exists.
          *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
          *     in any case.
@@ -6809,6 +6987,11 @@ export interface operations {
                 code?: string;
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
+                /**
+                 * @description Only tasks that this worker runs, or of which it ran an attempt: see the header
+                 *     Asyncflow-Worker. Attempts without the name of a worker are not found.
+                 */
+                worker?: components["schemas"]["WorkerName"];
                 /** @description Only tasks that were submitted for this user. */
                 user?: string;
                 /** @description Only tasks with all of these tags, separated by commas. */
@@ -7106,6 +7289,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -7139,6 +7323,11 @@ export interface operations {
                 code?: string;
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
+                /**
+                 * @description Only tasks that this worker runs, or of which it ran an attempt: see the header
+                 *     Asyncflow-Worker. Attempts without the name of a worker are not found.
+                 */
+                worker?: components["schemas"]["WorkerName"];
                 /** @description Only tasks that were submitted for this user. */
                 user?: string;
                 /** @description Only tasks with all of these tags, separated by commas. */
@@ -7308,6 +7497,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -7358,6 +7548,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -8337,7 +8528,15 @@ export interface operations {
     claimTasks: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path?: never;
             cookie?: never;
         };
@@ -8380,7 +8579,15 @@ export interface operations {
     answerClaim: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -8452,7 +8659,15 @@ export interface operations {
     completeTask: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -8538,7 +8753,15 @@ export interface operations {
     failTask: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -8579,7 +8802,15 @@ export interface operations {
     snoozeTask: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -8694,7 +8925,15 @@ export interface operations {
     heartbeat: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -8736,7 +8975,15 @@ export interface operations {
     reportProgress: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description The name of the worker that calls, such as its host: up to 64 printable ASCII characters
+                 *     without spaces. It is shown with the task while it runs, and with the attempt. Any other name
+                 *     is dropped, and the call succeeds. An answer to a delivery may have the header, too.
+                 * @example worker-7f9c
+                 */
+                "Asyncflow-Worker"?: components["parameters"]["Worker"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];

@@ -62,7 +62,7 @@ export async function claim(worker: Worker, c: Claims): Promise<void> {
       try {
         all = await c.client.claim(
           { type, stage, claimer, max: concurrency - busy(), held: [...held.keys()], waitMs },
-          c,
+          { signal: c.signal, worker: worker.name },
         );
         wait = leastPauseMs;
       } catch (err) {

@@ -4,6 +4,7 @@ import {
 } from "./call.js";
 import type { Delivery } from "./delivery.js";
 import { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "./errors.js";
+import { workerHeader } from "./name.js";
 import { formatDuration, pause } from "./time.js";
 import {
   isFinal,
@@ -63,6 +64,8 @@ export interface CountParams {
   code?: string;
   /** Only tasks with this flow key. */
   flowKey?: string;
+  /** Only tasks that this worker runs, or of which it ran an attempt. */
+  worker?: string;
   /** Only the children of this task, of all its fan-outs. */
   parent?: string;
   /** false leaves out the children of fan-outs. It excludes parent. */
@@ -91,6 +94,12 @@ export interface ClaimRequest {
   waitMs?: number;
   /** The ids of the tasks that the claimer is working on. */
   held?: string[];
+}
+
+/** Options of claim. */
+export interface ClaimOptions extends CallOptions {
+  /** The name of the worker, such as its host, which is shown with the tasks that it gets. */
+  worker?: string | undefined;
 }
 
 const maxWaitMs = 60_000; // the longest wait of the server
@@ -387,12 +396,13 @@ export class Client {
    * again: the claimer gets its open claims first, apart from those in held. A claim ends after
    * 15 s unless there is a heartbeat, progress or a report by then; see claim for a loop around it.
    */
-  async claim(request: ClaimRequest, options: CallOptions = {}): Promise<Delivery[]> {
+  async claim(request: ClaimRequest, options: ClaimOptions = {}): Promise<Delivery[]> {
     const { waitMs = 0, ...rest } = request;
     const body = JSON.stringify({ ...rest, wait: formatDuration(waitMs) });
     return (
       await this.caller.call<{ claims: Delivery[] }>("POST", "/v1/claims", {
         ...options,
+        headers: options.worker === undefined ? {} : { [workerHeader]: options.worker },
         body,
         extraMs: waitMs,
         repeatable: true,

@@ -14,7 +14,7 @@ export { AbortedError, Fail, finish, later, next, Retry, Snooze, spawn, Step } f
 export { Reporter, type Callback, type ReporterOptions } from "./reporter.js";
 export type { Joined } from "./results.js";
 export { claim, type Claims } from "./claim.js";
-export type { ClaimRequest } from "./client.js";
+export type { ClaimOptions, ClaimRequest } from "./client.js";
 export type { Delivery, FanOut } from "./delivery.js";
 export { register, type Registration } from "./register.js";
 export * from "./types.js";

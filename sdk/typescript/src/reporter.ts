@@ -1,5 +1,6 @@
 import { problemOf, unbound } from "./call.js";
 import { ConnectionError, invalid, ProblemError } from "./errors.js";
+import { workerHeader, workerName } from "./name.js";
 import { resultsAddress } from "./results.js";
 import { AbortedError, returned, thrown, type Outcome } from "./outcome.js";
 import { formatDuration, limit, pause, retryAfterOf } from "./time.js";
@@ -20,6 +21,11 @@ export interface ReporterOptions {
   fetch?: typeof fetch;
   /** The first pause between two tries, in milliseconds. It doubles up to 30,000. Default 500. */
   retryMs?: number;
+  /**
+   * The name of the worker that reports, which is shown with its tasks: 1 to 64 printable ASCII
+   * characters without spaces. Default: that of the Worker that uses the Reporter; else none.
+   */
+  name?: string;
 }
 
 const tryMs = 10_000; // of one try
@@ -30,10 +36,13 @@ const longestPauseMs = 30_000; // the longest pause, whatever the server asks fo
 export class Reporter {
   private readonly fetch: typeof fetch;
   private readonly retryMs: number;
+  /** @internal The name of the worker that reports; undefined: none is sent. */
+  name: string | undefined;
 
   constructor(options: ReporterOptions = {}) {
     this.fetch = unbound(options.fetch);
     this.retryMs = options.retryMs ?? 500;
+    this.name = workerName(options.name ?? false);
   }
 
   /**
@@ -207,6 +216,7 @@ export class Reporter {
       const headers = {
         Authorization: `Bearer ${callback.token}`,
         "Content-Type": "application/json",
+        ...(this.name === undefined ? {} : { [workerHeader]: this.name }),
       };
       const response = await this.fetch(url, {
         method,

@@ -9,6 +9,7 @@ import {
   type HandlerOptions,
   type Work,
 } from "./handler.js";
+import { workerHeader, workerName } from "./name.js";
 import { AbortedError } from "./outcome.js";
 import { Reporter } from "./reporter.js";
 import { Run, type LogLine } from "./run.js";
@@ -24,6 +25,12 @@ export interface WorkerOptions {
    * secret is rotated. It may be empty if register brings one, or if the worker only claims tasks.
    */
   keys: readonly string[];
+  /**
+   * The name of this worker, which is shown with the tasks that it works on: 1 to 64 printable
+   * ASCII characters without spaces. Default: the name of the host, if the runtime tells it;
+   * false: none.
+   */
+  name?: string | false;
   /** Gets a line for each delivery. Default: the console, as JSON. */
   log?: (line: LogLine) => void;
   /**
@@ -73,6 +80,8 @@ const closeGraceMs = 5000; // how long interrupted handlers have to end
 export class Worker {
   /** The reporter that the worker itself uses. */
   readonly reporter: Reporter;
+  /** The name that it sends; undefined: none. */
+  readonly name: string | undefined;
   /** @internal */
   readonly verifier = new Verifier();
   /** @internal */
@@ -92,7 +101,9 @@ export class Worker {
   /** @throws AsyncflowError that names the option */
   constructor(options: WorkerOptions) {
     for (const key of options.keys) this.verifier.add(key);
+    this.name = workerName(options.name);
     this.reporter = options.reporter ?? new Reporter();
+    this.reporter.name ??= this.name;
     this.log = options.log ?? ((line) => console[line.level](JSON.stringify(line)));
     this.maxInFlight = atLeast("maxInFlight", options.maxInFlight ?? 1000, 1);
     this.maxBodyBytes = atLeast("maxBodyBytes", options.maxBodyBytes ?? 8 << 20, 1);
@@ -200,15 +211,34 @@ export class Worker {
 
   /** @internal Takes a request of any server. */
   async receive(r: Incoming): Promise<Receipt> {
-    try {
-      return await this.take(r);
-    } catch (err) {
+    const refused = (err: unknown): Receipt => {
       return { answer: Promise.resolve(this.refuse(err, r)), end: () => {} };
+    };
+    let request: [SignedRequest, Uint8Array];
+    try {
+      request = await this.verified(r);
+    } catch (err) {
+      return refused(err); // strangers don't learn the worker's name
+    }
+    try {
+      return this.named(this.take(r, ...request));
+    } catch (err) {
+      return this.named(refused(err));
     }
   }
 
-  private async take(r: Incoming): Promise<Receipt> {
-    const [signed, body] = await this.verified(r);
+  // named adds the worker's name to the answer.
+  private named(r: Receipt): Receipt {
+    const { name } = this;
+    if (name === undefined) return r;
+    const answer = r.answer.then((a) => ({
+      ...a,
+      headers: { ...a.headers, [workerHeader]: name },
+    }));
+    return { ...r, answer };
+  }
+
+  private take(r: Incoming, signed: SignedRequest, body: Uint8Array): Receipt {
     const text = new TextDecoder().decode(body);
     const event = readEvent(text);
     if (event) return { answer: this.tell(event, r), end: () => {} };

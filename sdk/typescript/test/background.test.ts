@@ -282,3 +282,28 @@ test("while asyncflow is away the report is sent until a minute after the deadli
   await until(deadline + 200_000);
   assert.equal(tries.length, seen);
 });
+
+test("a worker names itself in its answers and reports, but not to strangers", async (t) => {
+  for (const [name, want] of [
+    ["worker-7", "worker-7"],
+    [false, undefined],
+  ] as const) {
+    const b = await Bench.start(t, (w) => w.handle("images", "inspect", () => 1), {
+      answerWithinMs: -1,
+      name,
+    });
+    const answer = await fetch(b.workerURL, signed(b.envelope()));
+    assert.equal(answer.headers.get("Asyncflow-Worker") ?? undefined, want);
+    assert.equal((await b.report("complete")).worker, want);
+    const unsigned = await fetch(b.workerURL, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: "{}",
+    });
+    assert.equal(unsigned.status, 401);
+    assert.equal(unsigned.headers.get("Asyncflow-Worker"), null);
+  }
+  assert.ok(new Worker({ keys: [] }).name, "by default it is the host's");
+  for (const name of ["two words", "w".repeat(65), "größe", ""])
+    assert.throws(() => new Worker({ keys: [], name }), /name is/, name);
+});

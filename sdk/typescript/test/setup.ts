@@ -28,6 +28,8 @@ export interface Report {
   verb: string;
   body: Record<string, unknown>;
   token: string;
+  /** The name of the worker. */
+  worker: string | undefined;
 }
 
 /** A worker on its own server, and asyncflow's side of the wire. */
@@ -82,6 +84,7 @@ export class Bench {
       verb,
       body: body ? (JSON.parse(body) as Record<string, unknown>) : {},
       token: req.headers.authorization ?? "",
+      worker: req.headers["asyncflow-worker"] as string | undefined,
     });
     this.wake();
   }

@@ -65,6 +65,7 @@ type Core struct {
 
 	Watchers *news.Watchers
 	Marks    *lowwater.Marks[config.TypeKey]
+	Times    Times
 	holders  *lockHolders
 
 	nodes       atomic.Int32 // how many nodes there are, as last seen

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
@@ -24,6 +25,7 @@ import (
 type ClaimAsk struct {
 	Claimer string
 	Subject string // of the caller's token; "": it has none
+	Worker  string // the name that the worker gave; see asyncflow.WorkerName
 	Named   bool   // the caller's token names the claimer: it has all open claims of that name
 	N       int    // the most tasks, 1 to asyncflow.MaxClaims
 	// Held are the numbers of the tasks that the claimer knows to have: it doesn't get them again.
@@ -39,6 +41,7 @@ type ClaimAsk struct {
 	// none now; zero: it has some, or there is no window.
 	Opens time.Time
 
+	closed  bool    // its window is used up, as far as it has just asked
 	stopped []int64 // children that it would have got; their parents are over or about to be
 }
 
@@ -66,6 +69,13 @@ func (s *Claims) LeaseForClaims(
 	for _, a := range asks {
 		_ = trees.CancelStopped(ctx, s.trees, t, a.stopped) // FollowUp cancels the rest
 		hot.AnnounceTaken(s.hot, t, a.Leases)
+		if a.New {
+			s.core.CountStarted(t.Key(), a.Leases, s.core.Clock.Now())
+		}
+		if a.closed && len(a.Leases) == 0 {
+			s.core.Times.Count(catalog.TimesKey{TypeKey: t.Key(), Stage: stage},
+				func(c *catalog.TimesCounts) { c.ClosedWindows++ })
+		}
 		for _, l := range a.Leases {
 			if t.Unseen(l) {
 				ends = l.Until
@@ -267,6 +277,7 @@ func (c *claiming) handOut() {
 	for _, a := range c.asks {
 		a.Leases = nil
 		a.New = false
+		a.closed = false
 		a.stopped = nil
 		open := c.openOf(a)
 		slices.SortFunc(open, byNumber)
@@ -288,6 +299,7 @@ func (c *claiming) handOut() {
 			a.Opens = later(a.Opens, c.now.Add(fullPause))
 		}
 		left, _ := c.leftInWindow(a)
+		a.closed = a.Again && left <= 0
 		n := min(a.N, most)
 		c.found = slices.DeleteFunc(c.found, func(one hot.Candidate) bool {
 			vote := records.VoteRow{Number: c.t.Number(), Claimer: a.Claimer, Key: one.LineKey}
@@ -335,7 +347,9 @@ func (c *claiming) give(a *ClaimAsk, one hot.Candidate) {
 	l.Stage, l.Attempt = c.t.Place(l.Stage, l.Attempt)
 	l.Claimer = a.Claimer
 	l.Subject = a.Subject
+	l.Worker = a.Worker
 	l.LeasedAt = c.now
+	l.DueAt = one.Placed
 	l.Until = c.until
 	a.Leases = append(a.Leases, l)
 	c.byID[l.ID.Number] = one

@@ -38,17 +38,18 @@ func (c *claiming) queueLeases(b *pgx.Batch, node string) {
 	var ids []int64
 	var seqs, attempts []int16
 	var claimers []string
-	var subjects []*string
+	var subjects, workers []*string
 	for _, l := range c.taken {
 		ids = append(ids, l.ID.Number)
 		seqs = append(seqs, int16(l.Seq))
 		attempts = append(attempts, int16(l.Attempt))
 		claimers = append(claimers, l.Claimer)
 		subjects = append(subjects, postgres.OrNull(l.Subject))
+		workers = append(workers, postgres.OrNull(l.Worker))
 	}
 	if len(ids) > 0 {
 		b.Queue(c.t.SQL(0, records.InsertClaimSQL), ids, seqs, attempts, claimers, subjects,
-			c.stage, c.until, node, c.now, c.t.Number())
+			workers, c.stage, c.until, node, c.now, c.t.Number())
 	}
 }
 

@@ -92,6 +92,21 @@ func (t *Type) EndpointURL(id string) string {
 	return ""
 }
 
+// RunsAt returns the id of the endpoint at which a leased task runs: the one that its lease names,
+// otherwise the only one of its stage; "": it isn't known, or claimed.
+func (t *Type) RunsAt(l asyncflow.Lease, named *string) string {
+	if named != nil {
+		return *named
+	}
+	if l.Claimer != "" {
+		return ""
+	}
+	if all := t.Endpoints(l.Stage); len(all) == 1 && all[0].Serves() {
+		return all[0].ID
+	}
+	return ""
+}
+
 // TypeKey names a task type among all tenants.
 type TypeKey struct{ Tenant, Type string }
 

@@ -93,7 +93,8 @@ ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attemp
   latencies = ARRAY(SELECT coalesce(a, 0) + coalesce(b, 0)
     FROM unnest(m.latencies, excluded.latencies) WITH ORDINALITY u (a, b, i) ORDER BY i)`
 
-// WriteMinutes adds the counts to the present minute. Counts that can't be written are lost:
+// WriteMinutes adds the counts of endpoints and types to the present minute. Counts that can't be
+// written are lost:
 // they are statistics, not tasks.
 func WriteMinutes(ctx context.Context, s *Counts) error {
 	var errs []error
@@ -121,7 +122,7 @@ func WriteMinutes(ctx context.Context, s *Counts) error {
 		}
 		errs = append(errs, postgres.Wrap(err, "write the minutes of tenant %q", tenant))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.writeTimes(ctx)...)...)
 }
 
 // arrayText returns counts as Postgres writes an array, without the zeros at the end.
@@ -141,16 +142,27 @@ func arrayText(counts []int64) string {
 
 // ForgetMinutes deletes a tenant's minutes that are older than MinutesKept, and returns how many
 // it deleted.
-func (s *Counts) ForgetMinutes(ctx context.Context, tenant string) (int, error) {
-	tag, err := s.core.DB(tenant).Exec(ctx,
-		`DELETE FROM `+postgres.Quote(schema.Of(tenant))+`.endpoint_minutes WHERE at < $1`,
-		s.core.Clock.Now().Add(-MinutesKept))
-	return int(tag.RowsAffected()), postgres.Wrap(err, "ForgetMinutes(%q)", tenant)
+func (s *Counts) ForgetMinutes(ctx context.Context, tenant string) (n int, err error) {
+	for _, table := range minuteTables {
+		tag, err := s.core.DB(tenant).Exec(ctx,
+			`DELETE FROM `+postgres.Quote(schema.Of(tenant))+`.`+table+` WHERE at < $1`,
+			s.core.Clock.Now().Add(-MinutesKept))
+		if err != nil {
+			return n, postgres.Wrap(err, "ForgetMinutes(%q)", tenant)
+		}
+		n += int(tag.RowsAffected())
+	}
+	return n, nil
 }
+
+// minuteTables have minutes.
+var minuteTables = []string{"endpoint_minutes", "type_minutes"}
 
 // DryRunForgetMinutes counts the minutes that ForgetMinutes would delete.
 func (s *Counts) DryRunForgetMinutes(ctx context.Context, tenant string) (int, error) {
+	schema := postgres.Quote(schema.Of(tenant))
 	return postgres.CountRows(ctx, s.core.DB(tenant),
-		`SELECT count(*) FROM `+postgres.Quote(schema.Of(tenant))+`.endpoint_minutes WHERE at < $1`,
+		`SELECT (SELECT count(*) FROM `+schema+`.endpoint_minutes WHERE at < $1)
+		  + (SELECT count(*) FROM `+schema+`.type_minutes WHERE at < $1)`,
 		s.core.Clock.Now().Add(-MinutesKept))
 }

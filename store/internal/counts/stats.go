@@ -35,6 +35,8 @@ type Stats struct {
 	// Latency is that of the attempts at the type's endpoints in asyncflow.FailureWindow. Claimed
 	// tasks have no endpoint, and don't count.
 	Latency asyncflow.Latency
+	// TypeTimes are of asyncflow.FailureWindow, too.
+	TypeTimes
 }
 
 // ByStatus returns the number of tasks of a status.
@@ -95,8 +97,12 @@ func (s *Counts) stats(ctx context.Context, tenant, taskType string) ([]Stats, e
 		}
 		types = map[string]*config.Type{taskType: t}
 	}
-	latencies, err := s.typeLatencies(ctx, tenant, taskType,
-		s.core.Clock.Now().Add(-asyncflow.FailureWindow))
+	since := s.core.Clock.Now().Add(-asyncflow.FailureWindow)
+	latencies, err := s.typeLatencies(ctx, tenant, taskType, since)
+	if err != nil {
+		return nil, err
+	}
+	times, err := s.typeTimes(ctx, tenant, taskType, since)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +117,7 @@ func (s *Counts) stats(ctx context.Context, tenant, taskType string) ([]Stats, e
 		}
 		for _, c := range counts {
 			c.Latency = latencies[c.Type]
+			c.TypeTimes = times[c.Type]
 			all = append(all, c.Stats)
 		}
 	}

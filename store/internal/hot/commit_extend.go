@@ -1,6 +1,7 @@
 package hot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -23,16 +24,30 @@ type Extension struct {
 	// this one doesn't move it back.
 	Knew       time.Time
 	Checkpoint Checkpoint
+	Seen       Seen
 	// Sooner reports whether the lease ends sooner than it would have.
 	Sooner bool
 	// Stands is the result: the lease stands, and has the new end.
 	Stands bool
 }
 
+// Seen is what was seen of a running attempt. What is left out stays as it was.
+type Seen struct {
+	Beat     time.Time // of its last heartbeat
+	Worker   string    // see asyncflow.WorkerName
+	Endpoint string    // id of the endpoint that got it
+}
+
 // Checkpoint is what an attempt leaves for the next attempt of its stage.
 type Checkpoint struct {
 	Document json.RawMessage // nil: what was left stays
 	Arrived  time.Time       // when a node got it; of an attempt's checkpoints the last one counts
+}
+
+// Or returns what was seen, and of what is left out what another says.
+func (s Seen) Or(other Seen) Seen {
+	return Seen{cmp.Or(s.Beat, other.Beat), cmp.Or(s.Worker, other.Worker),
+		cmp.Or(s.Endpoint, other.Endpoint)}
 }
 
 // Later returns the one of two checkpoints that counts.
@@ -52,12 +67,17 @@ type leaseName struct {
 
 // queueExtensions adds the statements that move the ends of leases, and sets their results.
 func queueExtensions(b *pgx.Batch, all []*Writes, now time.Time) {
-	var plain, checked extensions // checked have checkpoints
+	var plain, seen, checked extensions // checked have checkpoints
 	for _, w := range all {
 		for _, item := range w.Extended {
-			if item.Checkpoint.Document == nil {
+			switch {
+			case item.Checkpoint.Document == nil && item.Seen == (Seen{}):
 				plain.add(w.Type.Number(), item)
-			} else {
+			case item.Checkpoint.Document == nil:
+				seen.add(w.Type.Number(), item)
+				seen.see(item.Seen)
+			default:
+				checked.see(item.Seen)
 				checked.add(w.Type.Number(), item)
 				checked.documents = append(checked.documents, string(item.Checkpoint.Document))
 				checked.arrived = append(checked.arrived, item.Checkpoint.Arrived)
@@ -69,9 +89,14 @@ func queueExtensions(b *pgx.Batch, all []*Writes, now time.Time) {
 		b.Queue(t.SQL(0, records.ExtendLeaseSQL), e.ids, e.seqs, e.untils, e.had, e.types,
 			e.knew).Query(e.collect)
 	}
+	if e := &seen; len(e.ids) > 0 {
+		b.Queue(t.SQL(0, records.ExtendSeenSQL), e.ids, e.seqs, e.untils, e.had, e.types,
+			e.knew, e.beats, e.workers, e.endpoints).Query(e.collect)
+	}
 	if e := &checked; len(e.ids) > 0 {
 		b.Queue(t.SQL(0, records.ExtendCheckedSQL), e.ids, e.seqs, e.untils, e.types, e.documents,
-			e.arrived, now.Add(records.FirstCheck), e.knew).Query(e.collect)
+			e.arrived, now.Add(records.FirstCheck), e.knew, e.beats, e.workers,
+			e.endpoints).Query(e.collect)
 	}
 }
 
@@ -85,6 +110,9 @@ type extensions struct {
 	knew      []*time.Time
 	documents []string
 	arrived   []time.Time
+	beats     []*time.Time
+	workers   []*string
+	endpoints []*string
 	byName    map[leaseName]*Extension
 }
 
@@ -101,6 +129,12 @@ func (e *extensions) add(number int32, item *Extension) {
 	}
 	e.byName[name] = item
 	item.Stands = false // an earlier try that set it may be rolled back
+}
+
+func (e *extensions) see(s Seen) {
+	e.beats = append(e.beats, postgres.OrNull(s.Beat))
+	e.workers = append(e.workers, postgres.OrNull(s.Worker))
+	e.endpoints = append(e.endpoints, postgres.OrNull(s.Endpoint))
 }
 
 // collect notes which leases stand.

@@ -119,6 +119,7 @@ func lostAttempt(
 		  AND (outcome = 'lost' OR outcome = 'released' AND error = $4)`), id.Number, seq,
 		t.Number(), records.SilentClaim).
 		Scan(&l.Stage, &l.Attempt, &orderTime, &endpoint)
+	endpoint, l.Node, l.Worker = asyncflow.ParseRunPlace(endpoint)
 	l.Claimer, l.Subject = asyncflow.ClaimerOf(endpoint)
 	return l, orderTime, err
 }
@@ -137,7 +138,8 @@ func reportedLate(
 	kind, same, err := scanSame(tx.QueryRow(ctx, t.SQL(l.ID.Position(), `
 		SELECT outcome, `+sameOutcome+` FROM {journal} j
 		WHERE type = $8 AND id = $1 AND seq = $2 AND attempt = $6 AND stage = $7
-		  AND outcome IN ('done', 'rejected', 'failed', 'snoozed') AND ($9 = '' OR endpoint = $9)`),
+		  AND outcome IN ('done', 'rejected', 'failed', 'snoozed') AND ($9 = ''
+		    OR split_part(endpoint, E'\x1e', 1) IN ($9, $9 || ' '))`),
 		l.ID.Number, l.Seq, string(o.Kind), postgres.OrNull(string(o.Output)), t.Chosen(o),
 		l.Attempt, l.Stage, t.Number(), claimed))
 	if err == nil && same {

@@ -97,7 +97,7 @@ func settlementsOf(items []*Ending) []asyncflow.Settlement {
 func (s *Path) announceSettled(t *config.Type, items []*Ending, now time.Time) {
 	meter := s.core.Config.Meter.Type(t.Key())
 	for _, item := range items {
-		meter.Settled(item.Settlement)
+		s.core.CountOne(t.Key(), meter, item.Settlement, now)
 		s.core.Watchers.Tell(t.Key(), item.Lease.ID.Number)
 	}
 	if t.Limited(now) { // other tasks may use their capacity

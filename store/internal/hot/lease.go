@@ -225,7 +225,8 @@ func takeReady(
 		for rows.Next() {
 			var l asyncflow.Lease
 			var seq, attempt int16
-			if err := rows.Scan(&l.ID.Number, &seq, &l.Stage, &attempt, &l.OrderTime); err != nil {
+			err := rows.Scan(&l.ID.Number, &seq, &l.Stage, &attempt, &l.OrderTime, &l.DueAt)
+			if err != nil {
 				return err
 			}
 			l.ID.Type = t.Name

@@ -78,11 +78,12 @@ func (c *candidates) collect(rows pgx.Rows) error {
 	row := Candidate{}
 	row.ID.Type = c.t.Name
 	_, err := pgx.ForEachRow(rows,
-		[]any{&row.ID.Number, &row.Seq, &row.Stage, &row.Attempt, &row.OrderTime, &row.LineKey,
-			&row.Placed},
+		[]any{&row.ID.Number, &row.Seq, &row.Stage, &row.Attempt, &row.OrderTime, &row.Placed,
+			&row.LineKey},
 		func() error {
 			one := row
 			one.Stage, one.Attempt = c.t.Place(row.Stage, row.Attempt)
+			one.DueAt = row.Placed
 			if c.t.Flow != nil {
 				one.key = one.LineKey
 			}
@@ -153,8 +154,8 @@ WITH c AS MATERIALIZED (
   LIMIT $2
   FOR UPDATE SKIP LOCKED)
 DELETE FROM {wait} w USING c WHERE w.ctid = c.t
-RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
-  coalesce(w.since, w.order_time)`
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.order_time),
+  coalesce(w.key, '')`
 
 // takeFreshSQL takes blocked tasks of a stage: tasks that never failed if there are any, then any.
 // A hundred of the first and of the last in order are looked at. In an ordered flow only the first
@@ -178,8 +179,8 @@ c AS MATERIALIZED (
   LIMIT $2
   FOR UPDATE SKIP LOCKED)
 DELETE FROM {wait} w USING c WHERE w.ctid = c.t
-RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
-  coalesce(w.since, w.order_time)`
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.order_time),
+  coalesce(w.key, '')`
 
 // freshFirst moves tasks that failed before behind the remaining ones in stages where fresh tasks
 // go first: these say more about an endpoint.
@@ -202,9 +203,8 @@ func freshFirst(t *config.Type, found []Candidate, now time.Time) []Candidate {
 	return append(first, slices.DeleteFunc(found, func(c Candidate) bool { return !late(c) })...)
 }
 
-// takeFullReadySQL is records.TakeReadySQL with the flow keys, and when tasks got to their places.
-const takeFullReadySQL = records.TakeReadySQL +
-	`, coalesce(r.key, ''), coalesce(r.since, r.order_time)`
+// takeFullReadySQL is records.TakeReadySQL with the flow keys.
+const takeFullReadySQL = records.TakeReadySQL + `, coalesce(r.key, '')`
 
 // queueJudged writes the leases of the candidates that nothing blocks, and files the remaining ones
 // under what blocks them. back is the least order_time of the tasks that go back into `ready`.

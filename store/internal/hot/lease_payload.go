@@ -48,7 +48,7 @@ func QueueBoundedPayloads(
 // columns.
 func boundedSQL(sql, bytes, others string) string {
 	return strings.NewReplacer("{sql}", sql, "{bytes}", bytes, "{others}", others).Replace(`
-SELECT id, options, CASE WHEN upto - size < {bytes} THEN context END, stage,
+SELECT id, options, CASE WHEN upto - size < {bytes} THEN context END, created_at, stage,
   CASE WHEN upto - size < {bytes} THEN document END{others} FROM (
   SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS upto FROM (
   SELECT *, octet_length(context) + coalesce(octet_length(document), 0) AS size
@@ -76,7 +76,7 @@ func (p payloadPart) wideSQL() string {
 		return p.sql()
 	}
 	return `SELECT p.*, NULL::text AS stage, NULL::text AS document
-		FROM (` + p.sql() + `) p (id, options, context)`
+		FROM (` + p.sql() + `) p (id, options, context, created_at)`
 }
 
 // payloadParts divides leases by the statements that read their payloads.
@@ -107,15 +107,17 @@ func scanPayloads(
 func scanPayload(rows pgx.Rows, t *config.Type, byID map[int64]*asyncflow.Lease) error {
 	raw := rows.RawValues() // in text; copied once, below
 	var id int64
-	into := [5]any{&id}
+	var created time.Time
+	into := [6]any{&id, nil, nil, &created}
 	if err := rows.Scan(into[:len(raw)]...); err != nil {
 		return err
 	}
 	l := byID[id]
+	l.CreatedAt = created
 	l.Context = append(json.RawMessage(nil), raw[2]...)
-	if len(raw) > 3 && raw[3] != nil {
-		if stage, _ := t.Place(string(raw[3]), 1); stage == l.Stage {
-			l.Checkpoint = append(json.RawMessage(nil), raw[4]...)
+	if len(raw) > 4 && raw[4] != nil {
+		if stage, _ := t.Place(string(raw[4]), 1); stage == l.Stage {
+			l.Checkpoint = append(json.RawMessage(nil), raw[5]...)
 		}
 	}
 	if raw[1] == nil {
@@ -128,7 +130,8 @@ func scanPayload(rows pgx.Rows, t *config.Type, byID map[int64]*asyncflow.Lease)
 // rows that have options and context.
 var longPayloadsSQL = `
 SELECT t.id, coalesce(p.options, t.options) AS options, coalesce(o.output, t.context) AS context,
-  c.stage, c.document, coalesce(top.seq, 0) AS until, coalesce(top.at, t.created_at) AS at,
+  t.created_at, c.stage, c.document, coalesce(top.seq, 0) AS until,
+  coalesce(top.at, t.created_at) AS at,
   coalesce(p.seq, 0) AS options_row, coalesce(o.seq, 0) AS context_row
 FROM unnest($1::bigint[], $3::smallint[], $4::timestamptz[], $5::smallint[],
   $6::smallint[], $7::timestamptz[], $8::smallint[])
@@ -174,8 +177,8 @@ func (s *Path) scanLongPayload(
 	var context json.RawMessage
 	var stage *string
 	var until, optionsRow, contextRow int16
-	var at time.Time
-	err := rows.Scan(&id, &options, (*[]byte)(&context), &stage, &document, &until, &at,
+	var at, created time.Time
+	err := rows.Scan(&id, &options, (*[]byte)(&context), &created, &stage, &document, &until, &at,
 		&optionsRow, &contextRow)
 	if err != nil {
 		return err
@@ -184,6 +187,7 @@ func (s *Path) scanLongPayload(
 	s.latest.note(latestKey{t.Key(), id, contextKind}, latest{until, at, contextRow})
 	l := byID[id]
 	l.Context = context
+	l.CreatedAt = created
 	if stage != nil {
 		if name, _ := t.Place(*stage, 1); name == l.Stage {
 			l.Checkpoint = document

@@ -16,7 +16,8 @@ import (
 // journals, see LatestSQL; it also returns the last row of each journal, and the row with options.
 var leasesSQL = `
 SELECT l.id, l.seq, l.stage, l.attempt, l.leased_at, l.until, coalesce(l.claimer, ''),
-  coalesce(l.subject, ''), coalesce(p.options, t.options),
+  coalesce(l.subject, ''), l.node, coalesce(l.worker, ''), coalesce(p.options, t.options),
+  t.created_at,
   coalesce(top.seq, 0), coalesce(top.at, l.leased_at), coalesce(p.seq, 0)
 FROM unnest($1::bigint[], $3::smallint[], $4::timestamptz[], $5::smallint[])
   AS u (id, p_until, p_at, p_row), LATERAL (
@@ -58,7 +59,9 @@ func (s *Path) leasesBatch(
 				var options []byte
 				var found latest
 				err := rows.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.LeasedAt, &l.Until,
-					&l.Claimer, &l.Subject, &options, &found.until, &found.at, &found.row)
+					&l.Claimer, &l.Subject, &l.Node, &l.Worker, &options, &l.CreatedAt,
+					&found.until, &found.at,
+					&found.row)
 				if err != nil {
 					return err
 				}

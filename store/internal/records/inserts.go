@@ -71,7 +71,7 @@ func (r *Inserts) AddTokens(t *config.Type, ts *Tokens) {
 // AddJournal adds the journal row of a settlement of a type.
 func (r *Inserts) AddJournal(t *config.Type, settled *asyncflow.Settlement) {
 	r.Tables = t.Set().Tables
-	r.journal.Add(newJournalRow(t, settled))
+	r.journal.Add(newJournalRow(t, settled, r.Node))
 }
 
 // AddLeases adds leases of tasks of a type. keys are their flow keys; nil: none.

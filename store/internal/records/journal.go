@@ -18,6 +18,7 @@ type journalRow struct {
 	next     *postgres.Moment
 	err      *string
 	output   []byte // nil: NULL
+	endpoint string // if the worker is named; otherwise the key has it
 }
 
 // journalKey has the values that rows have in common.
@@ -29,10 +30,14 @@ type journalKey struct {
 	endpoint string
 	status   int16 // of the answer, or the negative of why none came
 	told     bool  // they have errors or outputs
+	named    bool  // their workers are named
 }
 
-// newJournalRow returns the row of a settlement.
-func newJournalRow(t *config.Type, s *asyncflow.Settlement) (journalKey, journalRow) {
+// newJournalRow returns the row of a settlement. An attempt is of this node unless its lease names
+// another.
+func newJournalRow(
+	t *config.Type, s *asyncflow.Settlement, node string,
+) (journalKey, journalRow) {
 	l := &s.Lease
 	o := &s.Outcome
 	final := s.Verdict.Final()
@@ -40,8 +45,9 @@ func newJournalRow(t *config.Type, s *asyncflow.Settlement) (journalKey, journal
 	problem := cmp.Or(s.Verdict.Error, o.Error)
 	key := journalKey{RollTables{t.SetAt(position).Tables, position},
 		TypeToken{t.Number(), Token{int16(l.Seq), l.Stage, int16(l.Attempt)}}, o.Kind, final,
-		o.Endpoint,
-		int16(o.StatusOrFailure()), problem != "" || len(o.Output) > 0}
+		s.Place(node),
+		int16(o.StatusOrFailure()), problem != "" || len(o.Output) > 0,
+		o.Worker != "" || l.Worker != ""}
 	row := journalRow{id: l.ID.Number, duration: postgres.OrNull(float32(o.Duration.Seconds())),
 		err: postgres.OrNull(problem)}
 	if final == "" {
@@ -50,14 +56,23 @@ func newJournalRow(t *config.Type, s *asyncflow.Settlement) (journalKey, journal
 	if len(o.Output) > 0 {
 		row.output = o.Output
 	}
+	if key.named { // so that many workers make no more statements
+		row.endpoint = key.endpoint
+		key.endpoint = ""
+		key.told = true
+	}
 	return key, row
 }
 
 // queueJournal adds the insert of journal rows to a batch.
 func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) {
+	if k.named && len(rows) > 1 {
+		queueNamedJournal(b, k, rows, now)
+		return
+	}
 	common := []any{now, k.Seq, k.Stage, k.Attempt, string(k.outcome),
 		postgres.OrNull(string(k.final)),
-		postgres.OrNull(k.endpoint), postgres.OrNull(k.status), k.Number}
+		postgres.OrNull(cmp.Or(k.endpoint, rows[0].endpoint)), postgres.OrNull(k.status), k.Number}
 	if len(rows) == 1 {
 		r := rows[0]
 		b.Queue(k.Tables.SQL(k.Position, insertOneJournalSQL),
@@ -77,6 +92,19 @@ func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) 
 			Column(rows, func(r *journalRow) []byte { return r.output }))
 	}
 	b.Queue(k.Tables.SQL(k.Position, sql), args...)
+}
+
+// queueNamedJournal adds the insert of rows of several workers.
+func queueNamedJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) {
+	b.Queue(k.Tables.SQL(k.Position, insertNamedJournalSQL),
+		Column(rows, func(r *journalRow) int64 { return r.id }),
+		Column(rows, func(r *journalRow) *float32 { return r.duration }),
+		postgres.Moments(Column(rows, func(r *journalRow) *postgres.Moment { return r.next })),
+		now, k.Seq, k.Stage, k.Attempt, string(k.outcome), postgres.OrNull(string(k.final)),
+		postgres.OrNull(k.status), k.Number,
+		postgres.Texts(Column(rows, func(r *journalRow) *string { return r.err })),
+		Column(rows, func(r *journalRow) []byte { return r.output }),
+		Column(rows, func(r *journalRow) string { return r.endpoint }))
 }
 
 // MaxSeq is the highest seq at which callers may still change or redrive a task. The numbers above

@@ -2,6 +2,7 @@ package records
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -9,14 +10,16 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// ReadOptions sets the options of leases.
+// ReadOptions sets the options of leases, and when their tasks were submitted.
 func ReadOptions(ctx context.Context, tx pgx.Tx, t *config.Type, leases []asyncflow.Lease) error {
 	b := &pgx.Batch{}
-	options := QueueOptions(b, t,
-		Column(leases, func(l *asyncflow.Lease) int64 { return l.ID.Number }))
+	ids := Column(leases, func(l *asyncflow.Lease) int64 { return l.ID.Number })
+	options := QueueOptions(b, t, ids)
+	created := QueueCreated(b, t, ids)
 	err := tx.SendBatch(ctx, b).Close()
 	for i := range leases {
 		leases[i].Options = options[leases[i].ID.Number]
+		leases[i].CreatedAt = created[leases[i].ID.Number]
 	}
 	return err
 }
@@ -37,6 +40,24 @@ func QueueOptions(b *pgx.Batch, t *config.Type, ids []int64) OptionsOf {
 			_, err := pgx.ForEachRow(rows, []any{&id, &o}, func() error {
 				all[id] = o
 				o = asyncflow.Options{}
+				return nil
+			})
+			return err
+		})
+	}
+	return all
+}
+
+// QueueCreated reads when tasks were submitted; the map is filled with the batch.
+func QueueCreated(b *pgx.Batch, t *config.Type, ids []int64) map[int64]time.Time {
+	all := map[int64]time.Time{}
+	for position, ids := range config.ByPosition(ids) {
+		b.Queue(t.SQL(position, `SELECT id, created_at FROM {task}
+			WHERE type = $2 AND id = ANY ($1)`), ids, t.Number()).Query(func(rows pgx.Rows) error {
+			var id int64
+			var at time.Time
+			_, err := pgx.ForEachRow(rows, []any{&id, &at}, func() error {
+				all[id] = at
 				return nil
 			})
 			return err

@@ -21,6 +21,9 @@ func SettleTaken(
 		l = t.Reordered(l)
 		o := outcome(t, l)
 		o.Endpoint = asyncflow.ClaimedBy(l.Claimer, l.Subject)
+		if o.Kind == asyncflow.OutcomeLost && o.Endpoint == "" {
+			o.Endpoint = t.EndpointURL(l.Endpoint)
+		}
 		settled[i] = asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(t.TaskType, l, o, now)}
 		if v := settled[i].Verdict; v.Final() == "" {

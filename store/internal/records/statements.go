@@ -52,7 +52,7 @@ SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[]
 // TakeReadySQL takes the first due token rows in order, and returns them in any order. It skips
 // rows that another dispatcher locks. The ARRAY subquery runs once, before the rows are deleted by
 // their ctid (2.7 µs of the server a row; joined to a CTE 3.6). $3 is the order_time to begin at:
-// see package lowwater.
+// see package lowwater. The last column is since when the task is due.
 const TakeReadySQL = `
 DELETE FROM {ready} r WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM {ready}
@@ -60,7 +60,7 @@ DELETE FROM {ready} r WHERE ctid = ANY (ARRAY(
   ORDER BY order_time, id
   LIMIT $2
   FOR UPDATE SKIP LOCKED))
-RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time`
+RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time, coalesce(r.since, r.order_time)`
 
 // HeadSQL reads when the next task is due, from a time on.
 const HeadSQL = `SELECT order_time FROM {ready} WHERE type = $2 AND order_time >= $1 ` +
@@ -72,17 +72,19 @@ const HeadsSQL = `SELECT order_time FROM {ready} WHERE type = $2 AND order_time 
 	`ORDER BY order_time, id ` +
 	`LIMIT $3`
 
-// PayloadsSQL reads the options and contexts of tasks in their first attempt. The LIMIT leaves the
+// PayloadsSQL reads the options and contexts of tasks in their first attempt, and when they were
+// submitted. The LIMIT leaves the
 // planner one plan, a walk down the index for each id. Otherwise it might read all tasks of the
 // type, if a vacuum has seen the table empty.
 const PayloadsSQL = `
 SELECT t.* FROM unnest($1::bigint[]) AS u (id), LATERAL (
-  SELECT id, options, context FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t`
+  SELECT id, options, context, created_at FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t`
 
 // LaterPayloadsSQL reads the options and contexts of later attempts, and their checkpoints with the
 // stages of these. A context is the latest output of a stage, otherwise the task's own context.
 const LaterPayloadsSQL = `
-SELECT t.id, {options} AS options, coalesce(o.output, t.context) AS context, c.stage, c.document
+SELECT t.id, {options} AS options, coalesce(o.output, t.context) AS context,
+  t.created_at, c.stage, c.document
 FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t LEFT JOIN LATERAL (
   SELECT j.output FROM {journal} j
@@ -111,9 +113,10 @@ SELECT u.*, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM unnest($1::bigint[], $11::t
 
 // InsertClaimSQL adds lease rows of tasks that claimers ask for.
 const InsertClaimSQL = `
-INSERT INTO {lease} (id, seq, attempt, claimer, subject, stage, until, node, leased_at, type)
-SELECT u.*, $6, $7, $8, $9, $10
-FROM unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::text[], $5::text[]) u`
+INSERT INTO {lease} (id, seq, attempt, claimer, subject, worker, stage, until, node, leased_at,
+  type)
+SELECT u.*, $7, $8, $9, $10, $11
+FROM unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::text[], $5::text[], $6::text[]) u`
 
 // TakeLeaseSQL ends leases, but only if their seq still matches: this fences off superseded
 // attempts. Conditions of this form leave the planner one plan: a walk down the index for each id.
@@ -154,12 +157,30 @@ WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.
   AND (u.had IS NULL OR l.until = u.had)
 RETURNING l.type, l.id, l.seq`
 
-// ExtendCheckedSQL is ExtendLeaseSQL for unconditional extensions with checkpoints.
+// ExtendSeenSQL is ExtendLeaseSQL for extensions that also tell of a heartbeat, the worker, or the
+// endpoint. No index has these columns, so the new row stays in the page of the old one (HOT).
+const ExtendSeenSQL = `
+UPDATE {lease} l
+SET until = CASE WHEN l.until > u.knew THEN greatest(l.until, u.until) ELSE u.until END,
+  ` + seenSQL + `
+FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[], $5::int[],
+  $6::timestamptz[], $7::timestamptz[], $8::text[], $9::uuid[])
+  AS u (id, seq, until, had, type, knew, beat, worker, sent_to)
+WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
+  AND (u.had IS NULL OR l.until = u.had)
+RETURNING l.type, l.id, l.seq`
+
+const seenSQL = `beat_at = coalesce(u.beat, l.beat_at), worker = coalesce(u.worker, l.worker),
+  sent_to = coalesce(u.sent_to, l.sent_to)`
+
+// ExtendCheckedSQL is ExtendSeenSQL for unconditional extensions with checkpoints.
 var ExtendCheckedSQL = WriteCheckpointsSQL(`
   UPDATE {lease} l
-  SET until = CASE WHEN l.until > u.knew THEN greatest(l.until, u.until) ELSE u.until END
+  SET until = CASE WHEN l.until > u.knew THEN greatest(l.until, u.until) ELSE u.until END,
+    `+seenSQL+`
   FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::int[], $5::text[],
-    $6::timestamptz[], $8::timestamptz[]) AS u (id, seq, until, type, document, at, knew)
+    $6::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::text[], $11::uuid[])
+    AS u (id, seq, until, type, document, at, knew, beat, worker, sent_to)
   WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
   RETURNING l.type, l.id, l.seq, l.stage, u.at, u.document`, "$7")
 
@@ -176,6 +197,14 @@ INSERT INTO {journal}
    status, type)
 SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11, $12
 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $13::text[], $14::text[]) u`
+
+// insertNamedJournalSQL adds rows of several workers, which may have errors or outputs.
+const insertNamedJournalSQL = `
+INSERT INTO {journal}
+  (id, duration, next_time, error, output, endpoint, at, seq, stage, attempt, outcome, final,
+   status, type)
+SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11
+FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $12::text[], $13::text[], $14::text[]) u`
 
 // insertOneJournalSQL adds one row.
 const insertOneJournalSQL = `

@@ -21,7 +21,8 @@ func TakeAnyTokens(
 		more, err := pgx.CollectRows(rows,
 			func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 				l.ID.Type = t.Name
-				return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Options.FlowKey)
+				return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Options.FlowKey,
+					&l.Node, &l.Worker)
 			})
 		taken = append(taken, more...)
 		return err
@@ -52,15 +53,15 @@ const (
 	takeAnyLeaseSQL = `
 DELETE FROM {lease} k USING unnest($1::bigint[]) AS u (id)
 WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
-RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
+RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), node, coalesce(worker, '')`
 	TakeAnyWaitSQL = `
 DELETE FROM {wait} k USING unnest($1::bigint[]) AS u (id)
 WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
-RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
+RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 	TakeAnyReadySQL = `
 DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
 WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
-RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, '')`
+RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 )
 
 // ReadyPlaces returns the given tasks of one roll, except final ones, and the order_time that each

@@ -32,7 +32,12 @@ type Attempt struct {
 	Outcome  asyncflow.OutcomeKind
 	Final    asyncflow.Status // the final status that it brought, or ""
 	Endpoint string
+	Node     string // id of the node that sent it, or handed it out; "": none did, or isn't known
+	Worker   string // the name that its worker gave; see asyncflow.WorkerName
 	Duration time.Duration
+	// Wait is how long the task was due until the attempt began; less than 0: it isn't known, or
+	// nothing began.
+	Wait     time.Duration
 	Status   int // HTTP status; 0: no answer
 	Error    string
 	Code     string // of the error, see asyncflow.ErrorCode
@@ -68,7 +73,7 @@ SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint,
   CASE WHEN upto - long < $5 AND (size <= $6 OR $4) THEN output END,
   CASE WHEN size > $6 AND NOT $4 THEN size ELSE 0 END,
   CASE WHEN size > $6 AND NOT $4 THEN left(output::text, $7) ELSE '' END,
-  long, next_stage
+  long, next_stage, extract(epoch FROM at - due)::float8 - duration
 FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
   FROM (SELECT *, octet_length(coalesce(error, ''))
       + CASE WHEN $4 THEN size ELSE least(size, $6) END AS long
@@ -77,7 +82,12 @@ FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
         CASE WHEN $9 AND ` + hot.WaitsThen + ` THEN ''
           WHEN $9 AND outcome IN ('done', 'joined', 'signalled') THEN ` + hot.WentTo + `
           WHEN $9 AND outcome IN ('failed', 'rejected', 'lost', 'snoozed', 'timed_out')
-          THEN coalesce(nullif(` + hot.WentTo + `, stage), '') ELSE '' END AS next_stage
+          THEN coalesce(nullif(` + hot.WentTo + `, stage), '') ELSE '' END AS next_stage,
+        CASE WHEN outcome IN ('done', 'failed', 'rejected', 'snoozed') THEN coalesce(
+          (SELECT greatest(p.next_time, p.at) FROM {journal} p
+            WHERE p.type = j.type AND p.id = j.id AND p.seq = j.seq - 1),
+          (SELECT greatest(t.order_time, t.created_at) FROM {task} t
+            WHERE t.type = j.type AND t.id = j.id)) END AS due
       FROM {journal} j WHERE type = $8 AND id = $1 AND seq > $2::int ORDER BY seq LIMIT $3) j) k) l
 ORDER BY seq`
 
@@ -153,9 +163,10 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	var seconds float32
 	var output []byte
 	var next *string
+	var wait *float64
 	err = row.Scan(&a.Seq, &a.At, &a.Stage, &a.Attempt, &a.Outcome, &a.Final, &a.Endpoint, &seconds,
 		&a.Status, &a.Error, &a.NextTime, &output, &a.LeftOut, &a.Excerpt, &a.long,
-		&next)
+		&next, &wait)
 	switch {
 	case err != nil:
 		return a, err
@@ -163,6 +174,11 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 		return a, config.ErrElsewhere
 	}
 	a.NextStage = *next
+	a.Wait = -1
+	if wait != nil {
+		a.Wait = max(0, time.Duration(*wait*float64(time.Second)))
+	}
+	a.Endpoint, a.Node, a.Worker = asyncflow.ParseRunPlace(a.Endpoint)
 	a.Code = asyncflow.ErrorCode(a.Outcome, a.Status, a.Error)
 	a.Status = max(a.Status, 0) // a negative one is why no answer came
 	a.Duration = time.Duration(float64(seconds) * float64(time.Second))

@@ -30,6 +30,7 @@ type Filter struct {
 	Attempts               int    // its stage is in this attempt or a later one; 0: any
 	Code                   string // of its last error, see asyncflow.ErrorCode; "": any
 	FlowKey                string // "": any
+	Worker                 string // that ran it, or one of its attempts; "": any
 	Labels                 LabelFilter
 
 	Parent asyncflow.TaskID // children of this task, of all its fan-outs; zero: any tasks
@@ -63,6 +64,9 @@ func (f Filter) check() error {
 	case f.Code != "" && !asyncflow.IsErrorCode(f.Code):
 		return asyncflow.InvalidField("code", "must be up to %d letters, digits and . _ -, "+
 			"such as 503, 5xx, timeout or lost", asyncflow.MaxErrorCode)
+	case f.Worker != "" && asyncflow.WorkerName(f.Worker) == "":
+		return asyncflow.InvalidField("worker", "must be up to %d printable ASCII characters "+
+			"without spaces, as a worker's name is", asyncflow.MaxWorkerName)
 	case backwards(f.Since, f.Until):
 		return asyncflow.InvalidField("until", "is not after since")
 	case backwards(f.EndedSince, f.EndedUntil):
@@ -91,6 +95,7 @@ type criteria struct {
 	attempts    int
 	code        string
 	flowKey     string
+	worker      string
 	labels      LabelFilter
 	key         string           // only of operations: walks find it
 	parent      asyncflow.TaskID // only of operations: walks find it
@@ -103,7 +108,7 @@ type criteria struct {
 func criteriaOf(f Filter) criteria {
 	c := criteria{stage: f.Stage, text: f.Error, content: f.Text, since: f.Since, until: f.Until,
 		endedSince: f.EndedSince, endedUntil: f.EndedUntil, attempts: f.Attempts, code: f.Code,
-		flowKey: f.FlowKey, labels: f.Labels, noChildren: f.NoChildren}
+		flowKey: f.FlowKey, worker: f.Worker, labels: f.Labels, noChildren: f.NoChildren}
 	if f.Status != "" {
 		c.statuses = []string{string(f.Status)}
 	}

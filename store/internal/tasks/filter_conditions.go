@@ -33,6 +33,8 @@ func (c criteria) conditions(t *config.Type) (all []condition) {
 	add(c.code != "", "$answers", ``, statusesOf(c.code))
 	add(c.code != "", "$word", codeSQL, c.code)
 	add(c.flowKey != "", "$flow", optionSQL("flow_key", "$flow"), c.flowKey)
+	add(c.worker != "", "$mark", ``, asyncflow.RunPlaceEnd(c.worker))
+	add(c.worker != "", "$ran", ranSQL, c.worker)
 	l := c.labels
 	add(l.User != "", "$user", optionSQL("user", "$user"), l.User)
 	add(len(l.Tags) > 0, "$every", tagsSQL("?&", "$every"), l.Tags)
@@ -68,6 +70,12 @@ const (
 	codeSQL = `
   AND j.error IS NOT NULL AND (j.status = ANY ($answers::smallint[])
     OR j.outcome = 'lost' AND $word::text = 'lost' OR starts_with(j.error, $word::text || ': '))`
+
+	// ranSQL holds for tasks that a worker runs, or of which it ran an attempt.
+	ranSQL = `
+  AND (l.worker = $ran::text OR EXISTS (SELECT FROM {journal} o
+    WHERE o.type = t.type AND o.id = t.id
+      AND right(o.endpoint, length($mark::text)) = $mark::text))`
 
 	// parentSQL holds for the children of a task, of all its fan-outs, and the tasks that it
 	// started. The children of fan-outs have its type, and only its number.

@@ -143,7 +143,7 @@ func (n NewOperation) storedKind() string {
 		return string(n.Kind)
 	}
 	if n.AllTypes || !f.EndedSince.IsZero() || !f.EndedUntil.IsZero() || f.Attempts > 0 ||
-		f.Code != "" || f.FlowKey != "" || f.Key != "" || f.Parent.Type != "" ||
+		f.Code != "" || f.FlowKey != "" || f.Worker != "" || f.Key != "" || f.Parent.Type != "" ||
 		!f.Labels.IsZero() {
 		return string(n.Kind) + narrowed
 	}

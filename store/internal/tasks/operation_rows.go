@@ -37,6 +37,7 @@ type (
 		Attempts   int              `json:"attempts,omitempty"`
 		Code       string           `json:"code,omitempty"`
 		FlowKey    string           `json:"flow_key,omitempty"`
+		Worker     string           `json:"worker,omitempty"`
 		Key        string           `json:"key,omitempty"`
 		Parent     asyncflow.TaskID `json:"parent,omitzero"`
 		Labels     LabelFilter      `json:"labels,omitzero"`
@@ -54,8 +55,8 @@ type (
 func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation) error {
 	f := o.Filter
 	filter, err := json.Marshal(operationFilter{f.Status, f.Stage, f.Error, f.Since, f.Until,
-		f.NoChildren, o.AllTypes, f.EndedSince, f.EndedUntil, f.Attempts, f.Code, f.FlowKey, f.Key,
-		f.Parent, f.Labels})
+		f.NoChildren, o.AllTypes, f.EndedSince, f.EndedUntil, f.Attempts, f.Code, f.FlowKey,
+		f.Worker, f.Key, f.Parent, f.Labels})
 	if err != nil {
 		return err
 	}
@@ -124,7 +125,8 @@ func (s *Tasks) OperationPage(
 		func(row pgx.CollectableRow) (Operation, error) { return scanOperation(row) },
 		func(o Operation) int {
 			f := o.Filter
-			return len(f.Error) + len(f.FlowKey) + len(f.Key) + len(o.Reason) + len(o.Error)
+			return len(f.Error) + len(f.FlowKey) + len(f.Worker) + len(f.Key) + len(o.Reason) +
+				len(o.Error)
 		})
 	return page, more, postgres.Wrap(err, "OperationPage(%q)", tenant)
 }
@@ -193,6 +195,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.Filter.Attempts = f.Attempts
 	o.Filter.Code = f.Code
 	o.Filter.FlowKey = f.FlowKey
+	o.Filter.Worker = f.Worker
 	o.Filter.Key = f.Key
 	o.Filter.Parent = f.Parent
 	o.Filter.Labels = f.Labels

@@ -25,6 +25,12 @@ func (s *Tasks) CountTasks(ctx context.Context, tenant string, n NewOperation) (
 func (s *Tasks) StartOperation(
 	ctx context.Context, tenant string, n NewOperation,
 ) (Operation, error) {
+	if n.Filter.Worker != "" {
+		err := s.core.CheckKnown(ctx, []asyncflow.Capability{asyncflow.CapWorkers})
+		if err != nil {
+			return Operation{}, postgres.Wrap(err, "StartOperation(%q)", tenant)
+		}
+	}
 	o, err := s.prepareOperation(ctx, tenant, n)
 	if err != nil {
 		return Operation{}, postgres.Wrap(err, "StartOperation(%q, %q)", tenant, n.Filter.Type)

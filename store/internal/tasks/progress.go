@@ -14,23 +14,25 @@ import (
 type Progress struct {
 	Percent    int // 0 to 100
 	Note       string
+	Worker     string // the name that the worker gave; see asyncflow.WorkerName
 	Checkpoint hot.Checkpoint
 }
 
 // progressSQL writes the progress into a lease.
 const progressSQL = `
-UPDATE {lease} SET progress = $3, note = $4 WHERE type = $5 AND id = $1 AND seq = $2`
+UPDATE {lease} SET progress = $3, note = $4, worker = coalesce($6, worker) WHERE type = $5 AND id = $1 AND seq = $2`
 
 var progressCheckedSQL = records.WriteCheckpointsSQL(
 	progressSQL+`
-	RETURNING type, id, seq, stage, $7::timestamptz AS at, $6::text AS document`, "$8")
+	RETURNING type, id, seq, stage, $8::timestamptz AS at, $7::text AS document`, "$9")
 
 // SetProgress writes a worker's progress into its lease, and reports whether the lease stands.
 func (s *Tasks) SetProgress(
 	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int, p Progress,
 ) (stands bool, err error) {
 	sql := progressSQL
-	args := []any{id.Number, seq, p.Percent, postgres.OrNull(p.Note), t.Number()}
+	args := []any{id.Number, seq, p.Percent, postgres.OrNull(p.Note), t.Number(),
+		postgres.OrNull(p.Worker)}
 	if p.Checkpoint.Document != nil {
 		sql = progressCheckedSQL
 		args = append(args, string(p.Checkpoint.Document), p.Checkpoint.Arrived,

@@ -29,6 +29,7 @@ type Task struct {
 	CreatedAt  time.Time
 	FinishedAt time.Time // once final
 	Progress   *Progress // while running, if the worker reported it
+	Run        *Run      // while running
 	Error      string    // of its last attempt, unless that succeeded
 	Code       string    // of Error, see asyncflow.ErrorCode
 	Context    json.RawMessage
@@ -59,6 +60,18 @@ type Task struct {
 	Redriven []asyncflow.TaskID
 
 	seq int // of the last row of its journal when it was read; 0: there was none
+}
+
+// Run is where a task runs.
+type Run struct {
+	Since     time.Time     // when it was leased
+	Wait      time.Duration // for which it was due until then
+	Heartbeat time.Time     // when the last one came; zero: none did
+	Node      string        // id of the node that sends it, or handed it out
+	Worker    string        // the name that the worker gave; see asyncflow.WorkerName
+	Endpoint  string        // id of the endpoint; "": it isn't known, or none
+	URL       string        // of the endpoint
+	Claimer   string        // who has asked for it; "": it is pushed
 }
 
 // SignalWait is a signal that a task waits for, and until when.
@@ -92,7 +105,10 @@ SELECT t.id, t.created_at, {options}, t.context,
     coalesce(j.outcome = 'snoozed' AND j.attempt = coalesce(w.attempt, r.attempt), false),
   ` + resultSQL + `,
   l.progress, coalesce(l.note, ''), coalesce(j.seq, 0), coalesce(j.outcome, ''),
-    coalesce(j.status, 0)`
+    coalesce(j.status, 0),
+  l.leased_at, l.beat_at, coalesce(l.node, ''), coalesce(l.worker, ''),
+    coalesce(l.sent_to, l.endpoint)::text, coalesce(l.claimer, ''),
+    greatest(coalesce(j.next_time, t.order_time), coalesce(j.at, t.created_at))`
 
 // placeColumns are stateColumns without the options, the context and the result.
 var placeColumns = strings.NewReplacer("{options}", "NULL::json", "t.context", "''::text",
@@ -245,9 +261,14 @@ func scanTask(
 	var snoozed bool
 	var outcome asyncflow.OutcomeKind
 	var answer int
+	var since, beat *time.Time
+	var endpoint *string
+	var due time.Time
+	run := Run{}
 	err = row.Scan(append([]any{&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status,
 		&task.Stage, &task.Attempt, &task.WaitsFor, &order, &until, &ended, &task.Error, &snoozed,
-		&result, &percent, &note, &task.seq, &outcome, &answer}, more...)...)
+		&result, &percent, &note, &task.seq, &outcome, &answer, &since, &beat, &run.Node,
+		&run.Worker, &endpoint, &run.Claimer, &due}, more...)...)
 	if err != nil {
 		return task, err
 	}
@@ -267,6 +288,13 @@ func scanTask(
 	switch task.Status {
 	case asyncflow.StatusRunning:
 		task.Deadline = postgres.OrZero(until)
+		run.Since = postgres.OrZero(since)
+		run.Wait = max(0, run.Since.Sub(due))
+		run.Heartbeat = postgres.OrZero(beat)
+		run.Node = asyncflow.NodeID(run.Node)
+		run.Endpoint = t.RunsAt(asyncflow.Lease{Stage: task.Stage, Claimer: run.Claimer}, endpoint)
+		run.URL = t.EndpointURL(run.Endpoint)
+		task.Run = &run
 		if percent != nil {
 			task.Progress = &Progress{Percent: *percent, Note: note}
 		}

@@ -107,6 +107,7 @@ func (f *followUp) takeDependents(
 		return nil, nil, err
 	}
 	options := map[int64]asyncflow.Options{}
+	created := map[int64]time.Time{}
 	var ids []int64
 	for _, l := range leases {
 		if id := l.ID.Number; l.Options.ContextFrom != "" &&
@@ -118,6 +119,7 @@ func (f *followUp) takeDependents(
 		}
 		ids = append(ids, l.ID.Number)
 		options[l.ID.Number] = l.Options
+		created[l.ID.Number] = l.CreatedAt
 	}
 	rows, _ := f.tx.Query(f.ctx, t.SQL(0, `DELETE FROM {wait}
 		WHERE type = $1 AND id = ANY ($2) AND reason = 'dependencies'
@@ -128,6 +130,7 @@ func (f *followUp) takeDependents(
 			l.ID.Type = t.Name
 			err = row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &key)
 			l.Options = options[l.ID.Number]
+			l.CreatedAt = created[l.ID.Number]
 			keys = append(keys, key)
 			return l, err
 		})

@@ -3,6 +3,7 @@ package trees
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,6 +25,7 @@ type joins struct {
 	lists   map[int64]*resultList
 	failed  map[int64]*childFailure
 	options records.OptionsOf
+	created map[int64]time.Time
 	leases  []asyncflow.Lease // the rows that were deleted
 }
 
@@ -58,6 +60,7 @@ func (f *followUp) queueJoin(b *pgx.Batch, t *config.Type, all []*records.FanOut
 		RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time`), t.Number(), ids,
 		records.Column(ids, func(id *int64) int16 { return j.byID[*id].Waits })).Query(j.read)
 	j.options = records.QueueOptions(b, t, ids)
+	j.created = records.QueueCreated(b, t, ids)
 	return j
 }
 
@@ -96,6 +99,7 @@ func (j *joins) join() error {
 		}
 		j.joined += len(joined.Output)
 		l.Options = j.options[l.ID.Number]
+		l.CreatedAt = j.created[l.ID.Number]
 		l.Stage, l.Attempt = j.t.Place(l.Stage, l.Attempt)
 		if j.t.NeedsPath(l, joined) {
 			if joined.Path, err = hot.Passed(j.ctx, j.tx, j.t, l); err != nil {

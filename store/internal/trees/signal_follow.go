@@ -198,6 +198,7 @@ func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
 	var alive []time.Time // when a signal must have been kept at least
 	for i, w := range waits {
 		w.Options = leases[i].Options
+		w.CreatedAt = leases[i].CreatedAt
 		w.Stage, w.Attempt = t.Place(w.Stage, w.Attempt)
 		w.wait = t.WaitOf(w.Stage)
 		if w.wait == nil { // the stage has another mode by now

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
@@ -30,6 +31,7 @@ func (s *Trees) LateVote(
 		Query(func(rows pgx.Rows) error {
 			endpoint := ""
 			_, err := pgx.ForEachRow(rows, []any{&endpoint}, func() error { return nil })
+			endpoint, _, _ = asyncflow.ParseRunPlace(endpoint)
 			_, subject = asyncflow.ClaimerOf(endpoint)
 			return err
 		})
@@ -49,10 +51,14 @@ func (s *Trees) LateVote(
 		return true, nil
 	}
 	now := s.core.Clock.Now()
-	_, err = s.core.DB(t.Tenant).Exec(ctx, t.SQL(0, `
+	tag, err := s.core.DB(t.Tenant).Exec(ctx, t.SQL(0, `
 		INSERT INTO {votes} (type, claimer, key, late, at, until, subject)
 		VALUES ($1, $2, $3, $4, $5, $6, $7)
 		ON CONFLICT DO NOTHING`), t.Number(), claimer, child.VoteKey(), string(outcome), now,
 		now.Add(LateVotesKept), postgres.OrNull(subject))
+	if tag.RowsAffected() == 1 {
+		s.core.Times.Count(catalog.TimesKey{TypeKey: t.Key(), Stage: o.Stage},
+			func(c *catalog.TimesCounts) { c.LateVotes++ })
+	}
 	return true, postgres.Wrap(err, "LateVote(%s)", id)
 }

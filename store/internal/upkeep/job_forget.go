@@ -17,7 +17,8 @@ import (
 const firstRecordsSQL = `
 SELECT (SELECT min(finished_at) FROM {schema}.operations WHERE state <> 'running'),
   (SELECT min(resolved_at) FROM {schema}.alert_episodes WHERE resolved_task IS NOT NULL),
-  (SELECT min(at) FROM {schema}.endpoint_minutes),
+  least((SELECT min(at) FROM {schema}.endpoint_minutes),
+    (SELECT min(at) FROM {schema}.type_minutes)),
   (SELECT min(expires_at) FROM {schema}.endpoint_secrets),
   (SELECT min(at) FROM {schema}.audit),
   least((SELECT min(until) FROM {schema}.claim_windows), (SELECT min(until) FROM {schema}.votes),
@@ -26,10 +27,10 @@ SELECT (SELECT min(finished_at) FROM {schema}.operations WHERE state <> 'running
   (SELECT min(kept_until) FROM {schema}.signals)`
 
 // FirstForget returns when the first of a tenant's present rows is old enough to be forgotten: an
-// ended operation, a resolved episode of an alert, a minute of an endpoint, a secret, the window of
-// a claimer, a late vote, a claimer who votes no more, a checkpoint to be checked, a signal that
-// nobody took, or an entry of the audit. Entries of the audit are kept for audit (0: for ever).
-// Zero: none ever is.
+// ended operation, a resolved episode of an alert, a minute of an endpoint or type, a secret, the
+// window of a claimer, a late vote, a claimer who votes no more, a checkpoint to be checked, a
+// signal that nobody took, or an entry of the audit. Entries of the audit are kept for audit (0:
+// for ever). Zero: none ever is.
 func (s *Upkeep) FirstForget(
 	ctx context.Context, tenant string, audit time.Duration,
 ) (first time.Time, err error) {

@@ -57,12 +57,16 @@ func takeExpired(
 		  ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED)
 		DELETE FROM {lease} l USING c WHERE l.ctid = c.t
 		RETURNING l.id, l.seq, l.stage, l.attempt, l.until, l.leased_at, coalesce(l.claimer, ''),
-		  coalesce(l.subject, ''), coalesce(l.unsent, false)`),
+		  coalesce(l.subject, ''), coalesce(l.unsent, false), l.node, coalesce(l.worker, ''),
+		  coalesce(l.sent_to, l.endpoint)::text`),
 		now, catalog.JobBatch, t.Number())
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 		l.ID.Type = t.Name
-		return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Until, &l.LeasedAt,
-			&l.Claimer, &l.Subject, &l.Unsent)
+		var endpoint *string
+		err = row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Until, &l.LeasedAt,
+			&l.Claimer, &l.Subject, &l.Unsent, &l.Node, &l.Worker, &endpoint)
+		l.Endpoint = t.RunsAt(l, endpoint)
+		return l, err
 	})
 }
 

@@ -43,7 +43,7 @@ var (
 	}
 	// RecordTables have rows that are kept for a while.
 	RecordTables = Tables{names: []string{
-		"operations", "alert_episodes", "endpoint_minutes", "endpoint_secrets", "audit",
+		"operations", "alert_episodes", "endpoint_minutes", "type_minutes", "endpoint_secrets", "audit",
 		"claim_windows", "votes", "voters", "checkpoints", "signals"}}
 )
 

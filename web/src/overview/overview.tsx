@@ -48,7 +48,7 @@ function Totals({ stats }: { stats: Schemas["Stats"][] }) {
 
 const columns = ["Type", { n: "Waiting" }, { n: "Pending" }, { n: "Running" }, { n: "Succeeded" },
   { n: "Failed" }, { n: "In" }, { n: "Out" }, "Out, last minutes",
-  { n: "p50 / p99" }, "Oldest due"];
+  { n: "p50 / p99" }, { n: "Waits" }, { n: "Submit to end" }, "Oldest due"];
 
 function Types({ stats }: { stats: Schemas["Stats"][] }) {
   return (
@@ -78,6 +78,8 @@ function TypeRow({ stats: s }: { stats: Schemas["Stats"] }) {
       <td class="n">{rate(s.rates.finished)}</td>
       <td><Recent value={s.rates.finished} show={Sparkline} /></td>
       <td class="n">{latency(s.latency)}</td>
+      <td class="n">{latency(s.wait)}</td>
+      <td class="n">{latency(s.turnaround)}</td>
       <td>
         <Time at={s.oldest_due} />
         {s.backlog?.[0] && <span class="quiet"> {waitText(s.backlog[0].waits_for)}</span>}

@@ -8,6 +8,7 @@ import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Worker } from "./run.tsx";
 
 /** An attempt, with the text of its output as it is stored. */
 type Row = Schemas["Attempt"] & {
@@ -46,12 +47,15 @@ function Attempt({ attempt: a }: { attempt: Row }) {
         <strong>{a.stage}</strong> attempt {a.attempt}: <Status status={a.outcome} />
         {a.final && <> → {a.final}</>}
         {a.next_stage && <> → <strong>{a.next_stage}</strong></>} <Time at={a.at} />
+        {a.wait_ms !== undefined && <>, waited {duration(a.wait_ms)}</>}
         {a.duration_ms !== undefined && <>, took {duration(a.duration_ms)}</>}
         {a.status_code !== undefined && <>, answered {a.status_code}</>}
         {a.next_time && <Next at={a.next_time} />}
       </div>
-      {(a.endpoint || a.claimer) && <div class="quiet">
-        {a.endpoint ?? `claimed by ${claimerOf(a)}`}
+      {(a.endpoint || a.claimer || a.worker) && <div class="quiet">
+        {a.endpoint ?? (a.claimer && `claimed by ${claimerOf(a)}`)}
+        {a.worker && <> worker <Worker name={a.worker} /></>}
+        {a.node && <>, node <code>{a.node}</code></>}
       </div>}
       {a.outcome === "changed" && a.subject && <div class="quiet">by {a.subject}</div>}
       <Decided attempt={a} />

@@ -3,7 +3,7 @@ import { useRoute } from "preact-iso";
 import { answer, api, type Schemas } from "../api.ts";
 import { useLoad } from "../load.ts";
 import { members } from "../json.ts";
-import { span } from "../format.ts";
+import { duration, span } from "../format.ts";
 import { Json } from "../parts/json.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
@@ -19,7 +19,9 @@ import { Path, TaskWays } from "./path.tsx";
 import { Pipeline } from "./pipeline.tsx";
 import { Parents, Relatives } from "./relatives.tsx";
 import { Repeat } from "./repeat.tsx";
+import { Run } from "./run.tsx";
 import { Told } from "./told.tsx";
+import { Trace } from "./trace.tsx";
 import { Votes } from "./votes.tsx";
 import type { WholeTask } from "./whole.ts";
 import { Why } from "./why.tsx";
@@ -85,12 +87,16 @@ function Facts({ task: t, stage }: FactsProps) {
       <div><dt>Submitted</dt><dd><Time at={t.created_at} /></dd></div>
       {t.order_time && <div><dt>Place in the order</dt><dd><Time at={t.order_time} /></dd></div>}
       {t.deadline && <div><dt>Attempt ends</dt><dd><Time at={t.deadline} /></dd></div>}
+      <Run run={t.run} />
       {t.finished_at && <div><dt>Ended</dt><dd><Time at={t.finished_at} /></dd></div>}
       {t.erased && (
         <div>
           <dt>Erased</dt>
           <dd><Time at={t.erased.at} />{t.erased.by && ` by ${t.erased.by}`}</dd>
         </div>
+      )}
+      {t.turnaround_ms !== undefined && (
+        <div><dt>From submit to end</dt><dd>{duration(t.turnaround_ms)}</dd></div>
       )}
       {t.attempt !== undefined && (
         <div><dt>Attempt</dt><dd>{t.attempt} of {t.max_attempts ?? "?"} in {t.stage}</dd></div>
@@ -119,7 +125,7 @@ function Facts({ task: t, stage }: FactsProps) {
           <dd><a href={found({ metadata: `${name}=${value}` })}><bdi>{value}</bdi></a></dd>
         </div>
       ))}
-      {t.trace && <div><dt>Trace</dt><dd><code>{t.trace}</code></dd></div>}
+      {t.trace && <div><dt>Trace</dt><dd><Trace trace={t.trace} /></dd></div>}
       {t.progress && (
         <div>
           <dt>Progress</dt>

@@ -20,6 +20,7 @@ export interface Filter {
   attempts?: string;
   code?: string;
   flow_key?: string;
+  worker?: string;
   user?: string;
   tags?: string;
   any_tags?: string;
@@ -30,8 +31,8 @@ export interface Filter {
 }
 
 const names = ["type", "status", "stage", "error", "key", "text", "since", "until", "ended_since",
-  "ended_until", "attempts", "code", "flow_key", "user", "tags", "any_tags", "metadata", "parent",
-  "children", "cursor"];
+  "ended_until", "attempts", "code", "flow_key", "worker", "user", "tags", "any_tags", "metadata",
+  "parent", "children", "cursor"];
 
 /** Returns the filter in a URL. Unknown parameters are left out: the page shows all that counts. */
 export function filterOf(query: Record<string, string>): Partial<Filter> {
@@ -101,6 +102,8 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
         <Search label="Tags, all of them" name="tags" value={filter.tags} most={1100}
           hint="separated by commas" />
         <Search label="Flow key" name="flow_key" value={filter.flow_key} most={255} />
+        <Search label="Worker" name="worker" value={filter.worker} most={64}
+          pattern="[!-~]+" hint="that runs it or ran an attempt" />
         <Search label="Error code" name="code" value={filter.code} most={60}
           pattern="[A-Za-z0-9][A-Za-z0-9_.\-]*" hint="such as 503, 5xx, timeout or lost" />
         <Search label="Attempts at least" name="attempts" value={filter.attempts} most={5}

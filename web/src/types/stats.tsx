@@ -36,6 +36,17 @@ export function TypeStats({ type }: { type: string }) {
           <div><dt>Put off by workers</dt><dd>{rate(s.rates.snoozes)}</dd></div>
         )}
         <div><dt>Attempts took (p50 / p99, 5 minutes)</dt><dd>{latency(s.latency)}</dd></div>
+        <div><dt>Tasks waited when due</dt><dd>{latency(s.wait)}</dd></div>
+        {(s.stage_waits ?? []).length > 1 && s.stage_waits?.map((w) => (
+          <div key={w.stage}><dt>of them in {w.stage}</dt><dd>{latency(w)}</dd></div>
+        ))}
+        {s.stage_claims?.map((c) => (
+          <div key={c.stage}>
+            <dt>In vain in {c.stage}</dt>
+            <dd>{count(c.late_votes)} late votes, {count(c.closed_windows)} closed windows</dd>
+          </div>
+        ))}
+        <div><dt>From submit to end</dt><dd>{latency(s.turnaround)}</dd></div>
       </dl>
       {!!s.backlog?.length && (
         <>

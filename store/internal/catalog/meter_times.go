@@ -1,0 +1,79 @@
+package catalog
+
+import (
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+)
+
+// Times counts on this node, since they were taken last, how long tasks waited to be started and
+// how long they took.
+type Times struct {
+	mu     sync.Mutex
+	counts map[TimesKey]*TimesCounts
+}
+
+// TimesCounts are counts of a type in a stage.
+type TimesCounts struct {
+	asyncflow.Latencies
+	LateVotes     int64 // that came after the decision
+	ClosedWindows int64 // calls that got no task as the window of their claimer was used up
+}
+
+// TimesKey names what Times counts: how long the tasks of a type were due in a stage, or, without a
+// stage, how long it took from their submit to their end.
+type TimesKey struct {
+	config.TypeKey
+	Stage string
+}
+
+// Count calls do with the counts of a key. The first one after Take takes a kilobyte.
+func (t *Times) Count(key TimesKey, do func(*TimesCounts)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.counts[key]
+	if c == nil {
+		c = &TimesCounts{}
+		if t.counts == nil {
+			t.counts = map[TimesKey]*TimesCounts{}
+		}
+		t.counts[key] = c
+	}
+	do(c)
+}
+
+// Take returns the counts, and starts again from zero.
+func (t *Times) Take() map[TimesKey]*TimesCounts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	counts := t.counts
+	t.counts = nil
+	return counts
+}
+
+// CountStarted counts tasks of a type that are sent, or handed out, by how long they were due.
+func (s *Core) CountStarted(key config.TypeKey, leases []asyncflow.Lease, now time.Time) {
+	meter := s.Config.Meter.Type(key)
+	for _, l := range leases {
+		if l.DueAt.IsZero() {
+			continue
+		}
+		wait := max(0, now.Sub(l.DueAt))
+		s.Times.Count(TimesKey{key, l.Stage}, func(c *TimesCounts) { c.Add(wait) })
+		meter.Started(l.Stage, wait)
+	}
+}
+
+// countEnd counts the time from the submit of a task to its end, unless it was cancelled: nobody
+// waited for that.
+func (s *Core) countEnd(key config.TypeKey, settled *asyncflow.Settlement, now time.Time) {
+	final := settled.Verdict.Final()
+	created := settled.Lease.CreatedAt
+	if final == "" || final == asyncflow.StatusCancelled || created.IsZero() {
+		return
+	}
+	took := max(0, now.Sub(created))
+	s.Times.Count(TimesKey{key, ""}, func(c *TimesCounts) { c.Add(took) })
+}
