@@ -79,7 +79,7 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 	}
 	var st step
 	err = s.searching(ctx, t.Tenant, func(tx pgx.Tx) error {
-		st = step{now: s.core.Clock.Now(), clock: s.core.Clock.Now}
+		st = step{trees: s.trees, now: s.core.Clock.Now(), clock: s.core.Clock.Now}
 		if err := st.lock(ctx, tx, t, due); err != nil {
 			return err
 		}
@@ -117,6 +117,7 @@ func (s *Tasks) StepOperation(ctx context.Context, due DueOperation) (Step, erro
 
 // step is a step of an operation under way.
 type step struct {
+	trees     *trees.Trees
 	t         *config.Type
 	o         Operation
 	now       time.Time
@@ -215,8 +216,8 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 	case st.o.Kind == PrioritizeTasks:
 		return st.prioritize(ctx, tx, ids)
 	}
-	done, _, err := trees.RedriveAll(ctx, tx, st.t, ids, trees.Redrive{Stage: st.o.FromStage},
-		&st.tokens, st.now)
+	done, _, err := st.trees.RedriveAll(ctx, tx, st.t, ids,
+		trees.Redrive{Stage: st.o.FromStage}, &st.tokens, st.now)
 	return len(done), err
 }
 
