@@ -102,10 +102,13 @@ func TestSignalsMeetWaits(t *testing.T) {
 				return
 			case <-time.After(20 * time.Millisecond):
 				_, _, err := n.SweepFollowUps(context.Background(), tenant)
-				assert.NoError(t, err)
+				if asyncflow.CodeOf(err) != asyncflow.CodeUnavailable { // the next one sweeps again
+					assert.NoError(t, err)
+				}
 			}
 		}
 	})
+	began := time.Now()
 	count := longform.Size(400, 100_000) / 2
 	ids := make([]asyncflow.TaskID, count)
 	slots := make(chan struct{}, 16)
@@ -142,6 +145,8 @@ func TestSignalsMeetWaits(t *testing.T) {
 	}
 	close(stop)
 	sweeping.Wait()
+	t.Logf("%d signals met their waits in %s: %d lost, %d doubled", 2*count,
+		time.Since(began).Round(time.Second), lost, doubled)
 	require.Equal(t, []int{0, 0}, []int{lost, doubled}, "lost and doubled of %d", count)
 }
 
