@@ -281,8 +281,8 @@ func (a *alone) signal() {
 	assert.NoError(a.t, err)
 }
 
-// holdFollowUp keeps rows of a kind in outbox that a function causes, and waits until no other row is
-// due. They are not due before followUp, since the node may follow up at any time.
+// holdFollowUp keeps rows of a kind in outbox that a function causes, and waits until no other row
+// is due. They are not due before followUp, since the node may follow up at any time.
 func (a *alone) holdFollowUp(kind string, cause func()) {
 	a.t.Helper()
 	a.exec(`CREATE FUNCTION tenant_acme.hold() RETURNS trigger LANGUAGE plpgsql

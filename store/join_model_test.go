@@ -45,7 +45,7 @@ type joinGroup struct {
 	list     []asyncflow.SpawnedTask
 	children map[int]*joinTask // by their index in the list
 	extra    int               // that were redriven by themselves, whatever max_parallel is
-	again    bool              // the parent was redriven: those that didn't succeed may be
+	again    bool              // the parent was redriven: tasks that didn't succeed may be
 	paused   bool
 	failed   bool // too many failed before the step
 }

@@ -95,7 +95,7 @@ type redrives struct {
 
 	journal  pgx.Batch // inserts a row for each task
 	done     []int64
-	children map[asyncflow.Awaited]*siblings // those that are done, by the stage that waits
+	children map[asyncflow.Awaited]*siblings // that were redriven, by the stage that waits
 	refused  map[int64]error
 	counts   records.Tally
 	tokens   *records.Tokens
