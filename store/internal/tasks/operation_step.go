@@ -216,7 +216,7 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 	case st.o.Kind == PrioritizeTasks:
 		return st.prioritize(ctx, tx, ids)
 	}
-	done, _, err := st.trees.RedriveAll(ctx, tx, st.t, ids,
+	done, _, err := trees.RedriveAll(ctx, st.trees, tx, st.t, ids,
 		trees.Redrive{Stage: st.o.FromStage}, &st.tokens, st.now)
 	return len(done), err
 }

@@ -32,7 +32,7 @@ type Redriving struct {
 func (r *Redriving) With(
 	ctx context.Context, id asyncflow.TaskID, how Redrive, ts *records.Tokens,
 ) error {
-	_, refused, err := r.Trees.RedriveAll(ctx, r.Tx, r.Type, []int64{id.Number}, how, ts, r.Now)
+	_, refused, err := RedriveAll(ctx, r.Trees, r.Tx, r.Type, []int64{id.Number}, how, ts, r.Now)
 	if err != nil {
 		return err
 	}

@@ -49,9 +49,9 @@ func (r Redrive) verdict(stage string, children bool, order time.Time) asyncflow
 // RedriveAll redrives the given tasks of one roll by themselves, where it can. Children among them
 // take the latest priority from above. It returns their ids, and for each other task why it can't
 // be redriven.
-func (s *Trees) RedriveAll(
-	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, r Redrive, ts *records.Tokens,
-	now time.Time,
+func RedriveAll(
+	ctx context.Context, s *Trees, tx pgx.Tx, t *config.Type, ids []int64, r Redrive,
+	ts *records.Tokens, now time.Time,
 ) (done []int64, refused map[int64]error, err error) {
 	all, err := redriveAll(ctx, tx, t, ids, r, ts, now)
 	if err != nil {
