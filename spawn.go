@@ -47,6 +47,10 @@ type Spawned struct {
 	Part *Part `json:"part,omitempty"`
 	// Above are the stages that wait for the task's parent and for its ancestors, from below.
 	Above []Awaited `json:"above,omitempty"`
+	// PriorityAt is when a worker named the task's priority or, without one, that of the nearest
+	// task above with a named priority: older changes above don't count below the task. Zero: no
+	// worker named one, or a node of an earlier version made the task.
+	PriorityAt time.Time `json:"priority_at,omitzero"`
 }
 
 // NewTask returns the task to submit.

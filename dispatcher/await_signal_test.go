@@ -102,10 +102,13 @@ func TestSignalsMeetWaits(t *testing.T) {
 				return
 			case <-time.After(20 * time.Millisecond):
 				_, _, err := n.SweepFollowUps(context.Background(), tenant)
-				assert.NoError(t, err)
+				if asyncflow.CodeOf(err) != asyncflow.CodeUnavailable { // the next one sweeps again
+					assert.NoError(t, err)
+				}
 			}
 		}
 	})
+	began := time.Now()
 	count := longform.Size(400, 100_000) / 2
 	ids := make([]asyncflow.TaskID, count)
 	slots := make(chan struct{}, 16)
@@ -142,6 +145,8 @@ func TestSignalsMeetWaits(t *testing.T) {
 	}
 	close(stop)
 	sweeping.Wait()
+	t.Logf("%d signals met their waits in %s: %d lost, %d doubled", 2*count,
+		time.Since(began).Round(time.Second), lost, doubled)
 	require.Equal(t, []int{0, 0}, []int{lost, doubled}, "lost and doubled of %d", count)
 }
 
@@ -149,10 +154,18 @@ func TestSignalsMeetWaits(t *testing.T) {
 func raceOne(t *testing.T, n, dead *node, i int) (id asyncflow.TaskID) {
 	key := fmt.Sprint("k", i)
 	submit := func() {
-		r := n.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe",
-			Context: json.RawMessage(`0`), Options: asyncflow.Options{Key: key}}})[0]
-		assert.NoError(t, r.Err)
-		id = r.ID
+		task := asyncflow.NewTask{Type: "pipe", Context: json.RawMessage(`0`),
+			Options: asyncflow.Options{Key: key}}
+		for { // its key makes it one task, however often a busy database doesn't answer
+			r := n.Submit(t.Context(), tenant, []asyncflow.NewTask{task})[0]
+			code := asyncflow.CodeOf(r.Err)
+			if code == asyncflow.CodeUnavailable || code == asyncflow.CodeUncertain {
+				continue
+			}
+			assert.NoError(t, r.Err)
+			id = r.ID
+			return
+		}
 	}
 	at := rand.IntN(3) // before, between or beside the signals
 	if at == 0 {

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,8 +19,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// No lease is used before a standby has its commit, in each of these ways in which one
-// begins. Each part has a type of its own, with a last stage that is named like the part. No other
+// No lease is used before a standby has its commit, in each of these ways in which one begins.
+// FollowUp begins "signalled", "child", "joined" and "started" at once; a dependent stands in line
+// first. Each part has a type of its own, with a last stage that is named like the part. No other
 // part leases in that stage.
 //
 //  1. Commits begin to wait for a standby, which doesn't exist.
@@ -50,6 +49,16 @@ func TestNoLeaseIsUsedWithoutTheStandby(t *testing.T) {
 			a.submit("following")
 			<-a.reached
 		}, func() { close(a.goOn) }},
+		{"child", func() { a.holdFollowUp("spawn", a.parent("fanning")) }, a.followUp},
+		{"joined", func() { a.holdFollowUp("children", a.parent("joining")) }, a.followUp},
+		{"started", func() {
+			a.pass("started")
+			a.holdFollowUp("start", a.parent("starting"))
+		}, a.followUp},
+		{"dependent", func() { a.holdFollowUp("ended", a.endDependency) }, func() {
+			a.followUp() // it puts the task in line
+			a.insert("dependent")
+		}},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			part.prepare()
@@ -81,7 +90,7 @@ func startAlone(t *testing.T) *alone {
 	t.Cleanup(a.admin.Close)
 	b := &bundle{t, server.URL("postgres")}
 	a.node = b.start("n", dispatcher.Config{}, a.deliver)
-	t.Cleanup(func() { a.setStandby(t, "") }) // otherwise the node can't stop
+	t.Cleanup(func() { pgtest.SetStandby(t, a.admin, "") }) // otherwise the node can't stop
 	a.putTypes(t)
 	return a
 }
@@ -91,6 +100,7 @@ func (a *alone) putTypes(t *testing.T) {
 	claimed := asyncflow.Stage{Name: "claimed", Mode: asyncflow.ModeClaim}
 	voted := asyncflow.Stage{Name: "voted", Mode: asyncflow.ModeClaim,
 		Quorum: &asyncflow.Quorum{Votes: 2, MaxVotes: 2}}
+	shards := &asyncflow.FanOut{Shards: 1}
 	for i, kind := range []asyncflow.TaskType{
 		{Name: "plain", Stages: []asyncflow.Stage{{Name: "plain"}}},
 		{Name: "limited", Stages: []asyncflow.Stage{{Name: "limited"}},
@@ -100,6 +110,13 @@ func (a *alone) putTypes(t *testing.T) {
 		{Name: "voted", Stages: []asyncflow.Stage{voted}},
 		{Name: "begun", Stages: []asyncflow.Stage{{Name: "begun"}}},
 		{Name: "following", Stages: []asyncflow.Stage{{Name: "before"}, {Name: "following"}}},
+		{Name: "fanning", Stages: []asyncflow.Stage{{Name: "child", FanOut: shards}}},
+		{Name: "joining", Stages: []asyncflow.Stage{{Name: "shard", FanOut: shards},
+			{Name: "joined"}}},
+		{Name: "starting", Stages: []asyncflow.Stage{{Name: "start",
+			Spawn: []string{"started"}}}},
+		{Name: "started", Stages: []asyncflow.Stage{{Name: "started"}}},
+		{Name: "dependent", Stages: []asyncflow.Stage{{Name: "dependent"}}},
 	} {
 		_, _, err := a.PutTaskType(t.Context(), tenant, kind.WithDefaults())
 		require.NoError(t, err)
@@ -108,7 +125,7 @@ func (a *alone) putTypes(t *testing.T) {
 				continue
 			}
 			_, err = a.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{
-				ID:   fmt.Sprintf("0190a6f0-0000-7000-8000-0000000001%d%d", i, j),
+				ID:   fmt.Sprintf("0190a6f0-0000-7000-8000-00000001%02d%02d", i, j),
 				Type: kind.Name, Stage: stage.Name, URL: "http://worker/", Weight: 1})
 			require.NoError(t, err)
 		}
@@ -120,9 +137,14 @@ func (a *alone) putTypes(t *testing.T) {
 // deliver takes the deliveries. The first stage of the type following ends when the test says so.
 func (a *alone) deliver(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 	a.note(d.Lease.Stage)
-	if d.Lease.Stage == "before" {
+	switch d.Lease.Stage {
+	case "before":
 		a.reached <- struct{}{}
 		<-a.goOn
+	case "start":
+		o := done
+		o.Spawn = []asyncflow.SpawnedTask{{Type: "started", Context: []byte(`1`)}}
+		return o
 	}
 	return done
 }
@@ -141,20 +163,36 @@ func (a *alone) deliveries(stage string) int {
 
 func (a *alone) testCutLease(t *testing.T, stage string, begin func()) {
 	before := a.deliveries(stage)
-	a.setStandby(t, "nobody")
+	pgtest.SetStandby(t, a.admin, "nobody")
 	var calling sync.WaitGroup
 	calling.Go(begin)
 	a.eventuallyCut(t, stage)
-	a.insert("pipe") // the node wants to lease it
+	next := a.insert("pipe") // the node wants to lease it
 	eventually(t, "a doubt, or a delivery", func() bool {
 		return a.deliveries(stage) > before || a.ask(`SELECT count(*) > 0 FROM pg_stat_activity
 			WHERE wait_event = 'SyncRep' AND query LIKE '%pg_logical_emit_message%'`)
 	})
 	assert.Equal(t, before, a.deliveries(stage), "deliveries without the standby")
 	assert.True(t, a.Doubtful())
-	a.setStandby(t, "")
+	pgtest.SetStandby(t, a.admin, "")
 	calling.Wait()
 	eventually(t, "leases go on", func() bool { return !a.Doubtful() })
+	a.settleAll(t, next)
+}
+
+// settleAll waits until the node has no more to commit. If a commit with a lease were cut in the
+// next part before that part's own, the node would doubt that one, and lease nothing.
+func (a *alone) settleAll(t *testing.T, last asyncflow.TaskID) {
+	t.Helper()
+	task, err := a.AwaitFinal(t.Context(), tenant, last, patience)
+	require.NoError(t, err)
+	require.Equal(t, asyncflow.StatusSucceeded, task.Status)
+	eventually(t, "nothing under way", func() bool {
+		return a.InFlight() == 0 &&
+			a.ask(`SELECT NOT EXISTS (SELECT FROM tenant_acme.outbox WHERE due <= now())
+				AND NOT EXISTS (SELECT FROM pg_stat_activity
+				  WHERE application_name = 'asyncflow' AND backend_xid IS NOT NULL)`)
+	})
 }
 
 // eventuallyCut cancels the node's waits for the standby until there is a lease in a stage. Only
@@ -167,40 +205,6 @@ func (a *alone) eventuallyCut(t *testing.T, stage string) {
 			  AND query NOT LIKE '%pg_logical_emit_message%'`)
 		return a.ask(`SELECT count(*) > 0 FROM tenant_acme.lease WHERE stage = $1`, stage)
 	})
-}
-
-// setStandby makes commits wait for a standby of this name, and returns once they do; "": for none.
-func (a *alone) setStandby(t *testing.T, name string) {
-	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	for _, sql := range []string{
-		`ALTER SYSTEM SET synchronous_standby_names = '` + name + `'`, `SELECT pg_reload_conf()`} {
-		_, err := a.admin.Exec(ctx, sql)
-		require.NoError(t, err)
-	}
-	if name == "" {
-		return // all waits end
-	}
-	conn, err := pgx.Connect(ctx, a.admin.Config().ConnString())
-	require.NoError(t, err)
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, `SET synchronous_commit = on`)
-	require.NoError(t, err)
-	var waited atomic.Bool
-	var committing sync.WaitGroup
-	committing.Go(func() {
-		for !waited.Load() {
-			_, err := conn.Exec(ctx, `SELECT pg_logical_emit_message(true, 'test', '')`)
-			assert.NoError(t, err)
-		}
-	})
-	eventually(t, "a wait", func() bool {
-		return a.ask(`SELECT count(*) > 0 FROM pg_stat_activity
-			WHERE wait_event = 'SyncRep' AND pid = $1`, conn.PgConn().PID())
-	})
-	waited.Store(true)
-	a.ask(`SELECT pg_cancel_backend($1)`, conn.PgConn().PID())
-	committing.Wait()
 }
 
 // ask returns the answer to a question; false if there is none.
@@ -228,9 +232,14 @@ func (a *alone) keepNumbers() {
 }
 
 // insert submits a task by SQL, in a transaction that doesn't wait.
-func (a *alone) insert(name string) {
-	_, err := a.admin.Exec(a.t.Context(), `SELECT tenant_acme.submit_task($1, '1')`, name)
+func (a *alone) insert(name string) (id asyncflow.TaskID) {
+	var text string
+	err := a.admin.QueryRow(a.t.Context(), `SELECT tenant_acme.submit_task($1, '1')`, name).
+		Scan(&text)
 	assert.NoError(a.t, err)
+	id, err = asyncflow.ParseTaskID(text)
+	assert.NoError(a.t, err)
+	return id
 }
 
 // insertForClaims is insert for a stage with the name of its type, and waits until claimers can get
@@ -263,12 +272,74 @@ func (a *alone) insertForSignal() {
 	}
 }
 
-// signal sends the task its signal, in a transaction that doesn't wait. FollowUp moves it on.
+// signal sends the task its signal, in a transaction that doesn't wait. FollowUp moves it on, and
+// has the context of the next stage at hand: only such a task begins at once.
 func (a *alone) signal() {
-	_, err := a.admin.Exec(a.t.Context(), `SELECT tenant_acme.send_signal('approved',
+	_, err := a.admin.Exec(a.t.Context(), `SELECT tenant_acme.send_signal('approved', '1',
 		task => 'signalled.1.' || (id & ((1::bigint << 40) - 1)))
 		FROM tenant_acme.wait WHERE reason = 'signal'`)
 	assert.NoError(a.t, err)
+}
+
+// holdFollowUp keeps rows of a kind in outbox that a function causes, and waits until no other row
+// is due. They are not due before followUp, since the node may follow up at any time.
+func (a *alone) holdFollowUp(kind string, cause func()) {
+	a.t.Helper()
+	a.exec(`CREATE FUNCTION tenant_acme.hold() RETURNS trigger LANGUAGE plpgsql
+		AS $$ BEGIN NEW.due = 'infinity'; RETURN NEW; END $$`)
+	a.exec(`CREATE TRIGGER hold BEFORE INSERT ON tenant_acme.outbox
+		FOR EACH ROW WHEN (NEW.kind = '` + kind + `') EXECUTE FUNCTION tenant_acme.hold()`)
+	cause()
+	eventually(a.t, kind, func() bool {
+		return a.ask(`SELECT bool_or(kind = $1) AND bool_and(due > now()) FROM tenant_acme.outbox`,
+			kind)
+	})
+	a.exec(`DROP FUNCTION tenant_acme.hold CASCADE`)
+}
+
+// followUp does what holdFollowUp kept. A call whose commit was cut fails: what is left of its work
+// is done by the next one.
+func (a *alone) followUp() {
+	_, err := a.admin.Exec(a.t.Context(),
+		`UPDATE tenant_acme.outbox SET due = '-infinity' WHERE due = 'infinity'`)
+	assert.NoError(a.t, err)
+	for more := true; more; {
+		more, err = a.FollowUp(a.t.Context(), tenant)
+		if err != nil {
+			assert.Equal(a.t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
+			more = !a.t.Failed()
+		}
+	}
+}
+
+// parent returns a function that submits a task with children, or started tasks.
+func (a *alone) parent(name string) func() {
+	return func() { assert.NoError(a.t, a.submit(name)[0].Err) }
+}
+
+// endDependency ends a task on which another one depends, and which that one has found waiting.
+func (a *alone) endDependency() {
+	a.t.Helper()
+	first := asyncflow.NewTask{Type: "plain", Context: json.RawMessage(`1`)}
+	first.Delay = asyncflow.NewDuration(time.Hour)
+	on := a.Submit(a.t.Context(), tenant, []asyncflow.NewTask{first})[0]
+	require.NoError(a.t, on.Err)
+	got := a.Submit(a.t.Context(), tenant, []asyncflow.NewTask{{Type: "dependent",
+		Context: json.RawMessage(`1`), DependsOn: []asyncflow.Dependency{{Task: on.ID,
+			OnFailure: asyncflow.DependentRuns}}}})[0]
+	require.NoError(a.t, got.Err)
+	eventually(a.t, "a look at the dependency", func() bool {
+		return a.ask(`SELECT NOT EXISTS (SELECT FROM tenant_acme.outbox WHERE due <= now())`)
+	})
+	a.exec(`UPDATE tenant_acme.outbox SET due = 'infinity'`) // the next look
+	_, err := a.Cancel(a.t.Context(), tenant, on.ID, "")
+	require.NoError(a.t, err)
+}
+
+func (a *alone) exec(sql string) {
+	a.t.Helper()
+	_, err := a.admin.Exec(a.t.Context(), sql)
+	require.NoError(a.t, err)
 }
 
 func (a *alone) submit(name string) []store.Submitted {

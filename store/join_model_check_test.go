@@ -36,7 +36,7 @@ func (m *joinMachine) check(t *rapid.T) {
 // lookAtRedrives reads how many failed children FollowUp is still to redrive.
 func (m *joinMachine) lookAtRedrives() {
 	names := map[int32]string{}
-	for _, name := range treeTypes {
+	for _, name := range m.types {
 		names[m.kind(name).Number()] = name
 	}
 	m.redriving = map[familyKey]int{}
@@ -60,22 +60,34 @@ func (m *joinMachine) born() {
 		if m.byName[s.id.String()] != nil {
 			continue
 		}
-		by := m.b.task(s.id).Options.Spawned
-		require.NotNil(m.t, by, "%s is none of ours", s.id)
-		require.NotNil(m.t, by.Part, "%s is none of ours", s.id)
-		parent := m.byName[by.Parent]
-		require.NotNil(m.t, parent, "%s has no parent", s.id)
-		g := m.groups[familyKey{parent.id, by.Part.Seq}]
+		g, index, count := m.groupOf(s)
 		require.NotNil(m.t, g, "%s is of no list", s.id)
-		require.Nil(m.t, g.children[by.Part.Index], "%s was made twice", s.id)
-		require.Equal(m.t, len(g.list), by.Part.Count)
-		one := g.list[by.Part.Index]
+		require.Nil(m.t, g.children[index], "%s was made twice", s.id)
+		require.Equal(m.t, len(g.list), count)
+		one := g.list[index]
 		require.Equal(m.t, []string{one.Type, string(one.Context)},
 			[]string{s.id.Type, s.context}, s.id)
-		w := &joinTask{id: s.id, contexts: [2]string{s.context}, depth: parent.depth + 1, part: g}
-		g.children[by.Part.Index] = w
+		w := &joinTask{id: s.id, contexts: [2]string{s.context}, depth: g.parent.depth, part: g}
+		if !g.items {
+			w.depth++
+		}
+		g.children[index] = w
 		m.add(w)
 	}
+}
+
+// groupOf returns the group of a new task, its index there, and of how many it says it is one.
+func (m *joinMachine) groupOf(s taskSeen) (g *joinGroup, index, count int) {
+	if c := s.child; c != nil {
+		parent := asyncflow.TaskID{Type: s.id.Type, Number: c.Parent}
+		return m.groups[familyKey{parent, c.Seq}], c.Index, c.Count
+	}
+	by := m.b.task(s.id).Options.Spawned
+	require.NotNil(m.t, by, "%s is none of ours", s.id)
+	require.NotNil(m.t, by.Part, "%s is none of ours", s.id)
+	parent := m.byName[by.Parent]
+	require.NotNil(m.t, parent, "%s has no parent", s.id)
+	return m.groups[familyKey{parent.id, by.Part.Seq}], by.Part.Index, by.Part.Count
 }
 
 // replay notes what new rows of journals say. A row whose reason may be in another journal waits
@@ -147,6 +159,7 @@ func (m *joinMachine) joined(w *joinTask, row store.Attempt) bool {
 		return false
 	}
 	w.seq++
+	w.left = leftover{}
 	g.again, g.paused = false, false
 	if row.Final == asyncflow.StatusFailed || row.Error != "" {
 		require.True(m.t, g.tooMany(), "%s failed for no reason", w.id)

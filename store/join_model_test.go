@@ -14,7 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// joinTask is what a task should be like that starts tasks and waits for them, or is one of them.
+// joinTask is what a task should be like that waits for tasks that it started, or for the items of
+// its fan-out, or is one of these.
 type joinTask struct {
 	id       asyncflow.TaskID
 	status   asyncflow.Status
@@ -28,7 +29,8 @@ type joinTask struct {
 	part     *joinGroup // of which it is
 	own      *joinGroup // the latest tasks for which it waits
 	changed  bool       // it got a priority, which goes down
-	lease    asyncflow.Lease
+	left     leftover
+	leases   []asyncflow.Lease // all that were ever given out
 }
 
 // joinGroup is what the tasks should be like for which a task waits in one stage.
@@ -37,12 +39,13 @@ type joinGroup struct {
 	seq      int // names it
 	waits    int // seq of the parent's row in wait
 	stage    int
+	items    bool // they are the children of a fan-out
 	join     asyncflow.Join
 	finish   bool // the parent ends after them
 	list     []asyncflow.SpawnedTask
 	children map[int]*joinTask // by their index in the list
 	extra    int               // that were redriven by themselves, whatever max_parallel is
-	again    bool              // the parent was redriven: those that didn't succeed may be
+	again    bool              // the parent was redriven: tasks that didn't succeed may be
 	paused   bool
 	failed   bool // too many failed before the step
 }
@@ -97,9 +100,10 @@ func (w *joinTask) halted() bool {
 	})
 }
 
-// endedThere reports whether a task ended while it waited in a stage.
-func (w *joinTask) endedThere(stage int) bool {
-	return w.own != nil && w.own.stage == stage && w.own.waits == w.seq
+// reopens reports whether a redrive from a stage goes on with the tasks for which a task waited
+// there: it ended while it waited, or they are items, which no worker names anew.
+func (w *joinTask) reopens(stage int) bool {
+	return w.own != nil && w.own.stage == stage && (w.own.items || w.own.waits == w.seq)
 }
 
 func (w *joinTask) redrivable() bool {
@@ -115,13 +119,14 @@ type joinMachine struct {
 	groups map[familyKey]*joinGroup
 	// redriving has the groups that FollowUp redrives, with how many are still to be redriven.
 	redriving map[familyKey]int
-	// priorities are how many were given.
-	priorities int
+	// priorities are how many were given, and beats how many checkpoints were sent.
+	priorities, beats int
 }
 
-// Random steps and crashes lead trees of tasks that start others and wait for them where a simple
-// model says: each task is made once and counts once, none begins below a task that is over or
-// paused, the results come in the order of the list, and no task waits for ever.
+// Random steps and crashes lead trees of tasks that start others and wait for them, and of items of
+// fan-outs, where a simple model says: each task is made once and counts once, none begins below a
+// task that is over or paused, the results come in the order of the list, an attempt has the
+// checkpoint that an earlier one of its stage left, and no task waits for ever.
 func TestJoinModel(t *testing.T) {
 	t.Parallel()
 	for lane := range modelLanes {
@@ -137,19 +142,20 @@ func holdJoinsAgainstModel(t *testing.T, b *bundle) {
 	spec.Stages[0].Next = []string{"second", asyncflow.NextFinish}
 	spec.Stages[0].OnFailure = &asyncflow.StageFailure{Next: "second"}
 	for i := range spec.Stages {
-		spec.Stages[i].Spawn = treeTypes
+		spec.Stages[i].Spawn = joinTypes
 	}
 	spec.OnFinal = b.told()
 	one.OnFinal = spec.OnFinal
 	b.put(one)
 	b.put(spec)
+	b.put(spreading(spec))
 	nodes := newNodePair(t, b)
 	nodes.mortal.SetChunks(2, 2, 2)
 	checkSequences(t, 12, func(rt *rapid.T) {
-		m := &joinMachine{treeMachine: treeMachine{nodePair: nodes, t: rt},
+		m := &joinMachine{treeMachine: treeMachine{nodePair: nodes, t: rt, types: joinTypes},
 			byName: map[string]*joinTask{}, groups: map[familyKey]*joinGroup{}}
 		m.clear()
-		b.exec(`DELETE FROM tenant_acme.spawns`)
+		b.exec(`DELETE FROM tenant_acme.spawns; DELETE FROM tenant_acme.checkpoints`)
 		m.submit(rt)
 		m.submit(rt)
 		m.work(rt)
@@ -158,6 +164,7 @@ func holdJoinsAgainstModel(t *testing.T, b *bundle) {
 			"expire": m.expire, "cancel": m.cancel, "redrive": m.redrive, "redrive more": m.redrive,
 			"pause": m.pause, "resume": m.resume, "roll": m.roll, "sweep": m.sweep,
 			"priority": m.priority, "priority of a parent": m.priorityOfParent,
+			"checkpoint": m.heartbeat, "checkpoint of a lost attempt": m.loseWithCheckpoint,
 			"follow up": m.followUp, "follow up more": m.followUp, "die": m.die,
 			"quiet": m.quiet, "": m.check,
 		})
@@ -181,9 +188,11 @@ func (m *joinMachine) add(w *joinTask) {
 }
 
 func (m *joinMachine) submit(t *rapid.T) {
-	context := fmt.Sprintf(`"%d"`, len(m.order))
+	name := rapid.SampledFrom([]string{"pipe", "pipe", "fan"}).Draw(t, "type")
+	context := m.context(t, name, fmt.Sprint(len(m.order)))
 	b, end := m.node(t)
-	got := b.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(context)})[0]
+	task := asyncflow.NewTask{Type: name, Context: json.RawMessage(context)}
+	got := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task})[0]
 	end()
 	require.NoError(t, got.Err)
 	m.add(&joinTask{id: got.ID, contexts: [2]string{context}})
@@ -192,7 +201,7 @@ func (m *joinMachine) submit(t *rapid.T) {
 // lease leases all that is pending. What is below a task that is paused or over doesn't begin: the
 // next check finds it parked or cancelled.
 func (m *joinMachine) lease() {
-	for _, name := range treeTypes {
+	for _, name := range m.types {
 		kind, pending := m.kind(name), 0
 		for _, w := range m.order {
 			if w.id.Type == name && w.status == asyncflow.StatusPending {
@@ -220,8 +229,8 @@ func (m *joinMachine) begin(kind *store.Type, l asyncflow.Lease) {
 	w := m.byName[l.ID.String()]
 	require.NotNil(m.t, w, "%s is none of ours", l.ID)
 	require.Equal(m.t, []any{asyncflow.StatusPending, w.stage, w.attempt, w.seq,
-		w.contexts[w.stage]}, []any{w.status, kind.StageIndex(l.Stage), l.Attempt, l.Seq,
-		string(l.Context)}, l.ID)
+		w.contexts[w.stage], w.checkpoint()}, []any{w.status, kind.StageIndex(l.Stage), l.Attempt,
+		l.Seq, string(l.Context), string(l.Checkpoint)}, l.ID)
 	for _, g := range w.above() {
 		n := g.count()
 		failed := n[asyncflow.StatusFailed] + n[asyncflow.StatusCancelled] -
@@ -230,8 +239,12 @@ func (m *joinMachine) begin(kind *store.Type, l asyncflow.Lease) {
 			!g.join.OnChildFailure.TooMany(failed, len(g.list)),
 			"%s begins, but those of %s don't", l.ID, g.parent.id)
 	}
-	w.status, w.lease = asyncflow.StatusRunning, l
+	w.status = asyncflow.StatusRunning
+	w.leases = append(w.leases, l)
 }
+
+// lease returns the latest lease.
+func (w *joinTask) lease() asyncflow.Lease { return w.leases[len(w.leases)-1] }
 
 // work leases all that is pending, and has some attempts end.
 func (m *joinMachine) work(t *rapid.T) {
@@ -249,6 +262,9 @@ func often(t *rapid.T, what string) bool {
 
 // outcome draws how an attempt ends.
 func (m *joinMachine) outcome(t *rapid.T, w *joinTask) asyncflow.Outcome {
+	if w.spreads() {
+		return m.spread(t, w)
+	}
 	o := asyncflow.Outcome{Kind: rapid.SampledFrom([]asyncflow.OutcomeKind{asyncflow.OutcomeDone,
 		asyncflow.OutcomeDone, asyncflow.OutcomeDone, asyncflow.OutcomeDone,
 		asyncflow.OutcomeDone, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected,
@@ -266,10 +282,10 @@ func (m *joinMachine) outcome(t *rapid.T, w *joinTask) asyncflow.Outcome {
 		if w.stage == 0 && !o.Finish && rapid.Bool().Draw(t, "names the next stage") {
 			o.Next = "second"
 		}
-		if w.depth < 3 && len(m.order) < 60 && often(t, "joins") {
-			m.join(t, w, &o)
-			return o
-		}
+	}
+	if w.id.Type != "base" && w.depth < 3 && len(m.order) < 60 && often(t, "joins") {
+		m.join(t, w, &o)
+		return o
 	}
 	if rapid.Bool().Draw(t, "with output") {
 		o.Output = json.RawMessage(fmt.Sprintf(`"%s.%d"`, w.id, w.seq))
@@ -280,8 +296,9 @@ func (m *joinMachine) outcome(t *rapid.T, w *joinTask) asyncflow.Outcome {
 // join has an outcome start tasks and wait for them.
 func (m *joinMachine) join(t *rapid.T, w *joinTask, o *asyncflow.Outcome) {
 	for i := range rapid.SampledFrom([]int{3, 2, 4, 1, 0}).Draw(t, "started") {
-		o.Spawn = append(o.Spawn, spawned(rapid.SampledFrom(treeTypes).Draw(t, "of type"),
-			fmt.Sprintf(`"%s.%d.%d"`, w.id, w.seq, i)))
+		name := rapid.SampledFrom(joinTypes).Draw(t, "of type")
+		o.Spawn = append(o.Spawn,
+			spawned(name, m.context(t, name, fmt.Sprintf("%s.%d.%d", w.id, w.seq, i))))
 	}
 	join := asyncflow.Join{
 		OnChildFailure: rapid.SampledFrom([]asyncflow.ChildFailure{{},
@@ -291,22 +308,31 @@ func (m *joinMachine) join(t *rapid.T, w *joinTask, o *asyncflow.Outcome) {
 		Results: rapid.SampledFrom([]asyncflow.ResultsForm{"", asyncflow.ResultsSettled}).
 			Draw(t, "results")}
 	require.NoError(t, o.Joins(&join))
-	require.NoError(t, m.kind(w.id.Type).CheckSpawn(w.lease, *o))
+	require.NoError(t, m.kind(w.id.Type).CheckSpawn(w.lease(), *o))
 }
 
 // report settles the lease of a task, perhaps over a connection that is cut.
 func (m *joinMachine) report(w *joinTask, o asyncflow.Outcome) {
 	b, end := m.node(m.t)
-	r := b.settle(m.kind(w.id.Type), w.lease, o)
+	r := b.settle(m.kind(w.id.Type), w.lease(), o)
 	end()
 	require.NoError(m.t, r.Err)
 	require.False(m.t, r.Stale, "%s seq %d holds its lease", w.id, w.seq)
 	w.end(o)
-	if o.Join != nil {
-		w.own = &joinGroup{parent: w, seq: w.seq, waits: w.seq, stage: w.stage, join: *o.Join,
-			finish: o.Finish, list: o.Spawn, children: map[int]*joinTask{}}
-		m.groups[w.own.key()] = w.own
+	switch {
+	case o.Join != nil:
+		m.wait(w, joinGroup{join: *o.Join, finish: o.Finish, list: o.Spawn})
+	case o.FannedOut != nil:
+		m.wait(w, w.itemsOf(*o.FannedOut))
 	}
+}
+
+// wait has a task wait for others.
+func (m *joinMachine) wait(w *joinTask, g joinGroup) {
+	g.parent, g.seq, g.waits, g.stage = w, w.seq, w.seq, w.stage
+	g.children = map[int]*joinTask{}
+	w.own = &g
+	m.groups[g.key()] = w.own
 }
 
 // end has the current attempt end.
@@ -314,8 +340,11 @@ func (w *joinTask) end(o asyncflow.Outcome) {
 	w.seq++
 	switch {
 	case o.Kind == asyncflow.OutcomeDone && o.Join != nil:
+		w.left = leftover{}
 		w.status, w.reason = asyncflow.StatusWaiting, asyncflow.WaitChildren
-	case o.Kind == asyncflow.OutcomeDone:
+	case o.Kind == asyncflow.OutcomeFannedOut:
+		w.status, w.reason = asyncflow.StatusWaiting, asyncflow.WaitChildren
+	case o.Kind == asyncflow.OutcomeDone || o.Kind == asyncflow.OutcomeJoined:
 		w.pass(string(o.Output), o.Finish)
 	case o.Kind == asyncflow.OutcomeCancelled:
 		w.final(asyncflow.StatusCancelled)
@@ -331,7 +360,8 @@ func (w *joinTask) end(o asyncflow.Outcome) {
 
 // pass has a task go on after a stage that is done.
 func (w *joinTask) pass(output string, finish bool) {
-	if finish || w.stage == 1 || w.id.Type == "base" {
+	w.left = leftover{}
+	if finish || w.inLastStage() {
 		w.output = output
 		w.final(asyncflow.StatusSucceeded)
 		return
@@ -343,9 +373,9 @@ func (w *joinTask) pass(output string, finish bool) {
 	w.stage, w.attempt, w.status, w.reason = 1, 1, asyncflow.StatusPending, ""
 }
 
-// fail has a task go on after its first stage has failed for good, or end after the last one.
+// fail has a task of type pipe go on after its first stage has failed for good; others end.
 func (w *joinTask) fail() {
-	if w.id.Type == "base" || w.stage == 1 {
+	if w.id.Type == "fan" || w.inLastStage() {
 		w.final(asyncflow.StatusFailed)
 		return
 	}
@@ -360,7 +390,10 @@ func (w *joinTask) final(status asyncflow.Status) {
 
 // expire has a lease run out.
 func (m *joinMachine) expire(t *rapid.T) {
-	w := m.pick(t, func(w *joinTask) bool { return w.status == asyncflow.StatusRunning })
+	m.lose(t, m.pick(t, func(w *joinTask) bool { return w.status == asyncflow.StatusRunning }))
+}
+
+func (m *joinMachine) lose(t *rapid.T, w *joinTask) {
 	kind := m.kind(w.id.Type)
 	m.b.exec(fill(kind, 0, `UPDATE {lease} SET until = now() - interval '1 s'
 		WHERE type = {number} AND id = $1`), w.id.Number)
@@ -387,7 +420,8 @@ func (m *joinMachine) cancel(t *rapid.T) {
 // its tasks that didn't succeed, or with new ones.
 func (m *joinMachine) redrive(t *rapid.T) {
 	w := m.pick(t, (*joinTask).redrivable)
-	how := store.Redrive{AllChildren: rapid.IntRange(0, 3).Draw(t, "all children") == 0}
+	how := store.Redrive{AllChildren: rapid.IntRange(0, 3).Draw(t, "all children") == 0,
+		Fresh: rapid.IntRange(0, 3).Draw(t, "fresh") == 0}
 	stage := w.stage
 	if stage > 0 && rapid.Bool().Draw(t, "from the first stage") {
 		how.Stage, stage = "first", 0
@@ -400,7 +434,7 @@ func (m *joinMachine) redrive(t *rapid.T) {
 		return
 	}
 	if w.part != nil && m.seen.families[w.part.key()].over() ||
-		!how.AllChildren && w.endedThere(stage) && !m.seen.families[w.own.key()].closed {
+		!how.AllChildren && w.reopens(stage) && !m.seen.families[w.own.key()].closed {
 		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
 		return
 	}
@@ -409,10 +443,13 @@ func (m *joinMachine) redrive(t *rapid.T) {
 		w.part.extra++
 	}
 	w.redrive(stage, how.AllChildren)
+	if how.Fresh {
+		w.left = leftover{}
+	}
 }
 
 func (w *joinTask) redrive(stage int, all bool) {
-	again := !all && w.endedThere(stage) &&
+	again := !all && w.reopens(stage) &&
 		w.own.count()[asyncflow.StatusSucceeded] < len(w.own.list)
 	w.seq += 2
 	w.stage, w.attempt, w.status = stage, 1, asyncflow.StatusPending
@@ -503,14 +540,18 @@ func (m *joinMachine) finish() {
 		moved := false
 		for _, w := range m.order {
 			if w.status == asyncflow.StatusRunning {
-				m.report(w, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+				o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone}
+				if w.spreads() {
+					o = m.spread(m.t, w)
+				}
+				m.report(w, o)
 				moved = true
 			}
 		}
 		require.True(m.t, moved, "nothing moves")
 		m.check(m.t)
 	}
-	for _, name := range treeTypes {
+	for _, name := range m.types {
 		m.b.checkTallies(name)
 	}
 }

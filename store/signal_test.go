@@ -575,3 +575,36 @@ func signalsRead(t *testing.T, tx pgx.Tx) (n int) {
 		FROM pg_index WHERE indrelid = 'tenant_acme.signals'::regclass`).Scan(&n))
 	return n
 }
+
+// A follow-up whose COMMIT has no answer may have put tasks in line. Its node looks for them at
+// once: nothing else would tell it of them.
+func TestAFollowUpWithoutAnAnswerIsAnnounced(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	b.put(approval())
+	second, line := mortal(t, b)
+	heard := make(chan struct{}, 1)
+	listen(t, second.Store, func(store.TypeKey, time.Time) {
+		select {
+		case heard <- struct{}{}:
+		default:
+		}
+	}, func() {})
+	for at, cut := 1, true; cut; at++ {
+		id := b.beforeWait(newTask(`1`))
+		b.await()
+		b.followUp()
+		b.signal(id, "approved", "2")
+		line.arm(at, true, false)
+		_, err := second.FollowUp(t.Context(), tenant) // it tries again once
+		require.NoError(t, err)
+		cut = line.mend()
+		require.Equal(t, asyncflow.StatusPending, b.task(id).Status)
+		select {
+		case <-heard:
+		case <-time.After(patience):
+			t.Fatalf("cut at statement %d: nobody hears of %s", at, id)
+		}
+		b.settle(b.known(), b.leaseAll(b.known(), 1)[0], badEnd)
+	}
+}

@@ -71,7 +71,7 @@ func (m *treeMachine) finish() {
 		m.goOn()
 		m.check(m.t)
 	}
-	for _, name := range treeTypes {
+	for _, name := range m.types {
 		m.b.checkTallies(name)
 	}
 }

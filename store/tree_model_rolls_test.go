@@ -12,7 +12,7 @@ import (
 
 // roll opens another roll and seals the one before, so that children of one parent are in several.
 func (m *treeMachine) roll(t *rapid.T) {
-	set := m.kind(rapid.SampledFrom(treeTypes).Draw(t, "set of")).Set()
+	set := m.kind(rapid.SampledFrom(m.types).Draw(t, "set of")).Set()
 	if set.End-set.First >= 2 || rapid.IntRange(0, 3).Draw(t, "really") > 0 {
 		t.Skip("enough rolls")
 	}
@@ -36,7 +36,7 @@ func (m *treeMachine) roll(t *rapid.T) {
 
 // again returns a set as it is now.
 func (m *treeMachine) again(set *store.TableSet) *store.TableSet {
-	for _, name := range treeTypes {
+	for _, name := range m.types {
 		if now := m.kind(name).Set(); now.Name == set.Name {
 			return now
 		}
@@ -48,7 +48,7 @@ func (m *treeMachine) again(set *store.TableSet) *store.TableSet {
 // clear deletes all tasks, and the rolls but the open ones.
 func (m *treeMachine) clear() {
 	var sql strings.Builder
-	for _, name := range treeTypes {
+	for _, name := range m.types {
 		kind := m.kind(name)
 		for _, position := range kind.Rolls() {
 			sql.WriteString(fill(kind, position, `DELETE FROM {task}; DELETE FROM {journal};`))
@@ -62,7 +62,7 @@ func (m *treeMachine) clear() {
 		DELETE FROM tenant_acme.outbox; DELETE FROM tenant_acme.fan_outs;
 		DELETE FROM tenant_acme.notifications;
 		DELETE FROM tenant_acme.tallies; DELETE FROM tenant_acme.idempotency_keys`)
-	for _, name := range treeTypes {
+	for _, name := range m.types {
 		for m.kind(name).Set().First < m.kind(name).Set().End {
 			m.dropRoll(m.kind(name).Set())
 		}

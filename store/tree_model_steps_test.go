@@ -30,7 +30,7 @@ func (m *treeMachine) pick(t *rapid.T, some func(*treeTask) bool) *treeTask {
 
 // submit submits a task that may depend on others, by id or by key, which may come later.
 func (m *treeMachine) submit(t *rapid.T) {
-	task := asyncflow.NewTask{Type: rapid.SampledFrom(treeTypes).Draw(t, "type")}
+	task := asyncflow.NewTask{Type: rapid.SampledFrom(m.types).Draw(t, "type")}
 	items := rapid.IntRange(0, 5).Draw(t, "items")
 	task.Context = json.RawMessage(fmt.Sprintf(`{"n":%d,"items":[%s]}`, len(m.order),
 		strings.Join([]string{`"a"`, `{"b": 1.0}`, `null`, `3`, `"é"`}[:items], ",")))
@@ -67,7 +67,7 @@ func (m *treeMachine) dependencies(t *rapid.T, task *asyncflow.NewTask) {
 		if len(m.order) > 0 && rapid.Bool().Draw(t, "by id") {
 			on.Task = m.order[rapid.IntRange(0, len(m.order)-1).Draw(t, "on")].id
 		} else {
-			on.Type = rapid.SampledFrom(treeTypes).Draw(t, "of type")
+			on.Type = rapid.SampledFrom(m.types).Draw(t, "of type")
 			on.Key = rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "with key")
 		}
 		task.DependsOn = append(task.DependsOn, on)
@@ -84,7 +84,7 @@ func (m *treeMachine) add(w *treeTask) {
 
 // lease leases all tasks that are pending.
 func (m *treeMachine) lease() {
-	for _, name := range treeTypes {
+	for _, name := range m.types {
 		n := 0
 		for _, w := range m.order {
 			if w.id.Type == name && w.status == asyncflow.StatusPending {

@@ -90,6 +90,7 @@ type treeMachine struct {
 	nodePair
 	far      *bundle // another node
 	t        *rapid.T
+	types    []string // the names of the types
 	tasks    map[asyncflow.TaskID]*treeTask
 	order    []*treeTask
 	keys     map[asyncflow.Dependency]*treeTask // those that have the keys of types
@@ -126,7 +127,7 @@ func holdTreesAgainstModel(t *testing.T, b *bundle) {
 	nodes := newNodePair(t, b)
 	nodes.mortal.SetChunks(2, 2, 2)
 	checkSequences(t, 10, func(rt *rapid.T) {
-		m := &treeMachine{nodePair: nodes, far: far, t: rt,
+		m := &treeMachine{nodePair: nodes, far: far, t: rt, types: treeTypes,
 			tasks: map[asyncflow.TaskID]*treeTask{}, keys: map[asyncflow.Dependency]*treeTask{},
 			families: map[familyKey]*family{}}
 		m.clear()

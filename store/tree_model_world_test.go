@@ -84,7 +84,7 @@ WHERE t.type = {number} ORDER BY t.id`
 func (m *treeMachine) look() (w world) {
 	w.families = map[familyKey]*familySeen{}
 	b, names := &pgx.Batch{}, map[int32]string{}
-	for _, name := range treeTypes {
+	for _, name := range m.types {
 		kind := m.kind(name)
 		for _, position := range kind.Rolls() {
 			b.Queue(fill(kind, position, tasksSQL)).Query(func(rows pgx.Rows) error {

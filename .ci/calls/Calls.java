@@ -42,7 +42,7 @@ class Calls {
 
   static void putTaskType() throws Exception {
     ChildFailureOneOf tolerate = new ChildFailureOneOf()
-        .tolerate(new ChildFailureOneOfTolerate().percent(2.5));
+        .tolerate(new ChildTolerance().percent(2.5));
     Stage inspect = new Stage().name("inspect").timeout("90s").maxProcessingTime("90m")
         .retry(new RetryPolicy().maxAttempts(3).interval(new Interval(30.5)));
     Stage pages = new Stage().name("pages")

@@ -53,7 +53,7 @@ func putTaskType(c *client.Client) {
 	number := client.NewFloat64Interval(-10)
 	text := client.NewStringInterval("poly")
 	tolerate := client.NewChildFailure1ChildFailure(client.ChildFailure1{
-		Tolerate: client.ChildFailure1Tolerate{Percent: client.NewOptFloat64(2.5)}})
+		Tolerate: client.ChildTolerance{Percent: client.NewOptFloat64(2.5)}})
 	spec := client.TaskTypeSpec{Retention: duration("720h"), Stages: []client.Stage{
 		{Name: "inspect", Timeout: duration("90s"), MaxProcessingTime: duration("90m"),
 			Retry: retry(list)},

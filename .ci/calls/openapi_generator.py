@@ -25,7 +25,7 @@ types, tasks = api.TaskTypesApi(client), api.TasksApi(client)
 
 def put_task_type() -> None:
     tolerate = api.ChildFailureOneOf(
-        tolerate=api.ChildFailureOneOfTolerate(percent=2.5)
+        tolerate=api.ChildTolerance(percent=2.5)
     )
     inspect = api.Stage(
         name="inspect",

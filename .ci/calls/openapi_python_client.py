@@ -22,8 +22,8 @@ client = connect(os.environ["ASYNCFLOW_TOKEN"])
 
 
 def put_and_get_task_type() -> None:
-    tolerate = m.ChildFailureType0(
-        tolerate=m.ChildFailureType1Tolerate(percent=2.5)
+    tolerate = m.ChildFailureType1(
+        tolerate=m.ChildTolerance(percent=2.5)
     )
     inspect = m.Stage(
         name="inspect",

@@ -1432,6 +1432,12 @@ type ChildResults struct {
 	Results []ChildResult `json:"results"`
 }
 
+// ChildTolerance How many children may fail or be cancelled, as a number or as a percentage.
+type ChildTolerance struct {
+	Count   int     `json:"count,omitempty,omitzero"`
+	Percent float64 `json:"percent,omitempty,omitzero"`
+}
+
 // Children The children of a task in its latest fan-out, by status.
 type Children struct {
 	Cancelled int `json:"cancelled"`

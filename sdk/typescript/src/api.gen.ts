@@ -2283,11 +2283,13 @@ export interface components {
          *     tolerate: fail_fast when more than a count, or a percentage, of them have failed.
          */
         ChildFailure: ("fail_fast" | "all_settled") | {
-            tolerate: {
-                count?: number;
-                /** Format: double */
-                percent?: number;
-            };
+            tolerate: components["schemas"]["ChildTolerance"];
+        };
+        /** @description How many children may fail or be cancelled, as a number or as a percentage. */
+        ChildTolerance: {
+            count?: number;
+            /** Format: double */
+            percent?: number;
         };
         /**
          * @description The children of a task in its latest fan-out, by status.

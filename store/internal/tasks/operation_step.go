@@ -242,8 +242,8 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 			asyncflow.Erasure{At: st.now, By: st.o.By})
 		return len(st.changed), err
 	}
-	done, _, err := trees.RedriveAll(ctx, tx, st.t, ids, trees.Redrive{Stage: st.o.FromStage},
-		&st.tokens, st.now)
+	done, _, err := trees.RedriveAll(ctx, st.tasks.trees, tx, st.t, ids,
+		trees.Redrive{Stage: st.o.FromStage}, &st.tokens, st.now)
 	return len(done), err
 }
 

@@ -1,6 +1,7 @@
 package trees
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -178,15 +179,17 @@ func (f *followUp) priorityBelow(
 	if changed != nil {
 		p.at = *changed
 	}
-	above, err := f.changesAbove(options.Awaits(t.Number()))
+	above, err := f.changeAbove(options.Awaits(t.Number()))
 	if err != nil {
 		return p, err
 	}
-	for _, a := range above {
-		if a.at.After(p.at) && a.at.After(created.Add(-priorityOverlap)) {
-			p = a
-			p.above = true
-		}
+	since := created.Add(-priorityOverlap)
+	if by := options.Spawned; by != nil && !by.PriorityAt.IsZero() {
+		since = by.PriorityAt
+	}
+	if above.at.After(p.at) && above.at.After(since) {
+		p = above
+		p.above = true
 	}
 	return p, nil
 }
@@ -200,11 +203,9 @@ func headStart(p asyncflow.Priority, stage int) asyncflow.Priority {
 	return asyncflow.Priority{int(ahead / time.Second)}
 }
 
-// changesAbove returns the latest changes of the priorities of tasks while they wait for children.
-func (f *followUp) changesAbove(all []asyncflow.Awaited) (changes []decidedPriority, err error) {
-	if len(all) == 0 {
-		return nil, nil
-	}
+// changeAbove returns the latest change of the priorities of tasks while they wait for children;
+// zero: there was none.
+func (f *followUp) changeAbove(all []asyncflow.Awaited) (latest decidedPriority, err error) {
 	b := &pgx.Batch{}
 	for _, a := range all {
 		position := asyncflow.TaskID{Number: a.ID}.Position()
@@ -221,16 +222,50 @@ func (f *followUp) changesAbove(all []asyncflow.Awaited) (changes []decidedPrior
 			var stage string
 			var priority *asyncflow.Priority
 			_, err := pgx.ForEachRow(rows, []any{&c.at, &stage, &priority}, func() error {
-				if priority == nil {
+				if priority == nil || !c.at.After(latest.at) {
 					return nil
 				}
 				stage, _ = t.Place(stage, 1)
 				c.priority = headStart(*priority, t.StageIndex(stage))
-				changes = append(changes, c)
+				latest = c
 				return nil
 			})
 			return err
 		})
 	}
-	return changes, f.tx.SendBatch(f.ctx, b).Close()
+	if b.Len() == 0 {
+		return latest, nil
+	}
+	return latest, f.tx.SendBatch(f.ctx, b).Close()
+}
+
+// prioritizeRedriven gives children that were redriven by themselves the latest priority from
+// above. A child that ran, or was final, when that was decided doesn't have it yet.
+func (s *Trees) prioritizeRedriven(ctx context.Context, tx pgx.Tx, a *redrives) error {
+	if len(a.children) == 0 {
+		return nil
+	}
+	f := s.newFollowUp(ctx, a.t.Tenant)
+	f.tx = tx
+	f.now = a.now
+	f.types[a.t.Number()] = a.t
+	for _, siblings := range a.children {
+		p, err := f.changeAbove(siblings.above)
+		if err == nil && !p.at.IsZero() {
+			err = f.prioritizeIDs(a.t, siblings.ids, p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	tokens := &f.changesOf(a.t).tokens
+	if tokens.Empty() && len(f.outbox) == 0 {
+		return nil
+	}
+	all := records.Inserts{Outbox: f.outbox, Tables: a.t.Set().Tables}
+	all.AddTokens(a.t, tokens)
+	a.tokens.Lower(tokens.Earliest)
+	b := &pgx.Batch{}
+	all.Queue(b, a.now)
+	return tx.SendBatch(ctx, b).Close()
 }

@@ -32,7 +32,7 @@ type Redriving struct {
 func (r *Redriving) With(
 	ctx context.Context, id asyncflow.TaskID, how Redrive, ts *records.Tokens,
 ) error {
-	_, refused, err := RedriveAll(ctx, r.Tx, r.Type, []int64{id.Number}, how, ts, r.Now)
+	_, refused, err := RedriveAll(ctx, r.Trees, r.Tx, r.Type, []int64{id.Number}, how, ts, r.Now)
 	if err != nil {
 		return err
 	}
@@ -130,10 +130,11 @@ func (r *Redriving) redriveRoll(
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	ids, _, err = RedriveAll(ctx, r.Tx, t, ids, Redrive{parked: true}, &records.Tokens{}, r.Now)
-	if err != nil || len(ids) == 0 {
+	all, err := redriveAll(ctx, r.Tx, t, ids, Redrive{parked: true}, &records.Tokens{}, r.Now)
+	if err != nil || len(all.done) == 0 {
 		return nil, err
 	}
+	ids = all.done
 	for _, id := range ids {
 		done = append(done, taskRef{t.Number(), id})
 		r.Done = append(r.Done, asyncflow.TaskID{Type: t.Name, Number: id})

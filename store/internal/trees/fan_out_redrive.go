@@ -312,12 +312,15 @@ func (f *followUp) redriveEnded(t *config.Type, ended []end, p decidedPriority) 
 	}
 	ids := records.Column(ended, func(e *end) int64 { return e.ID.Number })
 	ts := &records.Tokens{}
-	done, _, err := RedriveAll(f.ctx, f.tx, t, ids, Redrive{}, ts, f.now)
-	changes := f.changesOf(t)
-	changes.changed = append(changes.changed, done...)
-	changes.tokens.Lower(ts.Earliest)
-	if err != nil || p.at.IsZero() {
+	all, err := redriveAll(f.ctx, f.tx, t, ids, Redrive{}, ts, f.now)
+	if err != nil {
 		return err
 	}
-	return f.prioritizeIDs(t, done, p)
+	changes := f.changesOf(t)
+	changes.changed = append(changes.changed, all.done...)
+	changes.tokens.Lower(ts.Earliest)
+	if p.at.IsZero() {
+		return nil
+	}
+	return f.prioritizeIDs(t, all.done, p)
 }

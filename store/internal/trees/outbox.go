@@ -320,12 +320,19 @@ func (f *followUp) write() error {
 	return postgres.CommitWith(f.ctx, f.tx, &f.last)
 }
 
-// announce announces what the transaction did.
+// announceReady announces the tasks that the transaction put in line. If its end is unknown, they
+// may stand there, and no other transaction tells of them.
+func (f *followUp) announceReady() {
+	for _, changes := range f.byType {
+		f.s.core.Wakeups.Announce(changes.t.Key(), changes.tokens.Earliest)
+	}
+}
+
+// announce announces what else the transaction did.
 func (f *followUp) announce() {
 	f.s.hot.ChargeSubmits(f.tenant, f.charged)
 	for _, changes := range f.byType {
 		key := changes.t.Key()
-		f.s.core.Wakeups.Announce(key, changes.tokens.Earliest)
 		settled := append(changes.settled, changes.written...)
 		f.s.core.CountSettled(key, settled...)
 		hot.AnnounceFreed(f.ctx, f.s.hot, changes.t, settled)

@@ -102,8 +102,12 @@ func (u *FollowUp) Commit() (more bool, err error) {
 		u.err = hot.NoteFailure(f.s.hot, u.err)
 	}
 	if u.err != nil {
+		if !postgres.RolledBack(u.err) {
+			f.announceReady()
+		}
 		return false, postgres.Wrap(u.err, "FollowUp(%q)", f.tenant)
 	}
+	f.announceReady()
 	f.announce()
 	if err = f.s.await(f.ctx, f.tenant, slices.Collect(maps.Keys(f.await))); err != nil {
 		return false, postgres.Wrap(err, "FollowUp(%q)", f.tenant) // a later one looks again anyway

@@ -46,31 +46,44 @@ func (r Redrive) verdict(stage string, children bool, order time.Time) asyncflow
 	return v
 }
 
-// RedriveAll redrives the given tasks of one roll, where it can. It returns their ids, and for each
-// other task why it can't be redriven.
+// RedriveAll redrives the given tasks of one roll by themselves, where it can. Children among them
+// take the latest priority from above. It returns their ids, and for each other task why it can't
+// be redriven.
 func RedriveAll(
-	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, r Redrive, ts *records.Tokens,
-	now time.Time,
+	ctx context.Context, s *Trees, tx pgx.Tx, t *config.Type, ids []int64, r Redrive,
+	ts *records.Tokens, now time.Time,
 ) (done []int64, refused map[int64]error, err error) {
-	parents, err := lockRedriven(ctx, tx, t, ids)
+	all, err := redriveAll(ctx, tx, t, ids, r, ts, now)
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := s.prioritizeRedriven(ctx, tx, all); err != nil {
+		return nil, nil, err
+	}
+	return all.done, all.refused, nil
+}
+
+// redriveAll is RedriveAll without the priorities.
+func redriveAll(
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, r Redrive, ts *records.Tokens,
+	now time.Time,
+) (*redrives, error) {
+	parents, err := lockRedriven(ctx, tx, t, ids)
+	if err != nil {
+		return nil, err
+	}
 	ended, refused, err := endsOf(ctx, tx, t, ids)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	all := &redrives{t: t, how: r, now: now, keys: map[string]int{}, refused: refused, tokens: ts}
 	for _, task := range ended {
 		task.parent = parents[task.ID.Number]
 		if err := all.add(ctx, tx, task); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	if err := all.write(ctx, tx); err != nil {
-		return nil, nil, err
-	}
-	return all.done, all.refused, nil
+	return all, all.write(ctx, tx)
 }
 
 // redrives are the redrives of some tasks of one roll, in a transaction.
@@ -80,12 +93,19 @@ type redrives struct {
 	now  time.Time
 	keys map[string]int // see reopen
 
-	journal pgx.Batch // inserts a row for each task
-	done    []int64
-	refused map[int64]error
-	counts  records.Tally
-	tokens  *records.Tokens
-	outbox  []records.OutboxRow
+	journal  pgx.Batch // inserts a row for each task
+	done     []int64
+	children map[asyncflow.Awaited]*siblings // that were redriven, by the stage that waits
+	refused  map[int64]error
+	counts   records.Tally
+	tokens   *records.Tokens
+	outbox   []records.OutboxRow
+}
+
+// siblings are children for which the same stage waits.
+type siblings struct {
+	ids   []int64
+	above []asyncflow.Awaited // that stage, and the stages that wait for its task
 }
 
 // add redrives one task, or refuses it.
@@ -122,12 +142,28 @@ func (a *redrives) add(ctx context.Context, tx pgx.Tx, task end) error {
 // to do about its children.
 func (a *redrives) written(task end, stage int, children *records.OutboxRow, order time.Time) {
 	a.done = append(a.done, task.ID.Number)
+	a.addChild(task)
 	a.counts.Final(task.Status, -1)
 	if children != nil {
 		a.outbox = append(a.outbox, *children)
 	}
 	v := a.how.verdict(a.t.Stages[stage].Name, children != nil, order)
 	a.tokens.Add(task.ID.Number, task.seq+2, a.t.LineKeyOf(task.Options), v, a.now, a.now)
+}
+
+// addChild notes a redriven task as a child, if it is one.
+func (a *redrives) addChild(task end) {
+	parent, waits := task.Options.ParentWaits(a.t.Number())
+	if !waits {
+		return
+	}
+	if a.children == nil {
+		a.children = map[asyncflow.Awaited]*siblings{}
+	}
+	if a.children[parent] == nil {
+		a.children[parent] = &siblings{above: task.Options.Awaits(a.t.Number())}
+	}
+	a.children[parent].ids = append(a.children[parent].ids, task.ID.Number)
 }
 
 // write writes the journal rows, and then what follows from the new ones.

@@ -81,8 +81,13 @@ func (f *followUp) joinedList(
 	}
 	list.priority = p.priority
 	list.changed = p.at.After(named)
-	return list, &asyncflow.Spawned{Parent: id.String(), Depth: depth,
-		Above: options[o.ID].Awaits(t.Number())}, nil
+	list.named = named
+	by := &asyncflow.Spawned{Parent: id.String(), Depth: depth,
+		Above: options[o.ID].Awaits(t.Number())}
+	if parent := options[o.ID].Spawned; parent != nil {
+		by.PriorityAt = parent.PriorityAt
+	}
+	return list, by, nil
 }
 
 // startList is a list of tasks to start; some are skipped.
@@ -93,6 +98,7 @@ type startList struct {
 	// since the worker named the tasks, it is for all.
 	priority asyncflow.Priority
 	changed  bool
+	named    time.Time // when the worker named the tasks
 }
 
 func newStartList(text string, skip int) *startList {
@@ -172,6 +178,8 @@ func (f *followUp) makeJoinedOf(
 		task := s.NewTask(f.partOf(o, by))
 		if len(task.Options.Priority) == 0 || list.changed {
 			task.Options.Priority = list.priority
+		} else {
+			task.Options.Spawned.PriorityAt = list.named
 		}
 		item := hot.NewInsertion(t, asyncflow.TaskID{Number: first}.Sequence(), &task, f.now)
 		items = append(items, &item)

@@ -281,5 +281,6 @@ func inherited(parent asyncflow.Options, number int32) *asyncflow.Spawned {
 	if parent.Spawned == nil {
 		return nil
 	}
-	return &asyncflow.Spawned{Depth: parent.Spawned.Depth, Above: parent.Awaits(number)}
+	return &asyncflow.Spawned{Depth: parent.Spawned.Depth, Above: parent.Awaits(number),
+		PriorityAt: parent.Spawned.PriorityAt}
 }
