@@ -121,7 +121,7 @@ export class Client {
     return this.caller.call("POST", "/v1/tasks", {
       ...options,
       body: encodeTask(task),
-      repeatable: Boolean(task.key),
+      repeatable: isRepeatable(task),
     });
   }
 
@@ -145,7 +145,7 @@ export class Client {
         query: { wait: formatDuration(waitMs) },
         extraMs: waitMs,
         body: encodeTask(task),
-        repeatable: Boolean(task.key),
+        repeatable: isRepeatable(task),
       });
       if (isFinal(got.status)) return got;
     } catch (err) {
