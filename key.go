@@ -65,7 +65,7 @@ func (w *KeyWindow) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// OnConflict says what becomes of a submit whose key stands for another task.
+// OnConflict says what becomes of a submit if its key stands for another task.
 type OnConflict string
 
 const (

@@ -55,7 +55,7 @@ type NewTask struct {
 	KeyWindow KeyWindow
 	// OnConflict says what becomes of the submit if the key stands for another task.
 	OnConflict OnConflict
-	// Takes is the task whose key the new one takes, if that still has it; zero: none.
+	// Takes is the task from which the new one takes the key, if that still has it; zero: none.
 	Takes TaskID
 	// DependsOn are the tasks that it waits for.
 	DependsOn []Dependency

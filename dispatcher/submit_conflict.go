@@ -11,12 +11,12 @@ import (
 // another submit has taken it in between.
 const takeTries = 5
 
-// cancelledByKey is the reason of the cancel by asyncflow.ConflictCancel.
-const cancelledByKey = "a later submit took its idempotency key"
+// cancelledByKey is the reason of a cancel by asyncflow.ConflictCancel.
+const cancelledByKey = "cancelled by a later submit with its idempotency key"
 
-// resolveKeys decides about tasks whose keys belong to existing ones, as their OnConflict says. If
-// such a task was dropped with its roll, which this node has just learned, the new task is submitted
-// after all.
+// resolveKeys decides about tasks with keys that belong to existing ones, as their OnConflict says.
+// If an existing task was dropped with its roll, and this node learns it only now, the new task is
+// submitted after all.
 func (c *Committer) resolveKeys(
 	ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
 ) {

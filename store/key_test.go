@@ -127,8 +127,8 @@ func TestKeyOfTheSameContext(t *testing.T) {
 	}
 }
 
-// What becomes of a submit whose key stands for another task is what the submit says: of a task that
-// waits, runs and is final.
+// A submit says itself what becomes of it if its key stands for another task: for one that waits,
+// runs, or is final.
 func TestOnConflict(t *testing.T) { eachSet(t, onConflicts) }
 
 func onConflicts(t *testing.T, b *bundle) {
@@ -158,7 +158,7 @@ func onConflicts(t *testing.T, b *bundle) {
 			want := status
 			if !status.Final() {
 				want = asyncflow.StatusCancelled
-				require.Equal(t, "cancelled: a later submit took its idempotency key",
+				require.Equal(t, "cancelled by a later submit with its idempotency key",
 					b.task(first).Error)
 			}
 			require.Equal(t, want, b.task(first).Status)

@@ -1852,8 +1852,9 @@ type JobOutcome string
 // Example: {"max_parallel":20,"on_child_failure":"all_settled","results":"settled"}
 type Join = asyncflow.JoinOption
 
-// KeyWindow How long an idempotency key stands for its task: a duration up to 180d, or until_final: until
-// the task has ended. Whatever the window, a key goes with its task at the end of the retention.
+// KeyWindow How long an idempotency key stands for its task: a duration up to 180d, by default 24h; or
+// until_final: until the task ends. Whatever the window, a key goes with its task at the end of
+// the retention.
 //
 // Example: until_final
 type KeyWindow = asyncflow.KeyWindow
@@ -2028,8 +2029,9 @@ type NewTask struct {
 	// answered with the first task of this type that had it, or as on_conflict says.
 	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
-	// KeyWindow How long an idempotency key stands for its task: a duration up to 180d, or until_final: until
-	// the task has ended. Whatever the window, a key goes with its task at the end of the retention.
+	// KeyWindow How long an idempotency key stands for its task: a duration up to 180d, by default 24h; or
+	// until_final: until the task ends. Whatever the window, a key goes with its task at the end of
+	// the retention.
 	//
 	//
 	// Example: until_final
@@ -2039,8 +2041,8 @@ type NewTask struct {
 	// and _ . : / -. They must not be secret.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// OnConflict What becomes of a submit whose key stands for another task. return: the answer is that task,
-	// if it was submitted with the same context, and 422 otherwise. reject: 409, which names that
+	// OnConflict What becomes of the submit if its key stands for another task. return, the default: the answer
+	// is that task, if its submit had the same context, and 422 otherwise. reject: 422, which names that
 	// task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
 	// key; this needs the scope operate besides.
 	OnConflict OnConflict `json:"on_conflict,omitempty,omitzero"`
@@ -2155,8 +2157,8 @@ type Notification struct {
 	URL string `json:"url"`
 }
 
-// OnConflict What becomes of a submit whose key stands for another task. return: the answer is that task,
-// if it was submitted with the same context, and 422 otherwise. reject: 409, which names that
+// OnConflict What becomes of the submit if its key stands for another task. return, the default: the answer
+// is that task, if its submit had the same context, and 422 otherwise. reject: 422, which names that
 // task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
 // key; this needs the scope operate besides.
 type OnConflict = asyncflow.OnConflict

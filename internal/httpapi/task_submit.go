@@ -139,8 +139,8 @@ func checkConflict(ctx context.Context, c asyncflow.OnConflict) error {
 	if c != asyncflow.ConflictCancel || principalOf(ctx).Has(auth.ScopeOperate) {
 		return nil
 	}
-	return asyncflow.Errorf(asyncflow.CodeForbidden, "on_conflict cancel_running cancels tasks: this "+
-		"needs the scope %q, which the token doesn't carry", string(auth.ScopeOperate))
+	return asyncflow.Errorf(asyncflow.CodeForbidden, "on_conflict cancel_running cancels tasks: "+
+		"this needs the scope %q, which the token doesn't carry", string(auth.ScopeOperate))
 }
 
 // checkPriority refuses a list of priorities that hasn't one entry for each stage of the task

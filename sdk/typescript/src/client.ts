@@ -1,4 +1,6 @@
-import { encodeSignal, encodeTask, resultOf, taskBatches, type SubmitResult } from "./batch.js";
+import {
+  encodeSignal, encodeTask, isRepeatable, resultOf, taskBatches, type SubmitResult,
+} from "./batch.js";
 import {
   Caller, conditions, pathPart, type CallOptions, type ChangeOptions, type ClientOptions,
 } from "./call.js";

@@ -22,7 +22,7 @@ type Key struct {
 	Name    string
 	Hash    [sha256.Size]byte // of the context
 	Expires pgtype.Timestamptz
-	Takes   int64 // the task whose key it takes, if that still has it; 0: none
+	Takes   int64 // the task from which it takes the key, if that still has it; 0: none
 
 	// Holder is the existing task with this key; zero: the new task has it.
 	Holder asyncflow.TaskID
