@@ -1,7 +1,6 @@
 package asyncflow
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -76,30 +75,17 @@ func (q *Quorum) check(field string, s Stage, out *problems) {
 func (q *Quorum) most() int { return q.MaxVotes + q.MaxErrors }
 
 // Outcome returns what a vote with an output is for, in a form in which equal values are equal byte
-// by byte: without white space, and with the fields of objects in order. Numbers stay as they are
-// written. nil: the output has no outcome, or one longer than MaxOutcome, or one with half of a
-// surrogate pair (RFC 8785, section 3.2.2.2): decoded, all halves are the same.
+// by byte, see canonical. nil: the output has no outcome, or one longer than MaxOutcome, or one
+// without that form.
 func (q *Quorum) Outcome(output json.RawMessage) json.RawMessage {
 	if len(output) == 0 {
 		return nil
 	}
 	part, err := PointTo(output, q.AgreeOn)
-	if err != nil || len(part) > MaxOutcome || hasLoneSurrogate(part) {
+	if err != nil || len(part) > MaxOutcome {
 		return nil
 	}
-	var value any
-	d := json.NewDecoder(bytes.NewReader(part))
-	d.UseNumber()
-	if d.Decode(&value) != nil {
-		return nil
-	}
-	var doc bytes.Buffer
-	e := json.NewEncoder(&doc)
-	e.SetEscapeHTML(false)
-	if e.Encode(value) != nil {
-		return nil
-	}
-	return bytes.TrimSuffix(doc.Bytes(), []byte("\n"))
+	return canonical(part)
 }
 
 // Vote is the end of a child that votes.

@@ -170,7 +170,7 @@ func (s Schedule) Task() NewTask {
 func (s Schedule) TickTask(tick time.Time) NewTask {
 	t := s.Task()
 	t.Options.Key = "schedule/" + s.Name + "/" + tick.UTC().Format(time.RFC3339)
-	t.KeyWindow = NewDuration(MaxKeyWindow)
+	t.KeyWindow = KeyFor(MaxKeyWindow)
 	return t
 }
 

@@ -42,8 +42,6 @@ const (
 	MaxDelay          = 365 * 24 * time.Hour
 	MaxWait           = time.Minute // the longest wait for a final state in one call
 	MaxKeyLength      = 255         // bytes of an idempotency key
-	DefaultKeyWindow  = 24 * time.Hour
-	MaxKeyWindow      = 180 * 24 * time.Hour
 )
 
 // NewTask is a task to submit.
@@ -53,8 +51,12 @@ type NewTask struct {
 	Options Options
 	RunAt   time.Time // not before this time; zero: at once
 	Delay   Duration  // no sooner than this long from now; excludes RunAt
-	// KeyWindow is how long Options.Key identifies this task; 0: a day.
-	KeyWindow Duration
+	// KeyWindow is how long Options.Key stands for this task.
+	KeyWindow KeyWindow
+	// OnConflict says what becomes of the submit if the key stands for another task.
+	OnConflict OnConflict
+	// Takes is the task from which the new one takes the key, if that still has it; zero: none.
+	Takes TaskID
 	// DependsOn are the tasks that it waits for.
 	DependsOn []Dependency
 }
@@ -131,8 +133,10 @@ func (t NewTask) checkKey(out *problems) {
 	case !t.KeyWindow.IsZero() && key == "":
 		out.add("key_window", "needs a key")
 	case t.KeyWindow.Std() < 0 || t.KeyWindow.Std() > MaxKeyWindow:
-		out.add("key_window", "is %s; it must be up to %s (180 days)", t.KeyWindow, MaxKeyWindow)
+		out.add("key_window", "is %s; it must be until_final, or up to %s (180 days)", t.KeyWindow,
+			MaxKeyWindow)
 	}
+	t.OnConflict.check(t.Options.Key, out)
 }
 
 func (t NewTask) checkFlowKey(out *problems) {

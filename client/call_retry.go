@@ -119,11 +119,12 @@ type keyedSubmit struct {
 	uncertain bool // one of its tries may have taken effect
 }
 
-// keyed returns a context for a submit that may be retried, if all tasks have keys; otherwise it
-// returns ctx and nil.
+// keyed returns a context for a submit that may be retried, if all tasks have keys by which a try
+// that was lost is found again; otherwise it returns ctx and nil.
 func keyed(ctx context.Context, tasks ...NewTask) (context.Context, *keyedSubmit) {
-	return repeatable(ctx,
-		!slices.ContainsFunc(tasks, func(t NewTask) bool { return t.Key == "" }))
+	return repeatable(ctx, !slices.ContainsFunc(tasks, func(t NewTask) bool {
+		return t.Key == "" || !t.OnConflict.Returns()
+	}))
 }
 
 // repeatable returns a context for a call that may be retried, if it has a key; otherwise it

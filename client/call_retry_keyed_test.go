@@ -45,14 +45,25 @@ func TestKeyedSubmitsAreRetried(t *testing.T) {
 	require.Contains(t, bodies[0], `"a":"<"`)
 }
 
-// A batch with one task without a key isn't retried.
+// A batch isn't retried with one task that wouldn't be found again by its key.
 func TestBatchesWithoutAKeyAreNotRetried(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { unavailable(w, "0") })
-	_, err := f.client(t).SubmitMany(t.Context(),
-		[]NewTask{{Type: "t", Context: JSON("1"), Key: "k"}, {Type: "t", Context: JSON("1")}})
-	require.ErrorContains(t, err, "503")
-	require.Len(t, f.requests(), 1)
+	for name, task := range map[string]NewTask{
+		"no key": {},
+		"reject": {Key: "a", OnConflict: asyncflow.ConflictReject},
+		"cancel": {Key: "a", OnConflict: asyncflow.ConflictCancel},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { unavailable(w, "0") })
+			task.Type = "t"
+			task.Context = JSON("1")
+			_, err := f.client(t).SubmitMany(t.Context(),
+				[]NewTask{{Type: "t", Context: JSON("1"), Key: "k"}, task})
+			require.ErrorContains(t, err, "503")
+			require.Len(t, f.requests(), 1)
+		})
+	}
 }
 
 // The last error doesn't hide that an earlier try may have taken effect.

@@ -39,6 +39,7 @@ type Committer struct {
 	claims       *claims
 	pending      *pendingQuotas
 	retakes      chan struct{} // has one for each further try to take ids
+	compares     chan struct{} // has one for each comparison of two contexts
 
 	news       *store.Listener
 	hearing    sync.Mutex    // held while news are handed on
@@ -68,7 +69,7 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 		log = slog.New(slog.DiscardHandler)
 	}
 	c := &Committer{store: s, log: log, pending: newPendingQuotas(s, log),
-		retakes: make(chan struct{}, lockProbes)}
+		retakes: make(chan struct{}, lockProbes), compares: make(chan struct{}, 2)}
 	c.writing, c.giveUp = context.WithCancel(context.Background())
 	c.writes = batch.New(c.writing, c.commit)
 	c.writes.Size = (*write).size

@@ -76,8 +76,17 @@ func (c *Committer) SubmitNotice(
 // submit submits the tasks that have no error in results, and calls written when all of them are
 // written or refused. If ctx ends before that, it isn't known yet whether they are written.
 func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
-	results []store.Submitted,
-	written func()) []store.Submitted {
+	results []store.Submitted, written func(),
+) []store.Submitted {
+	results = c.submitOnce(ctx, tenant, tasks, results, written)
+	c.resolveKeys(ctx, tenant, tasks, results)
+	return results
+}
+
+// submitOnce is submit without a look at the existing tasks to which keys belong.
+func (c *Committer) submitOnce(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+	results []store.Submitted, written func(),
+) []store.Submitted {
 	byType := map[string][]int{}
 	open := 0
 	for i, task := range tasks {
@@ -112,7 +121,6 @@ func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow
 	}
 	written()
 	c.countNew(tenant, byType, results)
-	c.readExisting(ctx, tenant, tasks, results)
 	return results
 }
 

@@ -82,12 +82,8 @@ func (c *Committer) insertedKeyed(
 		switch holder := s.Key.Holder; {
 		case waits[&s.Insertion]:
 			held = append(held, s)
-		case s.Key.Reused:
-			s.end(keyReused(holder))
 		case holder.Number != 0:
-			s.result.ID = holder
-			s.result.Existing = true
-			s.end(nil)
+			s.endExisting()
 		default:
 			fresh = append(fresh, s)
 		}
@@ -96,44 +92,10 @@ func (c *Committer) insertedKeyed(
 	return held
 }
 
-// keyReused returns the error for a key that belongs to a task with another context.
-func keyReused(holder asyncflow.TaskID) error {
-	return &asyncflow.Error{Code: asyncflow.CodeKeyReused, Fields: []asyncflow.FieldError{
-		{Field: "key", Message: "stands for task " + holder.String() +
-			", which has another context"}}}
-}
-
 // heldError returns the error for a locked key.
 func heldError(err error) error {
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second,
 		Message: "another submit with this key is under way; try again", Err: err}
-}
-
-// readExisting fills in the status of tasks that existed before. If such a task was dropped with
-// its roll, which this node has just learned, the new task is submitted after all.
-func (c *Committer) readExisting(
-	ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
-) {
-	for i := range results {
-		r := &results[i]
-		if !r.Existing || r.Err != nil {
-			continue
-		}
-		task, err := c.store.TaskPlace(ctx, tenant, r.ID)
-		if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
-			t, missing := c.store.Catalog.Type(tenant, r.ID.Type)
-			if missing == nil && !t.Has(r.ID.Position()) {
-				*r = c.submit(ctx, tenant, tasks[i:i+1], make([]store.Submitted, 1), func() {})[0]
-				continue
-			}
-		}
-		r.Stage = task.Stage
-		r.Status = task.Status
-		r.OrderTime = task.OrderTime
-		r.CreatedAt = task.CreatedAt
-		r.Err = err
-		r.WaitsUntil = waitsUntil(task)
-	}
 }
 
 // waitsUntil returns when a task stops waiting for the first of its dependencies; zero: never.
@@ -148,6 +110,14 @@ func waitsUntil(task store.Task) (first time.Time) {
 		}
 	}
 	return first
+}
+
+// endExisting answers the caller of a task whose key belongs to an existing one.
+func (s *submission) endExisting() {
+	s.result.ID = s.Key.Holder
+	s.result.Existing = true
+	s.result.Reused = s.Key.Reused
+	s.end(nil)
 }
 
 // commitDependent writes one batch of tasks that depend on other tasks, and answers their callers.
@@ -186,12 +156,8 @@ func (s *submission) endDependent() {
 	switch {
 	case s.Refused != nil:
 		s.end(s.Refused)
-	case s.Key != nil && s.Key.Reused:
-		s.end(keyReused(s.Key.Holder))
 	case s.Key != nil && s.Key.Holder.Number != 0:
-		s.result.ID = s.Key.Holder
-		s.result.Existing = true
-		s.end(nil)
+		s.endExisting()
 	default:
 		s.result.ID = s.ID // it may have been renumbered
 		s.end(nil)

@@ -113,7 +113,7 @@ func TestHandoff(t *testing.T) {
 		Retry:    &asyncflow.RetryPolicy{MaxAttempts: 2},
 		Priority: asyncflow.Priority{1},
 	}
-	tasks[2].Options.Key, tasks[2].KeyWindow = "once", asyncflow.NewDuration(time.Hour)
+	tasks[2].Options.Key, tasks[2].KeyWindow = "once", asyncflow.KeyFor(time.Hour)
 	results := n.Submit(t.Context(), tenant, tasks)
 	n.await(t, results, asyncflow.StatusFailed)
 	for range tasks {

@@ -99,7 +99,7 @@ func (j *alertsJob) sendNotices(ctx context.Context, tenant string) (int, error)
 			result := j.committer.SubmitNotice(ctx, tenant, asyncflow.NewTask{
 				Type: asyncflow.AlertType, Context: e.Notice(tenant, state),
 				Options:   asyncflow.Options{Key: e.ID + "/" + string(state)},
-				KeyWindow: asyncflow.NewDuration(noticeWindow),
+				KeyWindow: asyncflow.KeyFor(noticeWindow),
 			})
 			if result.Err != nil {
 				return n, fmt.Errorf("the notice of episode %s of tenant %s: %w", e.ID, tenant,

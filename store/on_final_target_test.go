@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A target is there after its call, also if another transaction makes the first tables of the tenant
-// at the same time, as the first type does.
+// A target is there after its call, also if another transaction makes the first tables of the
+// tenant at the same time, as the first type does.
 func TestTargetBesideTheFirstType(t *testing.T) {
 	b := setup(t)
 	tx, err := b.db.Begin(t.Context())

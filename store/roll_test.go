@@ -397,12 +397,12 @@ func TestKeysAndRetention(t *testing.T) {
 	spec.Retention = asyncflow.NewDuration(time.Hour)
 	b.put(spec)
 	task := newTask(`1`)
-	task.Options.Key, task.KeyWindow = "a", asyncflow.NewDuration(2*time.Hour)
+	task.Options.Key, task.KeyWindow = "a", asyncflow.KeyFor(2*time.Hour)
 	results := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task, newTask(`2`)})
 	require.ErrorContains(t, results[0].Err,
 		"key_window is 2h0m0s; tasks of pipe are kept for 1h0m0s")
 	require.NoError(t, results[1].Err)
-	task.KeyWindow = asyncflow.Duration{}
+	task.KeyWindow = asyncflow.KeyWindow{}
 	b.submit(task)
 	var left float64
 	require.NoError(t, b.db.QueryRow(t.Context(),

@@ -26,12 +26,12 @@ func TestSQLKeys(t *testing.T) {
 	app := b.app()
 	bySQL, err := b.bySQL(app, `'pipe', '{"a": 1}', key => 'sql'`)
 	require.NoError(t, err)
-	r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{withKey("sql", `{"a": 1}`),
-		withKey("sql", `{"a":1}`), withKey("node", `[1]`)})
+	r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{withKey("sql", `{"a":1}`),
+		withKey("sql", `{"a":2}`), withKey("node", `[1]`)})
 	require.NoError(t, r[0].Err)
 	assert.Equal(t, bySQL, r[0].ID)
 	assert.True(t, r[0].Existing)
-	assert.Equal(t, asyncflow.CodeKeyReused, asyncflow.CodeOf(r[1].Err), "byte by byte")
+	assert.Equal(t, asyncflow.CodeKeyReused, asyncflow.CodeOf(r[1].Err))
 	require.NoError(t, r[2].Err)
 
 	id, err := b.bySQL(app, `'pipe', '[1]', key => 'node'`)

@@ -2173,6 +2173,13 @@ type JobOutcome string
 // Example: {"max_parallel":20,"on_child_failure":"all_settled","results":"settled"}
 type Join = asyncflow.JoinOption
 
+// KeyWindow How long an idempotency key stands for its task: a duration up to 180d, by default 24h; or
+// until_final: until the task ends. Whatever the window, a key goes with its task at the end of
+// the retention.
+//
+// Example: until_final
+type KeyWindow = asyncflow.KeyWindow
+
 // Latency How long attempts took, from the sending to the answer or to the failure; or how long tasks
 // waited or took. Up to 9 % off. Absent without any.
 type Latency struct {
@@ -2340,23 +2347,27 @@ type NewTask struct {
 	FlowKey string `empty:"refused" json:"flow_key,omitempty,omitzero"`
 
 	// Key An idempotency key of your choice. While its window lasts, the same key again is
-	// answered with the first task of this type that had it.
+	// answered with the first task of this type that had it, or as on_conflict says.
 	Key string `empty:"refused" json:"key,omitempty,omitzero"`
 
-	// KeyWindow A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
-	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
-	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
-	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
-	// for 30m1h, 216h for 1w2d.
+	// KeyWindow How long an idempotency key stands for its task: a duration up to 180d, by default 24h; or
+	// until_final: until the task ends. Whatever the window, a key goes with its task at the end of
+	// the retention.
 	//
 	//
-	// Example: 30s
-	KeyWindow Duration `json:"key_window,omitempty,omitzero"`
+	// Example: until_final
+	KeyWindow KeyWindow `json:"key_window,omitempty,omitzero"`
 
 	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
 	// and _ . : / -. They must not be secret.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
-	OnFinal  *OnFinal `json:"on_final,omitempty"`
+
+	// OnConflict What becomes of the submit if its key stands for another task. return, the default: the answer
+	// is that task, if its submit had the same context, and 422 otherwise. reject: 422, which names that
+	// task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
+	// key; this needs the scope operate besides.
+	OnConflict OnConflict `json:"on_conflict,omitempty,omitzero"`
+	OnFinal    *OnFinal   `json:"on_final,omitempty"`
 
 	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 	// for each stage of the type. A list of another length is refused with 400, but a list of one
@@ -2466,6 +2477,12 @@ type Notification struct {
 	// URL Where the event is sent.
 	URL string `json:"url"`
 }
+
+// OnConflict What becomes of the submit if its key stands for another task. return, the default: the answer
+// is that task, if its submit had the same context, and 422 otherwise. reject: 422, which names that
+// task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
+// key; this needs the scope operate besides.
+type OnConflict = asyncflow.OnConflict
 
 // OnFinal Where the end of a task is told: url gets a signed POST with the event (see finalEvent), at
 // least once. With a task it needs the scope read besides, as the event has the result. A task's

@@ -283,6 +283,7 @@ var longTexts = map[string]map[string]string{
 			"Default: all of them.",
 	},
 	"tasks submit": {
+		"--on-conflict":  "What becomes of it if the key stands for another task; default: return.",
 		"--metadata":     "A short text by its name, to find the task by; repeatable.",
 		"type":           "Task type. Without it, each line of --file must be a whole task.",
 		"context":        "Context of the task: JSON, @FILE, or - for standard input. Default: {}.",

@@ -13,22 +13,26 @@ import (
 )
 
 type tasksSubmitCmd struct {
-	Type          string        `arg:"" optional:""`
-	Context       string        `arg:"" optional:""`
-	File          string        `short:"f" placeholder:"FILE"`
-	Priority      int           `placeholder:"SECONDS" help:"Seconds of head start, 0 to a year."`
-	Delay         time.Duration `placeholder:"TIME" xor:"when"`
-	RunAt         time.Time     `placeholder:"TIME" xor:"when"`
-	MaxAttempts   int           `placeholder:"N"`
-	Key           *string       `placeholder:"KEY"`
-	FlowKey       *string       `placeholder:"KEY"`
-	DependsOn     []string      `sep:"none" placeholder:"TASK" help:"A task to wait for; repeatable."`
-	ContextFrom   string        `placeholder:"dependencies"`
-	OnFinal       string        `placeholder:"URL" help:"Where the end of the task is told."`
-	On            []string      `placeholder:"STATUS" help:"Which ends are told; all by default."`
-	OnFinalSecret string        `env:"ASYNCFLOW_ON_FINAL_SECRET" placeholder:"SECRET"`
-	User          string        `placeholder:"USER" help:"For whom it is done, to find it by."`
-	Tags          []string      `placeholder:"TAG" help:"Words to find it by."`
+	Type        string        `arg:"" optional:""`
+	Context     string        `arg:"" optional:""`
+	File        string        `short:"f" placeholder:"FILE"`
+	Priority    int           `placeholder:"SECONDS" help:"Seconds of head start, 0 to a year."`
+	Delay       time.Duration `placeholder:"TIME" xor:"when"`
+	RunAt       time.Time     `placeholder:"TIME" xor:"when"`
+	MaxAttempts int           `placeholder:"N"`
+	Key         *string       `placeholder:"KEY"`
+
+	KeyWindow  *asyncflow.KeyWindow `placeholder:"TIME" help:"A time, or until_final; a day by default."`
+	OnConflict string               `placeholder:"return|reject|cancel_running"`
+
+	FlowKey       *string  `placeholder:"KEY"`
+	DependsOn     []string `sep:"none" placeholder:"TASK" help:"A task to wait for; repeatable."`
+	ContextFrom   string   `placeholder:"dependencies"`
+	OnFinal       string   `placeholder:"URL" help:"Where the end of the task is told."`
+	On            []string `placeholder:"STATUS" help:"Which ends are told; all by default."`
+	OnFinalSecret string   `env:"ASYNCFLOW_ON_FINAL_SECRET" placeholder:"SECRET"`
+	User          string   `placeholder:"USER" help:"For whom it is done, to find it by."`
+	Tags          []string `placeholder:"TAG" help:"Words to find it by."`
 
 	Metadata map[string]string `mapsep:"none" placeholder:"NAME=VALUE"`
 	Trace    string            `placeholder:"TRACEPARENT" help:"The W3C traceparent of the submit."`
@@ -39,7 +43,9 @@ type tasksSubmitCmd struct {
 
 func (c *tasksSubmitCmd) Help() string {
 	return `With --key, if a task with that key exists, the command shows it and submits nothing. It
-says so on standard error and, with --output json, in the field existing.
+says so on standard error and, with --output json, in the field existing. The key stands for the
+task for a day, or as --key-window says. With --on-conflict reject that is an error; with
+cancel_running, the earlier task is cancelled, unless it is final, and a new one is submitted.
 
 With --wait, standard error says after 2 s what the task waits for. The exit code is 0 if the task
 succeeded, 6 if it failed, and 7 if it was not final in time.
@@ -122,6 +128,10 @@ func (c *tasksSubmitCmd) check() error {
 	switch {
 	case c.Key != nil && *c.Key == "": // such as from an unset variable in a script
 		return asyncflow.InvalidField("--key", "must not be empty")
+	case c.Key == nil && c.KeyWindow != nil:
+		return asyncflow.InvalidField("--key-window", "needs --key")
+	case c.Key == nil && c.OnConflict != "":
+		return asyncflow.InvalidField("--on-conflict", "needs --key")
 	case c.ContextFrom != "" && c.ContextFrom != asyncflow.ContextFromDependencies:
 		return asyncflow.InvalidField("--context-from", "is %q; it must be %s", c.ContextFrom,
 			asyncflow.ContextFromDependencies)
@@ -194,6 +204,10 @@ func (c *tasksSubmitCmd) template() client.NewTask {
 	if c.Key != nil {
 		t.Key = *c.Key
 	}
+	if c.KeyWindow != nil {
+		t.KeyWindow = *c.KeyWindow
+	}
+	t.OnConflict = asyncflow.OnConflict(c.OnConflict)
 	if c.FlowKey != nil {
 		t.FlowKey = *c.FlowKey
 	}

@@ -120,6 +120,9 @@ func (s *Server) checkTask(
 	if err := checkContext(task.Context, quota); err != nil {
 		return err
 	}
+	if err := checkConflict(ctx, task.OnConflict); err != nil {
+		return err
+	}
 	err := s.checkPriority(ctx, task.Type, task.Options.Priority)
 	if err != nil || task.Options.OnFinal == nil {
 		return err
@@ -129,6 +132,15 @@ func (s *Server) checkTask(
 			"this needs the scope %q, which the token doesn't carry", string(auth.ScopeRead))
 	}
 	return s.findTarget(ctx, task.Options.OnFinal, false)
+}
+
+// checkConflict refuses a submit that may cancel another task, for a caller that may cancel none.
+func checkConflict(ctx context.Context, c asyncflow.OnConflict) error {
+	if c != asyncflow.ConflictCancel || principalOf(ctx).Has(auth.ScopeOperate) {
+		return nil
+	}
+	return asyncflow.Errorf(asyncflow.CodeForbidden, "on_conflict cancel_running cancels tasks: "+
+		"this needs the scope %q, which the token doesn't carry", string(auth.ScopeOperate))
 }
 
 // checkPriority refuses a list of priorities that hasn't one entry for each stage of the task
@@ -146,12 +158,13 @@ func (s *Server) checkPriority(ctx context.Context, taskType string, p asyncflow
 
 func taskIn(t *api.NewTask) asyncflow.NewTask {
 	task := asyncflow.NewTask{
-		Type:      t.Type,
-		Context:   t.Context,
-		RunAt:     t.RunAt,
-		Delay:     t.Delay,
-		KeyWindow: t.KeyWindow,
-		DependsOn: t.DependsOn,
+		Type:       t.Type,
+		Context:    t.Context,
+		RunAt:      t.RunAt,
+		Delay:      t.Delay,
+		KeyWindow:  t.KeyWindow,
+		OnConflict: t.OnConflict,
+		DependsOn:  t.DependsOn,
 		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey,
 			ContextFrom: t.ContextFrom, OnFinal: onFinalIn(t.OnFinal),
 			Labels: asyncflow.Labels{User: t.User, Tags: t.Tags, Metadata: t.Metadata,

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
@@ -60,6 +61,51 @@ func TestIdempotencyKey(t *testing.T) {
 		assert.Equal(t, []string{"tasks[0]." + field, a.problem.Errors[0].Message},
 			[]string{batch[0].Error.Errors[0].Field, batch[0].Error.Errors[0].Message}, body)
 	}
+}
+
+// A submit may be refused for its key, or cancel the task that has it: this needs the scope
+// operate.
+func TestOnConflict(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	task := func(doc, more string) string {
+		return `{"type":"pipe","context":` + doc + `,"key":"k"` + more + `}`
+	}
+	first := read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", task(`{"a":1,"b":2}`, `,"key_window":"until_final"`)))
+	again := read[api.Task](b, 200, b.call("POST", "/v1/tasks", task(`{ "b": 2, "a": 1 }`, ``)))
+	assert.Equal(t, first.ID, again.ID, "the same value")
+	a := b.call("POST", "/v1/tasks", task(`{"a":1,"b":2}`, `,"on_conflict":"reject"`))
+	assert.Equal(t, 422, a.status)
+	assert.Equal(t, "key_reused", a.problem.Code)
+	assert.Equal(t, "stands for task "+first.ID, a.problem.Errors[0].Message)
+
+	newest := task(`3`, `,"on_conflict":"cancel_running"`)
+	submitter := b.newToken("acme", auth.ScopeSubmit)
+	for path, body := range map[string]string{"/v1/tasks": newest,
+		"/v1/tasks/batch": `{"tasks":[` + newest + `]}`} {
+		a := b.callAs(submitter, "POST", path, body)
+		assert.Contains(t, string(a.body), "on_conflict cancel_running cancels tasks: this needs")
+		assert.Contains(t, string(a.body), `"status":403`)
+	}
+	second := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", newest))
+	assert.NotEqual(t, first.ID, second.ID)
+	was := b.task(first.ID)
+	assert.Equal(t, asyncflow.StatusCancelled, was.Status)
+	assert.Equal(t, "cancelled by a later submit with its idempotency key", was.Error)
+	for more, field := range map[string]string{
+		`,"on_conflict":"never"`:         "on_conflict",
+		`,"key_window":"until_finl"`:     "key_window",
+		`,"key_window":"until_final 1h"`: "key_window",
+		`,"key":"","on_conflict":"x"`:    "key",
+	} {
+		a := b.call("POST", "/v1/tasks", task(`1`, more))
+		require.Equal(t, 400, a.status, more)
+		require.Contains(t, string(a.body), `"`+field+`"`, more)
+	}
+	a = b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"on_conflict":"reject"}`)
+	require.Equal(t, 400, a.status)
+	require.Equal(t, "on_conflict", a.problem.Errors[0].Field)
 }
 
 func TestIdempotencyKeyHeader(t *testing.T) {

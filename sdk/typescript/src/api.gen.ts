@@ -1904,6 +1904,21 @@ export interface components {
          * @example 30s
          */
         Duration: string;
+        /**
+         * @description How long an idempotency key stands for its task: a duration up to 180d, by default 24h; or
+         *     until_final: until the task ends. Whatever the window, a key goes with its task at the end of
+         *     the retention.
+         * @example until_final
+         */
+        KeyWindow: string;
+        /**
+         * @description What becomes of the submit if its key stands for another task. return, the default: the answer
+         *     is that task, if its submit had the same context, and 422 otherwise. reject: 422, which names that
+         *     task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
+         *     key; this needs the scope operate besides.
+         * @enum {string}
+         */
+        OnConflict: "return" | "reject" | "cancel_running";
         /** @description Any JSON value. It is stored and passed on byte by byte, and never interpreted. */
         JSON: unknown;
         /**
@@ -3183,10 +3198,11 @@ export interface components {
             retry?: components["schemas"]["RetryPolicy"];
             /**
              * @description An idempotency key of your choice. While its window lasts, the same key again is
-             *     answered with the first task of this type that had it.
+             *     answered with the first task of this type that had it, or as on_conflict says.
              */
             key?: string;
-            key_window?: components["schemas"]["Duration"];
+            key_window?: components["schemas"]["KeyWindow"];
+            on_conflict?: components["schemas"]["OnConflict"];
             /**
              * @description Tasks of a type with the same flow_key share the limits of its flow. It has no effect if
              *     the type has no flow.

@@ -37,6 +37,11 @@ export function encodeTask(task: NewTask): string {
   return text;
 }
 
+/** Reports whether a task that was submitted is found again by its key, if the answer was lost. */
+export function isRepeatable(task: NewTask): boolean {
+  return Boolean(task.key) && (task.on_conflict ?? "return") === "return";
+}
+
 /** Returns a signal as it is sent. Refuses data that can't be written as JSON. */
 export function encodeSignal(signal: NewSignal): string {
   try {
@@ -62,7 +67,7 @@ export function* taskBatches(tasks: readonly NewTask[]): Generator<Batch> {
         bytes += size;
         docs.push(doc);
         refused.push(undefined);
-        repeatable &&= Boolean(task.key);
+        repeatable &&= isRepeatable(task);
       } catch (err) {
         if (!(err instanceof AsyncflowError)) throw err;
         refused.push(err);

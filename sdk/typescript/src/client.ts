@@ -1,4 +1,6 @@
-import { encodeSignal, encodeTask, resultOf, taskBatches, type SubmitResult } from "./batch.js";
+import {
+  encodeSignal, encodeTask, isRepeatable, resultOf, taskBatches, type SubmitResult,
+} from "./batch.js";
 import {
   Caller, conditions, pathPart, type CallOptions, type ChangeOptions, type ClientOptions,
 } from "./call.js";
@@ -131,7 +133,7 @@ export class Client {
     return this.caller.call("POST", "/v1/tasks", {
       ...options,
       body: encodeTask(task),
-      repeatable: Boolean(task.key),
+      repeatable: isRepeatable(task),
     });
   }
 
@@ -155,7 +157,7 @@ export class Client {
         query: { wait: formatDuration(waitMs) },
         extraMs: waitMs,
         body: encodeTask(task),
-        repeatable: Boolean(task.key),
+        repeatable: isRepeatable(task),
       });
       if (isFinal(got.status)) return got;
     } catch (err) {

@@ -17,6 +17,7 @@ type Submitted struct {
 	// WaitsUntil is when it stops waiting for the first of its dependencies; zero: never.
 	WaitsUntil time.Time
 	Existing   bool // the key stood for this task already
+	Reused     bool // it was submitted with another context, byte by byte
 	Err        error
 }
 

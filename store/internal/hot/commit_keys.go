@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
@@ -20,11 +21,12 @@ import (
 type Key struct {
 	Name    string
 	Hash    [sha256.Size]byte // of the context
-	Expires time.Time
+	Expires pgtype.Timestamptz
+	Takes   int64 // the task from which it takes the key, if that still has it; 0: none
 
 	// Holder is the existing task with this key; zero: the new task has it.
 	Holder asyncflow.TaskID
-	// Reused reports whether that task has another context.
+	// Reused reports whether that task was submitted with another context, byte by byte.
 	Reused bool
 	// Unseen reports whether the last try with KeysApart left the task out without a look at the
 	// key, as it had met too many locked ones.
@@ -37,11 +39,18 @@ func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
 	if t.Options.Key == "" {
 		return nil
 	}
+	k := &Key{Name: t.Options.Key, Hash: sha256.Sum256(t.Context), Takes: t.Takes.Number,
+		Expires: pgtype.Timestamptz{Valid: true}}
+	if t.KeyWindow.UntilFinal() {
+		k.Expires.InfinityModifier = pgtype.Infinity
+		return k
+	}
 	window := t.KeyWindow.Std()
 	if window == 0 {
 		window = min(asyncflow.DefaultKeyWindow, retention)
 	}
-	return &Key{Name: t.Options.Key, Hash: sha256.Sum256(t.Context), Expires: now.Add(window)}
+	k.Expires.Time = now.Add(window)
+	return k
 }
 
 // claimKeysSQL takes keys that belong to no existing task: they are new, their windows are over, or
@@ -59,7 +68,8 @@ SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
 WHERE k.expires_at <= $6 OR k.id < $7`
 
 // holdersSQL reads the tasks to which keys belong.
-const holdersSQL = `SELECT key, id, hash FROM {keys} WHERE type = $1 AND key = ANY ($2)`
+const holdersSQL = `SELECT key, id, hash, expires_at = 'infinity' FROM {keys}
+WHERE type = $1 AND key = ANY ($2)`
 
 // claimApartSQL takes keys one by one, in any order. It returns the keys that other transactions
 // lock and, after the first $8 of them, the remaining keys without a look at them.
@@ -139,8 +149,9 @@ func (s *Path) InsertKeyed(ctx context.Context, t *config.Type, items []*Inserti
 
 // Holder is the task to which a key belongs.
 type Holder struct {
-	ID   int64
-	Hash []byte
+	ID         int64
+	Hash       []byte
+	UntilFinal bool // the key stands for it until it is final
 }
 
 // ClaimKeys takes the free keys, and returns the task to which each key belongs afterwards. Of
@@ -174,7 +185,7 @@ func claimKeys(
 	b.Queue(t.SQL(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
 		var name string
 		var h Holder
-		_, err := pgx.ForEachRow(rows, []any{&name, &h.ID, &h.Hash}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&name, &h.ID, &h.Hash, &h.UntilFinal}, func() error {
 			holders[name] = h
 			return nil
 		})
@@ -184,7 +195,10 @@ func claimKeys(
 	if postgres.State(err) == pgerrcode.ForeignKeyViolation {
 		err = config.UnknownType(t.Name)
 	}
-	return holders, others, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return holders, others, takeKeys(ctx, tx, t, items, holders, others)
 }
 
 // queueClaims queues the statement that takes the free keys of the items, and returns all keys. The
@@ -196,7 +210,7 @@ func queueClaims(
 	names = make([]string, len(items))
 	ids := make([]int64, len(items))
 	hashes := make([][]byte, len(items))
-	expires := make([]time.Time, len(items))
+	expires := make([]pgtype.Timestamptz, len(items))
 	for i, item := range items {
 		names[i] = item.Key.Name
 		ids[i] = item.ID.Number

@@ -103,7 +103,7 @@ func (st *step) newTasks(all []rerun) (tasks []asyncflow.NewTask, of []int64) {
 			continue
 		}
 		task.Options.Key = rerunKey(st.o.ID, r.id.Number)
-		task.KeyWindow = asyncflow.NewDuration(window)
+		task.KeyWindow = asyncflow.KeyFor(window)
 		if st.mostBytes > 0 && int64(len(task.Context)) > st.mostBytes ||
 			task.Validate(st.now, math.MaxInt) != nil ||
 			st.t.CheckPriority(task.Options.Priority) != nil {

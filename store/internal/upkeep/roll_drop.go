@@ -60,7 +60,8 @@ func (s *Upkeep) IdleRoll(
 // time or before. With its last roll, a closed set goes, too. It takes these steps:
 //
 //  1. It marks the roll as being dropped. From then on no task of it can be redriven.
-//  2. It deletes what the tasks have in tables of all rolls, a transaction for each JobBatch.
+//  2. It deletes what the tasks have in tables of all rolls, a transaction for each JobBatch, and
+//     the idempotency keys that have no other end.
 //  3. It drops the tables of the roll.
 //
 // If a node dies in between, the next call goes on. A roll with children that are still awaited
@@ -74,6 +75,9 @@ func (s *Upkeep) DropRoll(ctx context.Context, set *config.TableSet, since time.
 	var rows settings.TreeRows
 	for more := dropping; more && err == nil; {
 		more, err = s.dropTreeRows(ctx, set, &rows)
+	}
+	if dropping && err == nil {
+		err = s.dropKeys(ctx, set)
 	}
 	if dropping && err == nil {
 		dropped, err = s.dropTables(ctx, set)
@@ -131,6 +135,22 @@ func (s *Upkeep) dropTreeRows(
 		return err
 	})
 	return more, err
+}
+
+// dropKeys deletes the idempotency keys that stood for tasks of a roll that is being dropped until
+// they were final. Other keys go after their windows.
+func (s *Upkeep) dropKeys(ctx context.Context, set *config.TableSet) error {
+	return pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
+		dropping, err := lockDropping(ctx, tx, set)
+		if err != nil || !dropping {
+			return err
+		}
+		_, err = tx.Exec(ctx, set.Tables.SQL(0, `DELETE FROM {keys} WHERE expires_at = 'infinity'
+			AND type IN (SELECT name FROM {types} WHERE number IN (`+config.TypesAtSQL+`))
+			AND id >= $3 AND id < $4`), set.Name, set.First, config.FirstOfRoll(set.First),
+			config.FirstOfRoll(set.First+1))
+		return err
+	})
 }
 
 // lockDropping locks the row of the oldest roll, and reports whether it is still being dropped: a

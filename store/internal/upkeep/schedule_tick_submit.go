@@ -6,8 +6,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
-	"github.com/asyncflow/asyncflow/store/internal/postgres"
-	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
 // submit submits the tasks of all ticks, and notes which ticks have their tasks.
@@ -26,7 +24,7 @@ func (r *round) submit(ctx context.Context, submit catalog.Submit) {
 			continue
 		}
 		for i, result := range results[:len(t.run)] {
-			id, err := r.taskOf(ctx, t.TickTask(t.run[i]), result)
+			id, err := taskOf(result)
 			if err != nil {
 				t.err = err
 				t.rest = t.run[i]
@@ -47,28 +45,18 @@ func (r *round) submit(ctx context.Context, submit catalog.Submit) {
 func (r *round) tickTask(t *scheduleTicks, tick time.Time) asyncflow.NewTask {
 	task := t.TickTask(tick)
 	if kind, err := r.store.core.Catalog.Type(r.tenant, t.Type); err == nil {
-		task.KeyWindow = asyncflow.NewDuration(min(task.KeyWindow.Std(), kind.Retention.Std()))
+		task.KeyWindow = asyncflow.KeyFor(min(task.KeyWindow.Std(), kind.Retention.Std()))
 	}
 	return task
 }
 
 // taskOf returns the task that a tick has after its submit, or why it has none. A task that
 // existed before may be of an earlier version of the schedule, with another context.
-func (r *round) taskOf(
-	ctx context.Context, task asyncflow.NewTask, result catalog.Submitted,
-) (id asyncflow.TaskID, err error) {
-	switch {
-	case result.Err == nil || result.Existing: // it doesn't matter whether it can be read now
+func taskOf(result catalog.Submitted) (asyncflow.TaskID, error) {
+	if result.Existing { // it doesn't matter whether it can be read now
 		return result.ID, nil
-	case asyncflow.CodeOf(result.Err) != asyncflow.CodeKeyReused:
-		return id, result.Err
 	}
-	id.Type = task.Type
-	err = r.store.core.DB(r.tenant).QueryRow(ctx,
-		`SELECT id FROM `+postgres.Quote(schema.Of(r.tenant))+
-			`.idempotency_keys WHERE type = $1 AND key = $2`, task.Type,
-		task.Options.Key).Scan(&id.Number)
-	return id, err
+	return result.ID, result.Err
 }
 
 // chargeTick counts the task of a tick with its children that are known.

@@ -1,0 +1,95 @@
+package asyncflow
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	DefaultKeyWindow = 24 * time.Hour
+	MaxKeyWindow     = 180 * 24 * time.Hour
+)
+
+// untilFinal is how KeyUntilFinal is written.
+const untilFinal = "until_final"
+
+// KeyWindow is how long an idempotency key stands for a task: for a time, or until the task is
+// final. The zero KeyWindow is a day.
+type KeyWindow struct {
+	time       Duration
+	untilFinal bool
+}
+
+// KeyUntilFinal has a key stand for a task until the task is final.
+var KeyUntilFinal = KeyWindow{untilFinal: true}
+
+// KeyFor has a key stand for a task for a time.
+func KeyFor(d time.Duration) KeyWindow { return KeyWindow{time: NewDuration(d)} }
+
+// UntilFinal reports whether w is KeyUntilFinal.
+func (w KeyWindow) UntilFinal() bool { return w.untilFinal }
+
+// Std returns how long w lasts; 0 of the zero KeyWindow and of KeyUntilFinal.
+func (w KeyWindow) Std() time.Duration { return w.time.Std() }
+
+// IsZero reports whether w is the zero KeyWindow.
+func (w KeyWindow) IsZero() bool { return !w.untilFinal && w.time.IsZero() }
+
+// String returns until_final, or what Duration.String returns.
+func (w KeyWindow) String() string {
+	if w.untilFinal {
+		return untilFinal
+	}
+	return w.time.String()
+}
+
+// MarshalText returns until_final or a duration. JSON and query strings use it.
+func (w KeyWindow) MarshalText() ([]byte, error) {
+	if w.untilFinal {
+		return []byte(untilFinal), nil
+	}
+	return w.time.MarshalText()
+}
+
+// UnmarshalText reads until_final, or a duration as Duration does.
+func (w *KeyWindow) UnmarshalText(b []byte) error {
+	*w = KeyWindow{untilFinal: string(b) == untilFinal}
+	if w.untilFinal {
+		return nil
+	}
+	if err := w.time.UnmarshalText(b); err != nil {
+		return fmt.Errorf("%w, or %s", err, untilFinal)
+	}
+	return nil
+}
+
+// OnConflict says what becomes of a submit if its key stands for another task.
+type OnConflict string
+
+const (
+	// ConflictReturn answers with the other task, if that has the same context. It is the default.
+	ConflictReturn OnConflict = "return"
+	// ConflictReject refuses the submit with CodeKeyReused.
+	ConflictReject OnConflict = "reject"
+	// ConflictCancel cancels the other task, unless it is final. The new task gets the key.
+	ConflictCancel OnConflict = "cancel_running"
+)
+
+// OnConflicts are all values of OnConflict.
+var OnConflicts = []OnConflict{ConflictReturn, ConflictReject, ConflictCancel}
+
+// Returns reports whether the submit is answered with the other task.
+func (o OnConflict) Returns() bool { return cmp.Or(o, ConflictReturn) == ConflictReturn }
+
+// check adds what is wrong with o, in a submit with a key or without.
+func (o OnConflict) check(key string, out *problems) {
+	switch {
+	case o == "":
+	case !slices.Contains(OnConflicts, o):
+		out.add("on_conflict", "is %.40q; it must be return, reject or cancel_running", string(o))
+	case key == "":
+		out.add("on_conflict", "needs a key")
+	}
+}

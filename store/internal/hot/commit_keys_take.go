@@ -1,0 +1,102 @@
+package hot
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/asyncflow/asyncflow/store/internal/config"
+)
+
+// takeKeysSQL gives keys to other tasks. Their rows are locked.
+const takeKeysSQL = `
+UPDATE {keys} k SET id = u.id, hash = u.hash, expires_at = u.expires_at
+FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[])
+  AS u (key, id, hash, expires_at)
+WHERE k.type = $1 AND k.key = u.key`
+
+// finalSQL returns which tasks of a roll are final. A redrive writes a row that is not.
+const finalSQL = `
+SELECT u.id FROM unnest($2::bigint[]) AS u (id) CROSS JOIN LATERAL (
+  SELECT final FROM {journal} j WHERE j.type = $1 AND j.id = u.id ORDER BY j.seq DESC LIMIT 1) j
+WHERE j.final IS NOT NULL`
+
+// takeKeys gives keys that belong to other tasks to new ones: to the first item that takes a key
+// from its task, or else to the first item with a key that stood for a task until that was final.
+// It changes the holders. The statements that read them have locked the rows.
+func takeKeys(
+	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion,
+	holders map[string]Holder, others map[string]bool,
+) error {
+	takers := map[string]*Insertion{}
+	ending := map[string]*Insertion{}
+	var ids []int64
+	for _, item := range items {
+		name := item.Key.Name
+		h, known := holders[name]
+		_, put := others[name]
+		switch {
+		case !known || put || h.ID == item.ID.Number:
+		case item.Key.Takes == h.ID && takers[name] == nil:
+			takers[name] = item
+		case h.UntilFinal && ending[name] == nil:
+			ending[name] = item
+			ids = append(ids, h.ID)
+		}
+	}
+	final, err := finalOf(ctx, tx, t, ids)
+	if err != nil {
+		return err
+	}
+	for name, item := range ending {
+		if final[holders[name].ID] && takers[name] == nil {
+			takers[name] = item
+		}
+	}
+	if len(takers) == 0 {
+		return nil
+	}
+	var names []string
+	var hashes [][]byte
+	var expires []pgtype.Timestamptz
+	ids = ids[:0]
+	for name, item := range takers {
+		names = append(names, name)
+		ids = append(ids, item.ID.Number)
+		hashes = append(hashes, item.Key.Hash[:])
+		expires = append(expires, item.Key.Expires)
+		holders[name] = Holder{ID: item.ID.Number, Hash: item.Key.Hash[:]}
+	}
+	_, err = tx.Exec(ctx, t.SQL(0, takeKeysSQL), t.Name, names, ids, hashes, expires)
+	return err
+}
+
+// finalOf returns which of some tasks of a type are final, or were dropped with their roll.
+func finalOf(
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
+) (final map[int64]bool, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	if t, err = config.RollsNow(ctx, tx, t); err != nil {
+		return nil, err
+	}
+	final = map[int64]bool{}
+	for position, ids := range config.ByPosition(ids) {
+		if !t.Has(position) {
+			for _, id := range ids {
+				final[id] = true
+			}
+			continue
+		}
+		rows, err := tx.Query(ctx, t.SQL(position, finalSQL), t.Number(), ids)
+		if err != nil {
+			return nil, err
+		}
+		if err := CollectIDs(rows, final); err != nil {
+			return nil, err
+		}
+	}
+	return final, nil
+}
