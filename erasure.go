@@ -17,7 +17,7 @@ const RetentionErases = "retention"
 func (o Options) Erase(e Erasure) Options {
 	e.At = e.At.UTC()
 	left := Options{Priority: o.Priority, Key: o.Key, FlowKey: o.FlowKey, DependsOn: o.DependsOn,
-		ContextFrom: o.ContextFrom, Spawned: o.Spawned, Erased: &e}
+		ContextFrom: o.ContextFrom, Spawned: o.Spawned, RerunOf: o.RerunOf, Erased: &e}
 	if o.Child != nil {
 		child := *o.Child
 		child.Shared = nil
@@ -27,6 +27,12 @@ func (o Options) Erase(e Erasure) Options {
 		left.Notification = &Notification{Event: o.Notification.Event, Task: o.Notification.Task}
 	}
 	return left
+}
+
+// Refusal returns the error of what needs the contents of a task that is erased.
+func (e Erasure) Refusal(id TaskID) error {
+	return Errorf(CodeErased, "the contents of task %s were erased at %s", id,
+		e.At.UTC().Format(time.RFC3339))
 }
 
 // Erase returns what a notification on its way still tells of a task that is erased.

@@ -11,12 +11,14 @@ func Rerun(of TaskID, context json.RawMessage, o Options) NewTask {
 }
 
 // CheckRerun returns why a task with a status and options can't be run again as a new task, or nil:
-// CodeConflict.
+// CodeConflict, or CodeErased.
 func CheckRerun(id TaskID, status Status, o Options) error {
 	switch {
 	case !status.Final():
-		return Errorf(CodeConflict, "task %s is not final: it can be run again once it has ended",
+		return Errorf(CodeConflict, "task %s is not final: it can be run again once it is",
 			id)
+	case o.Erased != nil:
+		return o.Erased.Refusal(id)
 	case o.Child != nil:
 		return Errorf(CodeConflict, "task %s is a child of %s: run that one again", id,
 			TaskID{Type: id.Type, Number: o.Child.Parent})

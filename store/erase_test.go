@@ -75,6 +75,9 @@ func testErase(t *testing.T, b *bundle) {
 	task.Options.OnFinal = told
 	id := b.submit(task)[0].ID
 	b.refusesErasure(asyncflow.CodeConflict, id)
+	_, err := b.Change(t.Context(), tenant, id,
+		asyncflow.Patch{Context: json.RawMessage(`{"edited":"` + marker + `"}`)})
+	require.NoError(t, err)
 	l := b.leaseAll(pipe, 1)[0]
 	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: marker + ": no"})
 	l = b.leaseAll(pipe, 1)[0]
@@ -105,7 +108,7 @@ func testErase(t *testing.T, b *bundle) {
 		after.CreatedAt, after.FinishedAt, after.Options.Key})
 	attempts, err := b.Attempts(t.Context(), tenant, id)
 	require.NoError(t, err)
-	require.Len(t, attempts, 3)
+	require.Len(t, attempts, 4)
 	for _, a := range attempts {
 		assert.Empty(t, a.Error)
 		assert.Nil(t, a.Output)
@@ -125,6 +128,8 @@ func testErase(t *testing.T, b *bundle) {
 	assert.Equal(t, after, again, "a second call changes nothing")
 	_, err = b.Redrive(t.Context(), tenant, id, store.Redrive{Context: json.RawMessage(`1`)})
 	assert.Equal(t, asyncflow.CodeErased, asyncflow.CodeOf(err))
+	_, err = b.Rerun(t.Context(), tenant, id)
+	assert.Equal(t, asyncflow.CodeErased, asyncflow.CodeOf(err))
 	missing := id
 	missing.Number += 1000
 	b.refusesErasure(asyncflow.CodeNotFound, missing)
@@ -139,9 +144,14 @@ func testErase(t *testing.T, b *bundle) {
 	b.settle(target, b.leaseAll(target, 1)[0], asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
 	b.erase(after.Notifications[0])
 	assert.Empty(t, b.withMarker())
-	resubmitted := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task})[0]
-	assert.Equal(t, asyncflow.CodeKeyReused, asyncflow.CodeOf(resubmitted.Err),
-		"the key still stands for it, and doesn't run twice")
+	for _, doc := range []json.RawMessage{task.Context, json.RawMessage(`null`)} {
+		task.Context = doc
+		resubmitted := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task})[0]
+		assert.Equal(t, asyncflow.CodeKeyReused, asyncflow.CodeOf(resubmitted.Err),
+			"the key still stands for it, and doesn't run twice")
+		_, err := b.bySQL(b.app(), `'pipe', '`+string(doc)+`', key => 'order-1'`)
+		assert.ErrorContains(t, err, "which has another context")
+	}
 }
 
 // Erased with a task are its notifications that ended.

@@ -1062,6 +1062,9 @@ type BulkDelay struct {
 
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
+
+	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
 // BulkDelayStatus Only tasks of this status; by default both.
@@ -1135,6 +1138,9 @@ type BulkErasure struct {
 
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
+
+	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
 // BulkErasureStatus Only tasks of this status. By default all that are final.
@@ -1362,6 +1368,9 @@ type BulkRerun struct {
 
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
+
+	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
 // BulkRerunStatus Only tasks of this status; by default all that are final.

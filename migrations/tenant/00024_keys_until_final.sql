@@ -8,8 +8,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
   before json;
 BEGIN
-  EXECUTE format('SELECT context FROM %s WHERE type = $1 AND id = $2', submit_table('task', table_set, (number >> 40)::int))
-    INTO before USING type_number, number;
+  EXECUTE format('SELECT context FROM %s WHERE type = $1 AND id = $2 AND options -> ''erased'' IS NULL',
+    submit_table('task', table_set, (number >> 40)::int)) INTO before USING type_number, number;
   RETURN coalesce(before::jsonb::text = context::jsonb::text, false);
 EXCEPTION WHEN undefined_table OR data_exception OR program_limit_exceeded THEN
   RETURN false; -- jsonb can't have it, or its roll was dropped

@@ -545,6 +545,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tasks/erase": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Erase the contents of all final tasks that match a filter
+         * @description Runs in the background, as an operation that can be followed and stopped. With dry_run the
+         *     tasks are only counted. It does to each what eraseTask does, to final tasks that ended before
+         *     this call. A task that eraseTask would refuse counts as skipped: call this again later.
+         */
+        post: operations["eraseTasks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tasks/delay": {
         parameters: {
             query?: never;
@@ -656,7 +678,16 @@ export interface paths {
         get: operations["getTask"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Erase the contents of a final task
+         * @description Its context, results, outputs, checkpoint, errors, labels, on_final and signals are gone with
+         *     the answer, and so are the copies in its notifications. The task stays, with its status, its
+         *     times and its keys, and `erased` says so. It can't be redriven (409, task_erased). Its
+         *     children and the tasks that depend on it keep what they have: erase them, too. Erasing an
+         *     erased task changes nothing. The answer is 409 if the task is not final (cancel it first), or
+         *     is a child of a task that is not.
+         */
+        delete: operations["eraseTask"];
         options?: never;
         head?: never;
         /**
@@ -766,7 +797,7 @@ export interface paths {
         /**
          * Redrive a failed or cancelled task
          * @description Runs the task again, with all attempts of its stages. It keeps its journal. The answer is
-         *     409 if the task is not final, or has succeeded.
+         *     409 if the task is not final, has succeeded, or was erased (task_erased).
          */
         post: operations["redriveTask"];
         delete?: never;
@@ -3672,6 +3703,7 @@ export interface components {
             /** @description Why its last attempt failed. */
             error?: string;
             error_code?: components["schemas"]["TaskErrorCode"];
+            erased?: components["schemas"]["Erasure"];
             /** Format: date-time */
             created_at: string;
             /**
@@ -3683,6 +3715,19 @@ export interface components {
             turnaround_ms?: number;
             context?: components["schemas"]["JSON"];
             result?: components["schemas"]["JSON"];
+        };
+        /**
+         * @description When the contents of a task were erased, and by whom: the subject of a token, or retention.
+         *     Present once they are gone.
+         * @example {
+         *       "at": "2026-11-24T10:43:32Z",
+         *       "by": "privacy-desk"
+         *     }
+         */
+        Erasure: {
+            /** Format: date-time */
+            at: string;
+            by?: string;
         };
         /**
          * @description What an error is, for programs: the HTTP status of an answer that isn't 2xx; why none came
@@ -3848,6 +3893,7 @@ export interface components {
         };
         AttemptList: {
             data: components["schemas"]["Attempt"][];
+            erased?: components["schemas"]["Erasure"];
             /** @description The cursor of the next page; absent on the last page. */
             next_cursor?: string;
         };
@@ -3979,6 +4025,8 @@ export interface components {
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
+            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
             /** @description Only the children of this task, and the tasks that it started. */
@@ -4116,6 +4164,65 @@ export interface components {
             /** @description The stage to continue with; by default the one where each task ended. */
             from_stage?: string;
         };
+        BulkErasure: {
+            type?: components["schemas"]["Name"];
+            /** @description Instead of type: the tasks of all types. */
+            all_types?: boolean;
+            /**
+             * @description Only tasks of this status. By default all that are final.
+             * @enum {string}
+             */
+            status?: "succeeded" | "failed" | "cancelled";
+            stage?: components["schemas"]["Name"];
+            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            error?: string;
+            /**
+             * Format: date-time
+             * @description Only tasks submitted at or after this time.
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description Only tasks submitted before this time.
+             */
+            until?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended at or after this time.
+             */
+            ended_since?: string;
+            /**
+             * Format: date-time
+             * @description Only final tasks that ended before this time.
+             */
+            ended_until?: string;
+            /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
+            attempts?: number;
+            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            code?: string;
+            /** @description Only tasks that were submitted with this flow key. */
+            flow_key?: string;
+            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            worker?: components["schemas"]["WorkerName"];
+            /** @description Only the task for which this idempotency key stands. */
+            key?: string;
+            /** @description Only the children of this task, and the tasks that it started. */
+            parent?: string;
+            /** @description Only tasks for this user. */
+            user?: string;
+            /** @description Only tasks with all of these tags, separated by commas. */
+            tags?: string;
+            /** @description Only tasks with at least one of these tags, separated by commas. */
+            any_tags?: string;
+            /** @description Only tasks with this entry of their metadata, as name=value. */
+            metadata?: string;
+            /** @description false leaves out the children of fan-outs; by default they are included. */
+            children?: boolean;
+            /** @description Only count the tasks. */
+            dry_run?: boolean;
+            /** @description The most tasks per second; by default there is no limit. */
+            pace?: number;
+        };
         BulkRerun: {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
@@ -4154,6 +4261,8 @@ export interface components {
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
+            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
             /** @description Only the children of this task, and the tasks that it started. */
@@ -4263,7 +4372,7 @@ export interface components {
         Operation: {
             id: string;
             /** @enum {string} */
-            kind: "cancel" | "redrive" | "priority" | "count" | "delay" | "rerun";
+            kind: "cancel" | "redrive" | "priority" | "count" | "delay" | "rerun" | "erase";
             /** @description The task type. With all_types, the one that it is at, in the order of their names. */
             type: string;
             filter?: components["schemas"]["OperationFilter"];
@@ -4280,8 +4389,8 @@ export interface components {
             total: number;
             /**
              * Format: int64
-             * @description How many of them it has cancelled or redriven, have the priority or the time, or run
-             *     again as new tasks. Of a count, how many tasks match.
+             * @description How many of them it has cancelled, redriven or erased, have the priority or the time, or
+             *     run again as new tasks. Of a count, how many tasks match.
              */
             done: number;
             /**
@@ -5700,7 +5809,7 @@ export interface components {
          * @example not_found
          * @enum {string}
          */
-        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "task_over" | "invalid_next_stage" | "invalid_spawn" | "too_large" | "unavailable" | "uncertain" | "internal";
+        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "task_over" | "task_erased" | "invalid_next_stage" | "invalid_spawn" | "too_large" | "unavailable" | "uncertain" | "internal";
         /** @description The quota that is exceeded, with the code quota_exceeded. */
         ExceededQuota: {
             name: components["schemas"]["QuotaName"];
@@ -7423,6 +7532,56 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    eraseTasks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "type": "thumbnails",
+                 *       "user": "ada",
+                 *       "ended_until": "2026-11-01T00:00:00Z",
+                 *       "dry_run": true
+                 *     }
+                 */
+                "application/json": components["schemas"]["BulkErasure"];
+            };
+        };
+        responses: {
+            /** @description The number of tasks, for a dry run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Count"];
+                };
+            };
+            /** @description The operation that was started. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Operation"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
     delayTasks: {
         parameters: {
             query?: never;
@@ -7466,6 +7625,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -7616,6 +7776,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -7651,6 +7812,37 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             429: components["responses"]["ShareInUse"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    eraseTask: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The task's id, such as thumbnails.1.42. */
+                id: components["parameters"]["TaskID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What remains of the task. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Task"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

@@ -230,7 +230,7 @@ func endsOf(
 	for _, e := range all {
 		switch {
 		case e.Options.Erased != nil:
-			refused[e.ID.Number] = erasedBefore(e.ID, *e.Options.Erased)
+			refused[e.ID.Number] = e.Options.Erased.Refusal(e.ID)
 		case e.Status == asyncflow.StatusSucceeded:
 			refused[e.ID.Number] = asyncflow.Errorf(asyncflow.CodeConflict,
 				"task %s has succeeded: there is nothing to redrive", e.ID)
@@ -245,12 +245,6 @@ func endsOf(
 		}
 	}
 	return ended, refused, err
-}
-
-// erasedBefore is the error of what needs the contents of an erased task.
-func erasedBefore(id asyncflow.TaskID, e asyncflow.Erasure) error {
-	return asyncflow.Errorf(asyncflow.CodeErased, "the contents of task %s were erased at %s",
-		id, e.At.UTC().Format(time.RFC3339))
 }
 
 // redriveStage returns the index of the stage that a redrive starts with.
