@@ -133,8 +133,7 @@ func (t NewTask) checkKey(out *problems) {
 	case !t.KeyWindow.IsZero() && key == "":
 		out.add("key_window", "needs a key")
 	case t.KeyWindow.Std() < 0 || t.KeyWindow.Std() > MaxKeyWindow:
-		out.add("key_window", "is %s; it must be until_final, or up to %s (180 days)", t.KeyWindow,
-			MaxKeyWindow)
+		out.add("key_window", "is %s; it must be up to %s (180 days)", t.KeyWindow, MaxKeyWindow)
 	}
 	t.OnConflict.check(t.Options.Key, out)
 }

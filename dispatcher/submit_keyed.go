@@ -112,7 +112,7 @@ func waitsUntil(task store.Task) (first time.Time) {
 	return first
 }
 
-// endExisting answers the caller of a task whose key belongs to an existing one.
+// endExisting answers the caller of a task with the key of an existing one.
 func (s *submission) endExisting() {
 	s.result.ID = s.Key.Holder
 	s.result.Existing = true

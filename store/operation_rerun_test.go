@@ -220,7 +220,7 @@ func TestRerunsSurviveCrashes(t *testing.T) {
 	assert.Equal(t, []int{n, n}, []int{tasks, others}, "each once")
 }
 
-// A step takes only some MiB of contexts. A task whose context is over the quota by now is skipped.
+// A step takes only some MiB of contexts. A task with a context over the quota is skipped.
 func TestRerunOfLargeContexts(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

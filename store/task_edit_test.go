@@ -66,7 +66,7 @@ func TestEdit(t *testing.T) {
 	})
 }
 
-// A task that waits for its children, or for dependencies whose results it gets, keeps its context.
+// A task that waits for its children, or for results of its dependencies, keeps its context.
 func TestEditRefused(t *testing.T) {
 	b := setupFanOut(t)
 	parent := b.fanOut(asyncflow.FanOut{})

@@ -867,13 +867,13 @@ type BulkCancellation struct {
 	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
 
-	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text, in upper or lower case.
+	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
@@ -919,7 +919,7 @@ type BulkCancellation struct {
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
 
-	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	// Worker Only tasks that this worker runs, or ran an attempt of.
 	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
@@ -940,7 +940,7 @@ type BulkCount struct {
 	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
 
-	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `json:"code,omitempty,omitzero"`
 
 	// EndedSince Only final tasks that ended at or after this time.
@@ -949,7 +949,7 @@ type BulkCount struct {
 	// EndedUntil Only final tasks that ended before this time.
 	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text, in upper or lower case.
+	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
@@ -990,7 +990,7 @@ type BulkCount struct {
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
 
-	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	// Worker Only tasks that this worker runs, or ran an attempt of.
 	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
@@ -1008,7 +1008,7 @@ type BulkDelay struct {
 	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
 
-	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `json:"code,omitempty,omitzero"`
 
 	// Delay How long from this call until they may run; 0s is at once. Excludes run_at.
@@ -1017,7 +1017,7 @@ type BulkDelay struct {
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text, in upper or lower case.
+	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
@@ -1063,7 +1063,7 @@ type BulkDelay struct {
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
 
-	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	// Worker Only tasks that this worker runs, or ran an attempt of.
 	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
@@ -1084,7 +1084,7 @@ type BulkErasure struct {
 	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
 
-	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
@@ -1096,7 +1096,7 @@ type BulkErasure struct {
 	// EndedUntil Only final tasks that ended before this time.
 	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text, in upper or lower case.
+	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
@@ -1139,7 +1139,7 @@ type BulkErasure struct {
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
 
-	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	// Worker Only tasks that this worker runs, or ran an attempt of.
 	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
@@ -1160,13 +1160,13 @@ type BulkPriority struct {
 	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
 
-	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text, in upper or lower case.
+	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
@@ -1217,7 +1217,7 @@ type BulkPriority struct {
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
 
-	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	// Worker Only tasks that this worker runs, or ran an attempt of.
 	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
@@ -1238,7 +1238,7 @@ type BulkRedrive struct {
 	// Children false leaves out the children of fan-outs; by default they are included.
 	Children *bool `json:"children,omitempty"`
 
-	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
@@ -1250,7 +1250,7 @@ type BulkRedrive struct {
 	// EndedUntil Only final tasks that ended before this time.
 	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text, in upper or lower case.
+	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
@@ -1296,7 +1296,7 @@ type BulkRedrive struct {
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
 
-	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	// Worker Only tasks that this worker runs, or ran an attempt of.
 	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
@@ -1314,7 +1314,7 @@ type BulkRerun struct {
 	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
 	Attempts int `json:"attempts,omitempty,omitzero"`
 
-	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `json:"code,omitempty,omitzero"`
 
 	// DryRun Only count the tasks.
@@ -1326,7 +1326,7 @@ type BulkRerun struct {
 	// EndedUntil Only final tasks that ended before this time.
 	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text, in upper or lower case.
+	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
@@ -1369,7 +1369,7 @@ type BulkRerun struct {
 	// User Only tasks for this user.
 	User string `json:"user,omitempty,omitzero"`
 
-	// Worker Only tasks that this worker runs, or of which it ran an attempt.
+	// Worker Only tasks that this worker runs, or ran an attempt of.
 	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
@@ -4118,7 +4118,7 @@ type ListTasksParams struct {
 	// Stage Only tasks that are in this stage, or ended in it.
 	Stage Name `form:"stage,omitempty" json:"stage,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text, in upper or lower case.
+	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `form:"error,omitempty" json:"error,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands, as long as the key is kept.
@@ -4143,13 +4143,13 @@ type ListTasksParams struct {
 	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
 	Attempts int `form:"attempts,omitempty" json:"attempts,omitempty,omitzero"`
 
-	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `form:"code,omitempty" json:"code,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
 
-	// Worker Only tasks that this worker runs, or of which it ran an attempt: see the header
+	// Worker Only tasks that this worker runs, or ran an attempt of: see the header
 	// Asyncflow-Worker. Attempts without the name of a worker are not found.
 	Worker WorkerName `form:"worker,omitempty" json:"worker,omitempty,omitzero"`
 
@@ -4203,7 +4203,7 @@ type GetTaskCountParams struct {
 	// Stage Only tasks that are in this stage, or ended in it.
 	Stage Name `form:"stage,omitempty" json:"stage,omitempty,omitzero"`
 
-	// Error Only tasks whose last error contains this text, in upper or lower case.
+	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `form:"error,omitempty" json:"error,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands, as long as the key is kept.
@@ -4224,13 +4224,13 @@ type GetTaskCountParams struct {
 	// Attempts Only tasks whose stage is, or ended, in this attempt or a later one.
 	Attempts int `form:"attempts,omitempty" json:"attempts,omitempty,omitzero"`
 
-	// Code Only tasks whose last error has this error_code. 5xx is each status from 500 to 599.
+	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `form:"code,omitempty" json:"code,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
 
-	// Worker Only tasks that this worker runs, or of which it ran an attempt: see the header
+	// Worker Only tasks that this worker runs, or ran an attempt of: see the header
 	// Asyncflow-Worker. Attempts without the name of a worker are not found.
 	Worker WorkerName `form:"worker,omitempty" json:"worker,omitempty,omitzero"`
 

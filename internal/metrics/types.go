@@ -239,7 +239,7 @@ func (t *types) resolve(tenant, name string) *typeMeter {
 	}
 	m.waits.stages = map[string]prometheus.Observer{}
 	m.waits.of = func(stage string) prometheus.Observer {
-		if name == "" { // of many types, whose stages are not the same
+		if name == "" { // of many types, with other stages
 			stage = ""
 		}
 		return t.waits.WithLabelValues(tenant, name, stage)

@@ -3956,7 +3956,7 @@ export interface components {
              */
             status?: "waiting" | "pending" | "running";
             stage?: components["schemas"]["Name"];
-            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            /** @description Only tasks with this text in their last error, in upper or lower case. */
             error?: string;
             /**
              * Format: date-time
@@ -3970,11 +3970,11 @@ export interface components {
             until?: string;
             /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
             attempts?: number;
-            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
-            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            /** @description Only tasks that this worker runs, or ran an attempt of. */
             worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
@@ -4007,7 +4007,7 @@ export interface components {
              */
             status?: "waiting" | "pending";
             stage?: components["schemas"]["Name"];
-            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            /** @description Only tasks with this text in their last error, in upper or lower case. */
             error?: string;
             /**
              * Format: date-time
@@ -4021,11 +4021,11 @@ export interface components {
             until?: string;
             /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
             attempts?: number;
-            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
-            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            /** @description Only tasks that this worker runs, or ran an attempt of. */
             worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
@@ -4063,7 +4063,7 @@ export interface components {
              */
             status?: "waiting" | "pending";
             stage?: components["schemas"]["Name"];
-            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            /** @description Only tasks with this text in their last error, in upper or lower case. */
             error?: string;
             /**
              * Format: date-time
@@ -4077,11 +4077,11 @@ export interface components {
             until?: string;
             /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
             attempts?: number;
-            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
-            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            /** @description Only tasks that this worker runs, or ran an attempt of. */
             worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
@@ -4113,7 +4113,7 @@ export interface components {
              */
             status?: "failed" | "cancelled";
             stage?: components["schemas"]["Name"];
-            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            /** @description Only tasks with this text in their last error, in upper or lower case. */
             error?: string;
             /**
              * Format: date-time
@@ -4137,11 +4137,11 @@ export interface components {
             ended_until?: string;
             /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
             attempts?: number;
-            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
-            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            /** @description Only tasks that this worker runs, or ran an attempt of. */
             worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
@@ -4174,7 +4174,7 @@ export interface components {
              */
             status?: "succeeded" | "failed" | "cancelled";
             stage?: components["schemas"]["Name"];
-            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            /** @description Only tasks with this text in their last error, in upper or lower case. */
             error?: string;
             /**
              * Format: date-time
@@ -4198,11 +4198,11 @@ export interface components {
             ended_until?: string;
             /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
             attempts?: number;
-            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
-            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            /** @description Only tasks that this worker runs, or ran an attempt of. */
             worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
@@ -4233,7 +4233,7 @@ export interface components {
              */
             status?: "succeeded" | "failed" | "cancelled";
             stage?: components["schemas"]["Name"];
-            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            /** @description Only tasks with this text in their last error, in upper or lower case. */
             error?: string;
             /**
              * Format: date-time
@@ -4257,11 +4257,11 @@ export interface components {
             ended_until?: string;
             /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
             attempts?: number;
-            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
-            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            /** @description Only tasks that this worker runs, or ran an attempt of. */
             worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
@@ -4286,7 +4286,7 @@ export interface components {
             all_types?: boolean;
             status?: components["schemas"]["Status"];
             stage?: components["schemas"]["Name"];
-            /** @description Only tasks whose last error contains this text, in upper or lower case. */
+            /** @description Only tasks with this text in their last error, in upper or lower case. */
             error?: string;
             /**
              * Format: date-time
@@ -4310,11 +4310,11 @@ export interface components {
             ended_until?: string;
             /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
             attempts?: number;
-            /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+            /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
-            /** @description Only tasks that this worker runs, or of which it ran an attempt. */
+            /** @description Only tasks that this worker runs, or ran an attempt of. */
             worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
@@ -7091,7 +7091,7 @@ export interface operations {
                 status?: components["schemas"]["Status"];
                 /** @description Only tasks that are in this stage, or ended in it. */
                 stage?: components["schemas"]["Name"];
-                /** @description Only tasks whose last error contains this text, in upper or lower case. */
+                /** @description Only tasks with this text in their last error, in upper or lower case. */
                 error?: string;
                 /** @description Only the task for which this idempotency key stands, as long as the key is kept. */
                 key?: string;
@@ -7110,12 +7110,12 @@ export interface operations {
                 ended_until?: string;
                 /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
                 attempts?: number;
-                /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+                /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
                 code?: string;
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
                 /**
-                 * @description Only tasks that this worker runs, or of which it ran an attempt: see the header
+                 * @description Only tasks that this worker runs, or ran an attempt of: see the header
                  *     Asyncflow-Worker. Attempts without the name of a worker are not found.
                  */
                 worker?: components["schemas"]["WorkerName"];
@@ -7432,7 +7432,7 @@ export interface operations {
                 status?: components["schemas"]["Status"];
                 /** @description Only tasks that are in this stage, or ended in it. */
                 stage?: components["schemas"]["Name"];
-                /** @description Only tasks whose last error contains this text, in upper or lower case. */
+                /** @description Only tasks with this text in their last error, in upper or lower case. */
                 error?: string;
                 /** @description Only the task for which this idempotency key stands, as long as the key is kept. */
                 key?: string;
@@ -7446,12 +7446,12 @@ export interface operations {
                 ended_until?: string;
                 /** @description Only tasks whose stage is, or ended, in this attempt or a later one. */
                 attempts?: number;
-                /** @description Only tasks whose last error has this error_code. 5xx is each status from 500 to 599. */
+                /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
                 code?: string;
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
                 /**
-                 * @description Only tasks that this worker runs, or of which it ran an attempt: see the header
+                 * @description Only tasks that this worker runs, or ran an attempt of: see the header
                  *     Asyncflow-Worker. Attempts without the name of a worker are not found.
                  */
                 worker?: components["schemas"]["WorkerName"];

@@ -74,7 +74,7 @@ func unlessLocked(err error) error {
 // erasurePatience is how long an erasure waits for the lock of a roll: a compaction may hold it.
 const erasurePatience = `SET LOCAL lock_timeout = '2s'`
 
-// erasable is a final task of which the contents may be erased.
+// erasable is a final task with contents that may be erased.
 type erasable struct {
 	id      int64
 	options asyncflow.Options

@@ -39,8 +39,8 @@ func rerunKey(operation string, number int64) string {
 }
 
 // rerun submits the new tasks of the final ones that a search found, and returns how many it
-// submitted. It leaves findings from the first task on whose new one can't be submitted now, or
-// whose context is too much for this step; waits says that this is the first of all.
+// submitted. It leaves findings from the first task on that can't be submitted now, or that has too
+// much context for this step; waits says that this is the first of all.
 func (st *step) rerun(
 	ctx context.Context, tx pgx.Tx, f findings,
 ) (left findings, done int, waits bool, err error) {

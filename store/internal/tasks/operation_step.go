@@ -160,8 +160,8 @@ func (st *step) lock(ctx context.Context, tx pgx.Tx, t *config.Type, due DueOper
 	return err
 }
 
-// handle cancels, redrives, reruns, changes, erases or counts the next tasks. It leaves an operation
-// alone that only newer nodes know.
+// handle cancels, redrives, reruns, changes, erases or counts the next tasks. It leaves alone an
+// operation that only newer nodes know.
 func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 	window := stepWindow
 	switch st.o.Kind {
