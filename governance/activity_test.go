@@ -74,7 +74,7 @@ func TestIdleTenantsCostNothing(t *testing.T) {
 	least := first
 	assert.Eventually(t, func() bool {
 		least = min(least, statements())
-		return least <= int64(len(everyJob))
+		return least <= int64(len(everyJob))+1 // forget has tokens besides, which no tenant has
 	}, patience, 500*time.Millisecond)
 	t.Logf("first %d, then %d", first, least)
 }
