@@ -9,12 +9,13 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// takeKeysSQL gives keys to other tasks. Their rows are locked.
+// takeKeysSQL gives keys to other tasks. Their rows are locked. Conditions of this form leave the
+// planner one plan: a walk down the index for each key.
 const takeKeysSQL = `
 UPDATE {keys} k SET id = u.id, hash = u.hash, expires_at = u.expires_at
 FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[])
   AS u (key, id, hash, expires_at)
-WHERE k.type = $1 AND k.key = u.key`
+WHERE k.type = $1 AND k.key = ANY (ARRAY[u.key])`
 
 // finalSQL returns which tasks of a roll are final. A redrive writes a row that is not.
 const finalSQL = `
