@@ -136,6 +136,9 @@ func (t NewTask) checkKey(out *problems) {
 		out.add("key_window", "is %s; it must be up to %s (180 days)", t.KeyWindow, MaxKeyWindow)
 	}
 	t.OnConflict.check(t.Options.Key, out)
+	if t.OnConflict == ConflictCancel && len(t.DependsOn) > 0 {
+		out.add("on_conflict", "cancel_running and depends_on exclude each other")
+	}
 }
 
 func (t NewTask) checkFlowKey(out *problems) {

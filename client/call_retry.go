@@ -123,7 +123,7 @@ type keyedSubmit struct {
 // that was lost is found again; otherwise it returns ctx and nil.
 func keyed(ctx context.Context, tasks ...NewTask) (context.Context, *keyedSubmit) {
 	return repeatable(ctx, !slices.ContainsFunc(tasks, func(t NewTask) bool {
-		return t.Key == "" || !t.OnConflict.Returns()
+		return t.Key == "" || !t.OnConflict.Returns() || t.KeyWindow.UntilFinal()
 	}))
 }
 

@@ -52,6 +52,7 @@ func TestBatchesWithoutAKeyAreNotRetried(t *testing.T) {
 		"no key": {},
 		"reject": {Key: "a", OnConflict: asyncflow.ConflictReject},
 		"cancel": {Key: "a", OnConflict: asyncflow.ConflictCancel},
+		"final":  {Key: "a", KeyWindow: asyncflow.KeyUntilFinal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

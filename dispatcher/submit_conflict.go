@@ -11,6 +11,10 @@ import (
 // another submit has taken it in between.
 const takeTries = 5
 
+// comparedMost is the length in bytes up to which contexts are compared by their values; longer ones
+// are the same if their bytes are.
+const comparedMost = 1 << 20
+
 // cancelledByKey is the reason of a cancel by asyncflow.ConflictCancel.
 const cancelledByKey = "cancelled by a later submit with its idempotency key"
 
@@ -93,20 +97,27 @@ func (c *Committer) readExisting(
 func (c *Committer) sameContext(
 	ctx context.Context, tenant string, id asyncflow.TaskID, doc []byte,
 ) error {
-	select {
-	case c.compares <- struct{}{}:
-		defer func() { <-c.compares }()
-	case <-ctx.Done():
-		return notKnown(ctx.Err())
+	other := keyReused(id, ", which has another context")
+	if len(doc) > comparedMost {
+		return other
 	}
 	before, err := c.store.SubmittedContext(ctx, tenant, id)
 	if err != nil {
 		return err
 	}
+	if len(before) > comparedMost {
+		return other
+	}
+	select { // decoded, they take some ten times their bytes
+	case c.compares <- struct{}{}:
+		defer func() { <-c.compares }()
+	case <-ctx.Done():
+		return notKnown(ctx.Err())
+	}
 	if asyncflow.SameJSON(before, doc) {
 		return nil
 	}
-	return keyReused(id, ", which has another context")
+	return other
 }
 
 // keyReused returns the error for a key that belongs to another task.

@@ -125,7 +125,7 @@ func (p *pendingCount) withdraw(n int64) {
 func (p *pendingCount) leave(n int64) { p.underway.Add(-n) }
 
 // enter checks tasks against the tenant's quota of pending tasks. It refuses the tasks over the
-// quota in results, unless their key belongs to an existing task. The caller must call leave when
+// quota in results, unless their key belongs to an existing task, which they don't replace. The caller must call leave when
 // the admitted tasks are written.
 func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 	results []store.Submitted) (
@@ -148,7 +148,7 @@ func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncf
 				"error", lookErr)
 		}
 		for i, known := range known {
-			if !known {
+			if !known || tasks[int(granted)+i].OnConflict == asyncflow.ConflictCancel {
 				results[int(granted)+i].Err = err
 			}
 		}

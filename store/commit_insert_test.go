@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -182,8 +181,7 @@ func insertIntoATypeThatIsGone(t *testing.T, b *bundle) {
 // withKeys gives new tasks idempotency keys.
 func withKeys(items []*store.Insertion, names ...string) []*store.Insertion {
 	for i, item := range items {
-		item.Key = &store.Key{Name: names[i], Expires: pgtype.Timestamptz{Valid: true,
-			Time: item.Created.Add(time.Hour)}}
+		item.Key = &store.Key{Name: names[i], Expires: item.Created.Add(time.Hour)}
 		copy(item.Key.Hash[:], item.Context)
 	}
 	return items

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -134,8 +133,7 @@ func newWrites(t *store.Type, l asyncflow.Lease) []*store.Writes {
 			{ID: asyncflow.NewTaskID(t.Name, t.End, 1<<30), Created: now,
 				Context: json.RawMessage(`1`), Verdict: asyncflow.Verdict{Kind: asyncflow.Retry,
 					Stage: "first", Attempt: 1, OrderTime: now},
-				Key: &store.Key{Name: "inserted",
-					Expires: pgtype.Timestamptz{Valid: true, Time: now.Add(time.Hour)}}},
+				Key: &store.Key{Name: "inserted", Expires: now.Add(time.Hour)}},
 		},
 		Extended: []*store.Extension{{ID: l.ID, Seq: l.Seq, Until: now.Add(time.Hour)}},
 		Settled: []*store.Ending{{Settlement: &asyncflow.Settlement{Lease: l,

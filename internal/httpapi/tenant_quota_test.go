@@ -33,6 +33,29 @@ func (b *bundle) quota(quotas string) {
 
 const oneTask = `{"type":"pipe","context":1}`
 
+// Over the quota of pending tasks, no key brings in a new task: neither one that stood for a task
+// until its end, nor one that the new task takes.
+func TestKeysKeepTheQuota(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	task := func(key, more string) answer {
+		return b.call("POST", "/v1/tasks",
+			`{"type":"pipe","context":1,"key":"`+key+`"`+more+`}`)
+	}
+	for key, window := range map[string]string{"until": `,"key_window":"until_final"`, "day": ``} {
+		id := read[api.SubmittedTask](b, 201, task(key, window)).ID
+		require.Equal(t, 200, b.call("POST", "/v1/tasks/"+id+"/cancel", "").status)
+	}
+	b.quota(`{"pending_tasks":1}`)
+	read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", oneTask))
+	for key, more := range map[string]string{"until": ``, "day": `,"on_conflict":"cancel_running"`} {
+		a := task(key, more)
+		assert.Equal(t, 403, a.status, "%s: %s", key, a.body)
+		assert.Equal(t, "quota_exceeded", a.problem.Code)
+	}
+	assert.Equal(t, 200, task("day", ``).status, "its task exists")
+}
+
 func TestQuotaOfTaskTypes(t *testing.T) {
 	b := setup(t)
 	b.pipe()

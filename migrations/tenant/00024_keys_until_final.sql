@@ -1,6 +1,11 @@
 -- +goose Up
 -- +goose StatementBegin
 
+-- A key that stands for its task until that is final expires in the year 9999: nodes of the version
+-- before can't read an infinite time.
+CREATE INDEX idempotency_keys_until_final ON idempotency_keys (id)
+  WHERE expires_at = '9999-01-01 00:00:00+00'::timestamptz;
+
 -- submit_same_context reports whether a task was submitted with a context of the same value: white
 -- space, the order of members and escapes don't matter.
 CREATE FUNCTION submit_same_context(table_set text, type_number int, number bigint, context json) RETURNS boolean
@@ -41,7 +46,7 @@ BEGIN
       same := true;
       RETURN;
     END IF;
-    SELECT k.id, k.hash = digest AS same, k.expires_at = 'infinity' AS until_final INTO kept FROM idempotency_keys k
+    SELECT k.id, k.hash = digest AS same, k.expires_at = '9999-01-01 00:00:00+00' AS until_final INTO kept FROM idempotency_keys k
     WHERE k.type = submit_claim.type AND k.key = submit_claim.key FOR UPDATE;
     CONTINUE WHEN NOT FOUND; -- it has expired and was deleted in between
     table_set := CASE WHEN kept.id >> 40 < kind.from_pos THEN kind.earlier_set ELSE kind.table_set END;
@@ -159,7 +164,7 @@ BEGIN
         EXIT trying;
       END IF;
       claimed := submit_claim(type, key, number, context,
-        CASE WHEN key_until_final THEN 'infinity' ELSE now + submit_window(key_window, keep) END, now);
+        CASE WHEN key_until_final THEN '9999-01-01 00:00:00+00' ELSE now + submit_window(key_window, keep) END, now);
       IF claimed.owner <> number AND on_conflict = 'reject' THEN
         refusal := ARRAY['key_reused', format('key stands for task %s', submit_id(type, claimed.owner)), 'key'];
         EXIT trying;

@@ -39,7 +39,8 @@ export function encodeTask(task: NewTask): string {
 
 /** Reports whether a task that was submitted is found again by its key, if the answer was lost. */
 export function isRepeatable(task: NewTask): boolean {
-  return Boolean(task.key) && (task.on_conflict ?? "return") === "return";
+  return Boolean(task.key) && (task.on_conflict ?? "return") === "return" &&
+    task.key_window !== "until_final";
 }
 
 /** Returns a signal as it is sent. Refuses data that can't be written as JSON. */

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
@@ -21,8 +20,8 @@ import (
 type Key struct {
 	Name    string
 	Hash    [sha256.Size]byte // of the context
-	Expires pgtype.Timestamptz
-	Takes   int64 // the task from which it takes the key, if that still has it; 0: none
+	Expires time.Time         // untilFinal: with the end of its task
+	Takes   int64             // the task from which it takes the key, if that still has it; 0: none
 
 	// Holder is the existing task with this key; zero: the new task has it.
 	Holder asyncflow.TaskID
@@ -40,16 +39,15 @@ func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
 		return nil
 	}
 	k := &Key{Name: t.Options.Key, Hash: sha256.Sum256(t.Context), Takes: t.Takes.Number,
-		Expires: pgtype.Timestamptz{Valid: true}}
+		Expires: untilFinal}
 	if t.KeyWindow.UntilFinal() {
-		k.Expires.InfinityModifier = pgtype.Infinity
 		return k
 	}
 	window := t.KeyWindow.Std()
 	if window == 0 {
 		window = min(asyncflow.DefaultKeyWindow, retention)
 	}
-	k.Expires.Time = now.Add(window)
+	k.Expires = now.Add(window)
 	return k
 }
 
@@ -68,7 +66,7 @@ SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
 WHERE k.expires_at <= $6 OR k.id < $7`
 
 // holdersSQL reads the tasks to which keys belong.
-const holdersSQL = `SELECT key, id, hash, expires_at = 'infinity' FROM {keys}
+const holdersSQL = `SELECT key, id, hash, expires_at FROM {keys}
 WHERE type = $1 AND key = ANY ($2)`
 
 // claimApartSQL takes keys one by one, in any order. It returns the keys that other transactions
@@ -149,9 +147,9 @@ func (s *Path) InsertKeyed(ctx context.Context, t *config.Type, items []*Inserti
 
 // Holder is the task to which a key belongs.
 type Holder struct {
-	ID         int64
-	Hash       []byte
-	UntilFinal bool // the key stands for it until it is final
+	ID      int64
+	Hash    []byte
+	Expires time.Time // untilFinal: with its end
 }
 
 // ClaimKeys takes the free keys, and returns the task to which each key belongs afterwards. Of
@@ -185,7 +183,7 @@ func claimKeys(
 	b.Queue(t.SQL(0, holdersSQL), t.Name, names).Query(func(rows pgx.Rows) error {
 		var name string
 		var h Holder
-		_, err := pgx.ForEachRow(rows, []any{&name, &h.ID, &h.Hash, &h.UntilFinal}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&name, &h.ID, &h.Hash, &h.Expires}, func() error {
 			holders[name] = h
 			return nil
 		})
@@ -210,7 +208,7 @@ func queueClaims(
 	names = make([]string, len(items))
 	ids := make([]int64, len(items))
 	hashes := make([][]byte, len(items))
-	expires := make([]pgtype.Timestamptz, len(items))
+	expires := make([]time.Time, len(items))
 	for i, item := range items {
 		names[i] = item.Key.Name
 		ids[i] = item.ID.Number

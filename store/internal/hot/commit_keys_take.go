@@ -2,12 +2,16 @@ package hot
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
+
+// untilFinal is when a key expires that stands for its task until that is final. It is a time and not
+// infinity, which nodes of the version before can't read.
+var untilFinal = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // takeKeysSQL gives keys to other tasks. Their rows are locked. Conditions of this form leave the
 // planner one plan: a walk down the index for each key.
@@ -41,7 +45,7 @@ func takeKeys(
 		case !known || put || h.ID == item.ID.Number:
 		case item.Key.Takes == h.ID && takers[name] == nil:
 			takers[name] = item
-		case h.UntilFinal && ending[name] == nil:
+		case h.Expires.Equal(untilFinal) && ending[name] == nil:
 			ending[name] = item
 			ids = append(ids, h.ID)
 		}
@@ -60,14 +64,14 @@ func takeKeys(
 	}
 	var names []string
 	var hashes [][]byte
-	var expires []pgtype.Timestamptz
+	var expires []time.Time
 	ids = ids[:0]
 	for name, item := range takers {
 		names = append(names, name)
 		ids = append(ids, item.ID.Number)
 		hashes = append(hashes, item.Key.Hash[:])
 		expires = append(expires, item.Key.Expires)
-		holders[name] = Holder{ID: item.ID.Number, Hash: item.Key.Hash[:]}
+		holders[name] = Holder{item.ID.Number, item.Key.Hash[:], item.Key.Expires}
 	}
 	_, err = tx.Exec(ctx, t.SQL(0, takeKeysSQL), t.Name, names, ids, hashes, expires)
 	return err

@@ -29,7 +29,8 @@ func (s *Settings) CountLive(ctx context.Context, tenant string) (n int64, err e
 	return n, postgres.Wrap(err, "CountLive(%q)", tenant)
 }
 
-// KnownKeys reports for each task whether its key stands for a task already.
+// KnownKeys reports for each task whether its key stands for a task already, and surely goes on to
+// do so: a key that stands for a task until that is final may be free in a moment.
 func (s *Settings) KnownKeys(
 	ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 ) ([]bool, error) {
@@ -48,7 +49,7 @@ func (s *Settings) KnownKeys(
 		SELECT k.type, k.key FROM `+postgres.Quote(schema.Of(tenant))+`.idempotency_keys k
 		JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) AS u (type, key)) u
 		ON k.type = u.type AND k.key = u.key
-		WHERE k.expires_at > $3`, types, keys, s.core.Clock.Now())
+		WHERE k.expires_at > $3 AND k.expires_at < '9999-01-01 00:00:00+00'`, types, keys, s.core.Clock.Now())
 	known := map[[2]string]bool{}
 	var name [2]string
 	_, err := pgx.ForEachRow(rows, []any{&name[0], &name[1]}, func() error {

@@ -73,11 +73,11 @@ func (s *Upkeep) DropRoll(ctx context.Context, set *config.TableSet, since time.
 	ctx = postgres.Patient(ctx)
 	dropping, err := s.beginDrop(ctx, set, since)
 	var rows settings.TreeRows
-	for more := dropping; more && err == nil; {
-		more, err = s.dropTreeRows(ctx, set, &rows)
-	}
-	if dropping && err == nil {
-		err = s.dropKeys(ctx, set)
+	for _, step := range []func(context.Context, *config.TableSet, *settings.TreeRows) (bool, error){
+		s.dropTreeRows, s.dropKeys} {
+		for more := dropping; more && err == nil; {
+			more, err = step(ctx, set, &rows)
+		}
 	}
 	if dropping && err == nil {
 		dropped, err = s.dropTables(ctx, set)
@@ -137,20 +137,27 @@ func (s *Upkeep) dropTreeRows(
 	return more, err
 }
 
-// dropKeys deletes the idempotency keys that stood for tasks of a roll that is being dropped until
-// they were final. Other keys go after their windows.
-func (s *Upkeep) dropKeys(ctx context.Context, set *config.TableSet) error {
-	return pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
+// dropKeys deletes some of the idempotency keys that stood for tasks of a roll that is being dropped,
+// or of earlier ones, until they were final. Other keys go after their windows. It reports whether
+// there may be more. It leaves keys that another transaction locks to the next drop.
+func (s *Upkeep) dropKeys(
+	ctx context.Context, set *config.TableSet, _ *settings.TreeRows,
+) (more bool, err error) {
+	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
 		dropping, err := lockDropping(ctx, tx, set)
 		if err != nil || !dropping {
 			return err
 		}
-		_, err = tx.Exec(ctx, set.Tables.SQL(0, `DELETE FROM {keys} WHERE expires_at = 'infinity'
-			AND type IN (SELECT name FROM {types} WHERE number IN (`+config.TypesAtSQL+`))
-			AND id >= $3 AND id < $4`), set.Name, set.First, config.FirstOfRoll(set.First),
-			config.FirstOfRoll(set.First+1))
+		tag, err := tx.Exec(ctx, set.Tables.SQL(0, `
+			DELETE FROM {keys} k USING (SELECT ctid FROM {keys}
+			  WHERE expires_at = '9999-01-01 00:00:00+00' AND id < $3
+			    AND type IN (SELECT name FROM {types} WHERE number IN (`+config.TypesAtSQL+`))
+			  LIMIT $4 FOR UPDATE SKIP LOCKED) gone WHERE k.ctid = gone.ctid`),
+			set.Name, set.First, config.FirstOfRoll(set.First+1), catalog.JobBatch)
+		more = tag.RowsAffected() == catalog.JobBatch
 		return err
 	})
+	return more, err
 }
 
 // lockDropping locks the row of the oldest roll, and reports whether it is still being dropped: a
