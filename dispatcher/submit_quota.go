@@ -125,8 +125,8 @@ func (p *pendingCount) withdraw(n int64) {
 func (p *pendingCount) leave(n int64) { p.underway.Add(-n) }
 
 // enter checks tasks against the tenant's quota of pending tasks. It refuses the tasks over the
-// quota in results, unless their key belongs to an existing task, which they don't replace. The caller must call leave when
-// the admitted tasks are written.
+// quota in results, unless their key belongs to an existing task and they don't replace that. The
+// caller must call leave when the admitted tasks are written.
 func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 	results []store.Submitted) (
 	leave func()) {

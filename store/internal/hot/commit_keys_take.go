@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// untilFinal is when a key expires that stands for its task until that is final. It is a time and not
-// infinity, which nodes of the version before can't read.
+// untilFinal is when a key expires that stands for its task until that is final. It is a time, as
+// nodes of the version before can't read infinity.
 var untilFinal = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // takeKeysSQL gives keys to other tasks. Their rows are locked. Conditions of this form leave the

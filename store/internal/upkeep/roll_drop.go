@@ -73,11 +73,11 @@ func (s *Upkeep) DropRoll(ctx context.Context, set *config.TableSet, since time.
 	ctx = postgres.Patient(ctx)
 	dropping, err := s.beginDrop(ctx, set, since)
 	var rows settings.TreeRows
-	for _, step := range []func(context.Context, *config.TableSet, *settings.TreeRows) (bool, error){
-		s.dropTreeRows, s.dropKeys} {
-		for more := dropping; more && err == nil; {
-			more, err = step(ctx, set, &rows)
-		}
+	for more := dropping; more && err == nil; {
+		more, err = s.dropTreeRows(ctx, set, &rows)
+	}
+	for more := dropping; more && err == nil; {
+		more, err = s.dropKeys(ctx, set)
 	}
 	if dropping && err == nil {
 		dropped, err = s.dropTables(ctx, set)
@@ -137,12 +137,10 @@ func (s *Upkeep) dropTreeRows(
 	return more, err
 }
 
-// dropKeys deletes some of the idempotency keys that stood for tasks of a roll that is being dropped,
-// or of earlier ones, until they were final. Other keys go after their windows. It reports whether
-// there may be more. It leaves keys that another transaction locks to the next drop.
-func (s *Upkeep) dropKeys(
-	ctx context.Context, set *config.TableSet, _ *settings.TreeRows,
-) (more bool, err error) {
+// dropKeys deletes some of the idempotency keys that stood for tasks of a roll that is being
+// dropped, or of earlier ones, until they were final. Other keys go after their windows. It reports
+// whether there may be more. It leaves keys that another transaction locks to the next drop.
+func (s *Upkeep) dropKeys(ctx context.Context, set *config.TableSet) (more bool, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
 		dropping, err := lockDropping(ctx, tx, set)
 		if err != nil || !dropping {
