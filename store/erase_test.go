@@ -366,13 +366,56 @@ func eraseLateVotes(t *testing.T, erased func(task, vote asyncflow.TaskID) async
 		return v.Late
 	}
 	require.Len(t, votes(task.ID), 1)
-	b.erase(erased(task.ID, cast.ID))
+	b.lateVoteAtOnce(erased(task.ID, cast.ID), cast, func() { late(cast, "dave") })
 	assert.Empty(t, votes(task.ID))
 	late(cast, "carol")
 	assert.Empty(t, votes(task.ID), "after the erasure")
 	assert.Len(t, votes(other.ID), 1, "of another task")
 	b.erase(other.ID)
 	assert.Empty(t, b.withMarker())
+}
+
+// lateVoteAtOnce erases a task that has a late vote while further ones come: none is left.
+func (b *bundle) lateVoteAtOnce(id asyncflow.TaskID, vote asyncflow.Lease, late func()) {
+	b.t.Helper()
+	votes := func() int { return b.count(`SELECT count(*) FROM tenant_acme.votes`) }
+	before := votes()
+	// While an erasure has the row, nothing is kept, and nobody waits.
+	erasure, err := b.db.Begin(b.t.Context())
+	require.NoError(b.t, err)
+	_, err = erasure.Exec(b.t.Context(), b.at(1, `UPDATE {task} SET context = context
+		WHERE id = $1`), id.Number)
+	require.NoError(b.t, err)
+	late()
+	require.NoError(b.t, erasure.Rollback(b.t.Context()))
+	require.Equal(b.t, before, votes())
+
+	// An erasure waits for the late vote that has the row, and deletes it.
+	first, err := b.db.Begin(b.t.Context())
+	require.NoError(b.t, err)
+	_, err = first.Exec(b.t.Context(), b.at(1, `SELECT FROM {task} WHERE id = $1 FOR SHARE`),
+		id.Number)
+	require.NoError(b.t, err)
+	done := make(chan error, 1)
+	go func() {
+		for {
+			_, err := b.Erase(b.t.Context(), tenant, id, "privacy")
+			if asyncflow.CodeOf(err) != asyncflow.CodeUnavailable { // the machine is slow
+				done <- err
+				return
+			}
+		}
+	}()
+	eventually(b.t, "the erasure waits for the vote", func() bool {
+		return b.count(`SELECT count(*) FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
+	})
+	_, err = first.Exec(b.t.Context(), b.at(0, `INSERT INTO {votes} (type, claimer, key, late, at)
+		VALUES ({number}, 'erin', $1, '1', now())`), vote.Options.Child.VoteKey())
+	require.NoError(b.t, err)
+	require.NoError(b.t, first.Commit(b.t.Context()))
+	require.NoError(b.t, <-done)
+	require.Equal(b.t, before-1, votes(), "that of another task is left")
 }
 
 // An operation erases the final tasks of a filter, and comes to no task twice.
