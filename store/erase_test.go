@@ -178,6 +178,51 @@ func TestEraseDeliveredNotifications(t *testing.T) {
 	assert.NotNil(t, b.task(note).Options.Erased)
 }
 
+// A task is not erased while the on_final of its type is being followed: the node that does it may
+// have read the result.
+func TestEraseBeforeItsEndIsTold(t *testing.T) {
+	b := setup(t)
+	b.byHand()
+	spec := single()
+	spec.OnFinal = b.told()
+	kind := b.put(spec)
+	id := b.submit(secretTask())[0].ID
+	b.end(kind, asyncflow.Outcome{Kind: asyncflow.OutcomeDone,
+		Output: json.RawMessage(`"` + marker + `"`)})
+	b.refusesErasure(asyncflow.CodeConflict, id)
+	follow, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	tag, err := follow.Exec(t.Context(), `DELETE FROM tenant_acme.outbox WHERE kind = 'final'`)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected())
+	_, refused := b.Erase(t.Context(), tenant, id, "privacy")
+	require.NoError(t, follow.Rollback(t.Context()))
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(refused), refused)
+	b.followUp()
+	note := b.task(id).Notifications[0]
+	require.Contains(t, string(b.task(note).Context), marker)
+	b.erase(id)
+	assert.NotContains(t, string(b.task(note).Context), marker)
+	assert.Empty(t, b.withMarker())
+}
+
+// An erasure doesn't wait long for whoever else has the tables.
+func TestEraseWhileLocked(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	id := b.submit(newTask(`1`))[0].ID
+	b.failAll()
+	job, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = job.Exec(t.Context(), `SELECT FROM tenant_acme.rolls FOR UPDATE`)
+	require.NoError(t, err)
+	_, err = b.Erase(t.Context(), tenant, id, "privacy")
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), err)
+	require.ErrorContains(t, err, "locked by a background job")
+	require.NoError(t, job.Rollback(t.Context()))
+	b.erase(id)
+}
+
 // Sealed and compacted rolls take erasures like others, and the tables are vacuumed soon.
 func TestEraseInOldRolls(t *testing.T) { eachSet(t, eraseInOldRolls) }
 
@@ -268,6 +313,109 @@ func TestEraseFanOut(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 2, n)
 	assert.Nil(t, results[0].Output)
+}
+
+// A vote that came after the decision goes with the task, or with one of the votes on it, and none
+// is kept after that.
+func TestEraseLateVotes(t *testing.T) {
+	t.Run("with the vote", func(t *testing.T) {
+		eraseLateVotes(t, func(_, vote asyncflow.TaskID) asyncflow.TaskID { return vote })
+	})
+	t.Run("with the task", func(t *testing.T) {
+		eraseLateVotes(t, func(task, _ asyncflow.TaskID) asyncflow.TaskID { return task })
+	})
+}
+
+func eraseLateVotes(t *testing.T, erased func(task, vote asyncflow.TaskID) asyncflow.TaskID) {
+	b := setup(t)
+	b.byHand()
+	spec := single()
+	spec.Stages[0].Mode = asyncflow.ModeClaim
+	spec.Stages[0].Quorum = &asyncflow.Quorum{Votes: 1, MaxVotes: 1}
+	kind := b.put(spec)
+	vote := func() (task, vote asyncflow.Lease) {
+		task = b.leaseAll(kind, 1)[0]
+		b.settle(kind, task, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
+			FannedOut: &asyncflow.FannedOut{FanOut: *kind.FansOut(task), Count: 1}})
+		b.followUp()
+		ask := &store.ClaimAsk{Claimer: "anna", N: 1}
+		_, err := b.LeaseForClaims(t.Context(), kind, kind.Stages[0].Name,
+			[]*store.ClaimAsk{ask}, 1, 1<<20)
+		require.NoError(t, err)
+		b.settle(kind, ask.Leases[0], asyncflow.Outcome{Kind: asyncflow.OutcomeDone,
+			Endpoint: asyncflow.ClaimedBy("anna", ""), Output: json.RawMessage(`"cat"`)})
+		b.followUp()
+		require.Equal(t, asyncflow.StatusSucceeded, b.task(task.ID).Status)
+		return task, ask.Leases[0]
+	}
+	late := func(vote asyncflow.Lease, claimer string) {
+		decided, err := b.LateVote(t.Context(), kind, vote.ID, vote.Seq, claimer,
+			json.RawMessage(`"`+marker+`"`))
+		require.NoError(t, err)
+		require.True(t, decided)
+	}
+	b.submit(newTask(`1`))
+	task, cast := vote()
+	b.submit(newTask(`2`))
+	other, kept := vote()
+	late(cast, "bob")
+	late(kept, "bob")
+	votes := func(id asyncflow.TaskID) []asyncflow.Vote {
+		v, err := b.Votes(t.Context(), tenant, id)
+		require.NoError(t, err)
+		return v.Late
+	}
+	require.Len(t, votes(task.ID), 1)
+	b.lateVoteAtOnce(erased(task.ID, cast.ID), cast, func() { late(cast, "dave") })
+	assert.Empty(t, votes(task.ID))
+	late(cast, "carol")
+	assert.Empty(t, votes(task.ID), "after the erasure")
+	assert.Len(t, votes(other.ID), 1, "of another task")
+	b.erase(other.ID)
+	assert.Empty(t, b.withMarker())
+}
+
+// lateVoteAtOnce erases a task that has a late vote while further ones come: none is left.
+func (b *bundle) lateVoteAtOnce(id asyncflow.TaskID, vote asyncflow.Lease, late func()) {
+	b.t.Helper()
+	votes := func() int { return b.count(`SELECT count(*) FROM tenant_acme.votes`) }
+	before := votes()
+	// While an erasure has the row, nothing is kept, and nobody waits.
+	erasure, err := b.db.Begin(b.t.Context())
+	require.NoError(b.t, err)
+	_, err = erasure.Exec(b.t.Context(), b.at(1, `UPDATE {task} SET context = context
+		WHERE id = $1`), id.Number)
+	require.NoError(b.t, err)
+	late()
+	require.NoError(b.t, erasure.Rollback(b.t.Context()))
+	require.Equal(b.t, before, votes())
+
+	// An erasure waits for the late vote that has the row, and deletes it.
+	first, err := b.db.Begin(b.t.Context())
+	require.NoError(b.t, err)
+	_, err = first.Exec(b.t.Context(), b.at(1, `SELECT FROM {task} WHERE id = $1 FOR SHARE`),
+		id.Number)
+	require.NoError(b.t, err)
+	done := make(chan error, 1)
+	go func() {
+		for {
+			_, err := b.Erase(b.t.Context(), tenant, id, "privacy")
+			if asyncflow.CodeOf(err) != asyncflow.CodeUnavailable { // the machine is slow
+				done <- err
+				return
+			}
+		}
+	}()
+	eventually(b.t, "the erasure waits for the vote", func() bool {
+		return b.count(`SELECT count(*) FROM pg_stat_activity
+			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
+	})
+	_, err = first.Exec(b.t.Context(), b.at(0, `INSERT INTO {votes} (type, claimer, key, late, at)
+		VALUES ({number}, 'erin', $1, '1', now())`), vote.Options.Child.VoteKey())
+	require.NoError(b.t, err)
+	require.NoError(b.t, first.Commit(b.t.Context()))
+	require.NoError(b.t, <-done)
+	require.Equal(b.t, before-1, votes(), "that of another task is left")
 }
 
 // An operation erases the final tasks of a filter, and comes to no task twice.

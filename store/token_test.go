@@ -71,3 +71,24 @@ func TestTokens(t *testing.T) {
 	_, err = b.RevokeToken(t.Context(), "us", "1", time.Time{}, "ops")
 	require.NoError(t, err, "expired ones don't count")
 }
+
+// The mark of revoked tokens changes with the tokens, also if another clock revoked one later, and
+// as many are deleted as are revoked.
+func TestRevokedTokensMark(t *testing.T) {
+	b := setup(t)
+	until := b.Clock.Now().Add(time.Hour)
+	b.exec(`INSERT INTO asyncflow.tokens (issuer, id, expires_at, revoked_at) VALUES
+		('us', 'expired', now() - interval '1 day', now() - interval '2 days'),
+		('us', 'ahead', now() + interval '1 h', now() + interval '1 min')`)
+	_, mark, err := b.RevokedTokens(t.Context(), "")
+	require.NoError(t, err)
+	_, err = b.RevokeToken(t.Context(), "us", "new", until, "ops")
+	require.NoError(t, err)
+	n, err := b.ForgetTokens(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	all, after, err := b.RevokedTokens(t.Context(), mark)
+	require.NoError(t, err)
+	assert.NotEqual(t, mark, after)
+	assert.Len(t, all, 2)
+}

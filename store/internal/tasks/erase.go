@@ -62,16 +62,17 @@ func (s *Tasks) Erase(
 	return s.Task(ctx, tenant, id)
 }
 
-// unlessLocked explains that a roll is locked for longer than an erasure waits.
+// unlessLocked explains that a roll is locked for longer than an erasure waits: by a compaction, a
+// drop, a vacuum of its tables, or another erasure.
 func unlessLocked(err error) error {
 	if postgres.State(err) != pgerrcode.LockNotAvailable {
 		return err
 	}
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second, Err: err,
-		Message: "the tables of the task are being compacted: try again in a moment"}
+		Message: "the tables of the task are locked by a background job: try again in a moment"}
 }
 
-// erasurePatience is how long an erasure waits for the lock of a roll: a compaction may hold it.
+// erasurePatience is how long an erasure waits for the lock of a roll, or of its tables.
 const erasurePatience = `SET LOCAL lock_timeout = '2s'`
 
 // erasable is a final task with contents that may be erased.

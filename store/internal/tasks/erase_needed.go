@@ -127,15 +127,12 @@ func (e *erasure) isLive(t *config.Type, parent asyncflow.Awaited) (live bool, e
 	return live, err
 }
 
-// starting returns the tasks that started others which are not all made, and the tasks with an
-// on_final of their own about an end that is to be told.
+// starting returns the tasks that started others which are not all made, and the tasks with an end
+// that is to be told, also by an on_final of their type: whoever makes the notification may have
+// read the result.
 func (e *erasure) starting(t *config.Type, all []erasable) (map[int64]bool, error) {
-	sql := `SELECT id FROM {spawns} WHERE type = $1 AND id = ANY ($2) AND tasks IS NOT NULL`
-	telling := func(one erasable) bool { return one.options.OnFinal != nil }
-	if slices.ContainsFunc(all, telling) {
-		sql += ` UNION ALL SELECT id FROM {outbox} WHERE kind = 'final' AND type = $1
-			AND id = ANY ($2)`
-	}
+	const sql = `SELECT id FROM {spawns} WHERE type = $1 AND id = ANY ($2) AND tasks IS NOT NULL
+		UNION ALL SELECT id FROM {outbox} WHERE kind = 'final' AND type = $1 AND id = ANY ($2)`
 	rows, _ := e.tx.Query(e.ctx, t.SQL(0, sql), t.Number(), idsOf(all))
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	starting := map[int64]bool{}

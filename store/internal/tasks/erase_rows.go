@@ -42,10 +42,30 @@ func (e *erasure) write(t *config.Type, position int, all []erasable) error {
 	b.Queue(t.SQL(0, `
 		UPDATE {keys} k SET hash = '' FROM unnest($2::text[], $3::bigint[]) AS u (key, id)
 		WHERE k.type = $1 AND k.key = ANY (ARRAY[u.key]) AND k.id = u.id`), t.Name, keys, ids)
+	queueEraseLateVotes(b, t, all)
 	if err := e.tx.SendBatch(e.ctx, b).Close(); err != nil {
 		return err
 	}
 	return e.vacuumSoon(t, position)
+}
+
+// queueEraseLateVotes deletes the votes that came late on the tasks, or on what they were votes on:
+// no row says which vote was claimed. A late vote locks the rows of both tasks, and so it comes
+// before the batch, which deletes it, or finds them erased.
+func queueEraseLateVotes(b *pgx.Batch, t *config.Type, all []erasable) {
+	keys := []string{}
+	for i := range all {
+		if key := all[i].options.Child.VoteKey(); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	b.Queue(t.SQL(0, `
+		DELETE FROM {votes} v USING (
+		  SELECT unnest($3::text[]) AS key
+		  UNION
+		  SELECT id || '.' || seq FROM {fan_outs} WHERE type = $1 AND id = ANY ($2)) u
+		WHERE v.type = $1 AND v.key = ANY (ARRAY[u.key]) AND v.late IS NOT NULL`),
+		t.Number(), idsOf(all), keys)
 }
 
 func queueEraseJournal(b *pgx.Batch, t *config.Type, position int, ids []int64) {
