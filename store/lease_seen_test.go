@@ -124,3 +124,19 @@ func TestJournalOfManyPlaces(t *testing.T) {
 			[]string{attempts[0].Node, attempts[0].Worker})
 	}
 }
+
+// The only endpoint of a stage is named as the place of a task only if it was there when the task
+// was leased, while the task runs and in its journal.
+func TestOnlyEndpointOfALease(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	b.submit(newTask(`1`))
+	l := b.leaseOne(b.known())
+	e := b.putEndpoint(1)
+	require.NoError(t, b.Catalog.Refresh(t.Context()))
+	require.Empty(t, b.task(l.ID).Run.Endpoint, "it came later")
+	b.loseAll(b.known(), 1)
+	l = b.leaseOne(b.known())
+	require.Equal(t, []string{e.ID, e.URL},
+		[]string{b.task(l.ID).Run.Endpoint, b.task(l.ID).Run.URL})
+}

@@ -44,7 +44,7 @@ func TestStatsTable(t *testing.T) {
 		strings.Fields("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
 			"OUT/s FAILURES/s SNOOZES/s P50 P99 WAIT-P50 WAIT-P99 TASK-P50 TASK-P99 ROLLS "+
 			"BACKLOG"), strings.Fields(lines[0]))
-	require.Equal(t, 
+	require.Equal(t,
 		strings.Fields("idle (paused) 0 0 0 0 0 0 - 0.0 0.0 0.0 0.0 - - 12ms 3.4s - - 1 -"),
 		strings.Fields(lines[1]))
 	require.Regexp(t,

@@ -63,6 +63,12 @@ func TestWhereATaskRuns(t *testing.T) {
 		require.Equal(t, 200, b.callFrom(bad, token, path+"/heartbeat", "").status)
 		assert.Equal(t, "worker-1", b.task(id).Run.Worker, "%q is dropped", bad)
 	}
+	req, err := http.NewRequestWithContext(t.Context(), "POST", b.url+path+"/progress",
+		strings.NewReader(`{"percent":1}`))
+	require.NoError(t, err)
+	req.Header = http.Header{"Authorization": {"Bearer " + token},
+		"Content-Type": {"application/json"}, asyncflow.WorkerHeader: {"worker-1", "worker-1b"}}
+	require.Equal(t, 200, b.do(req).status, "two names make no call fail")
 	require.Equal(t, 200, b.callAs(token, "POST", path+"/heartbeat", "").status)
 	assert.Equal(t, "worker-1", b.task(id).Run.Worker, "a call without a name leaves it")
 	require.Equal(t, 200, b.callFrom("worker-2", token, path+"/progress",
