@@ -63,12 +63,6 @@ func TestWhereATaskRuns(t *testing.T) {
 		require.Equal(t, 200, b.callFrom(bad, token, path+"/heartbeat", "").status)
 		assert.Equal(t, "worker-1", b.task(id).Run.Worker, "%q is dropped", bad)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), "POST", b.url+path+"/progress",
-		strings.NewReader(`{"percent":1}`))
-	require.NoError(t, err)
-	req.Header = http.Header{"Authorization": {"Bearer " + token},
-		"Content-Type": {"application/json"}, asyncflow.WorkerHeader: {"worker-1", "worker-1b"}}
-	require.Equal(t, 200, b.do(req).status, "two names make no call fail")
 	require.Equal(t, 200, b.callAs(token, "POST", path+"/heartbeat", "").status)
 	assert.Equal(t, "worker-1", b.task(id).Run.Worker, "a call without a name leaves it")
 	require.Equal(t, 200, b.callFrom("worker-2", token, path+"/progress",
@@ -175,4 +169,20 @@ func TestWorkerOfAClaim(t *testing.T) {
 	assert.Equal(t, "done anna anna worker-1", string(all[1].Outcome)+" "+all[1].Claimer+" "+
 		all[1].Subject+" "+all[1].Worker)
 	assert.Empty(t, all[1].Endpoint)
+}
+
+// Two names make no call fail.
+func TestTwoNamesOfAWorker(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, path := b.submitOne()
+	_, token := b.lease()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", b.url+path+"/snooze",
+		strings.NewReader(`{"retry_after":"60s"}`))
+	require.NoError(t, err)
+	req.Header = http.Header{"Authorization": {"Bearer " + token},
+		"Content-Type": {"application/json"}, asyncflow.WorkerHeader: {"worker-1", "worker-2"}}
+	a := b.do(req)
+	require.Equal(t, 200, a.status, "%v", a)
+	require.Equal(t, "worker-1", b.attempts(id)[0].Worker)
 }
