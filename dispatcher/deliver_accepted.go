@@ -158,13 +158,16 @@ func (a *accepted) extendAll() {
 	}
 }
 
-// extended records that a newer extension of a lease is queued.
-func (a *accepted) extended(key leaseKey) {
+// extended records that a newer extension of a lease is about to be queued. It returns what was
+// seen of the attempt and isn't written yet.
+func (a *accepted) extended(key leaseKey) (seen store.Seen) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if lease, ok := a.leases.Peek(key); ok {
+	if lease, ok := a.leases.Peek(key); ok && lease.pending {
 		lease.pending = false
+		return lease.seen
 	}
+	return seen
 }
 
 // forget drops a lease that is about to end, and returns it if it was still pending.

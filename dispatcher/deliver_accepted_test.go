@@ -197,3 +197,25 @@ func TestAcceptOfAShortStage(t *testing.T) {
 	assert.Equal(t, deadline, <-wakes)
 	s.Committer.Close()
 }
+
+// The name in a 202 that isn't written yet is written with a heartbeat that has none.
+func TestAcceptLeavesItsNameToAHeartbeat(t *testing.T) {
+	w := setupWriter(t)
+	s, l := w.accepting()
+	defer s.Committer.Close()
+	s.SetAcceptedWait(time.Hour)
+	l.Until = l.Until.Add(2 * time.Hour)
+	s.Accept(tenant, l, l.Until.Add(time.Minute), store.Seen{Worker: "worker-1"}, func(error) {})
+	for _, named := range []struct{ beat, want string }{{"", "worker-1"}, {"worker-2", "worker-2"},
+		{"", "worker-2"}} {
+		extended := make(chan bool, 1)
+		s.ExtendWith(tenant, l, l.Until.Add(time.Hour), store.Checkpoint{},
+			store.Seen{Beat: w.Clock.Now(), Worker: named.beat},
+			func(stands bool, err error) { extended <- stands && err == nil })
+		require.True(t, <-extended)
+		var worker string
+		require.NoError(t, w.db.QueryRow(t.Context(),
+			`SELECT coalesce(worker, '') FROM tenant_acme.lease`).Scan(&worker))
+		require.Equal(t, named.want, worker)
+	}
+}

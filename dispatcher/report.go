@@ -55,7 +55,7 @@ func (c *Committer) ExtendWith(
 	seen store.Seen, done func(stands bool, err error),
 ) {
 	key := leaseKeyOf(tenant, l.ID, l.Seq)
-	c.accepted.extended(key)
+	seen = seen.Or(c.accepted.extended(key))
 	c.add(key.TypeKey, &write{key: key.TypeKey, extend: &extension{
 		Extension: store.Extension{ID: l.ID, Seq: l.Seq, Until: until, Checkpoint: checkpoint,
 			Seen: seen, Knew: l.Until, Sooner: until.Before(l.Until)},

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestHeartbeatsStayHot(t *testing.T) {
 		WHERE worker = '`+name+`' AND beat_at IS NOT NULL`))
 }
 
-// Many workers of one batch make one statement, each row with its own name.
+// The attempts of many workers have their own names, also if they are written together.
 func TestAttemptsOfManyWorkers(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -84,4 +85,58 @@ func TestAttemptsOfManyWorkers(t *testing.T) {
 			[]string{attempts[0].Worker, attempts[0].Endpoint, attempts[0].Error})
 		require.NotEmpty(t, attempts[0].Node)
 	}
+}
+
+// Attempts that many nodes and workers ran make one statement when they are written together.
+func TestJournalOfManyPlaces(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	const tasks = 10
+	all := make([]asyncflow.NewTask, tasks)
+	for i := range all {
+		all[i] = newTask(`1`)
+	}
+	b.submit(all...)
+	leases := b.leaseAll(pipe, tasks)
+	_, err := b.db.Exec(t.Context(), b.at(1, `
+		CREATE TABLE public.statements (rows int);
+		CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN INSERT INTO public.statements SELECT count(*) FROM added; RETURN NULL; END $$;
+		GRANT INSERT ON public.statements TO public;
+		CREATE TRIGGER note AFTER INSERT ON {journal} REFERENCING NEW TABLE AS added
+		FOR EACH STATEMENT EXECUTE FUNCTION public.note();
+		UPDATE {lease} SET node = 'node-' || id, worker = CASE WHEN id % 2 = 0 THEN 'w-' || id END,
+		  until = now() - interval '1 s'`))
+	require.NoError(t, err)
+	n, err := b.Rescue(t.Context(), pipe)
+	require.NoError(t, err)
+	require.Equal(t, tasks, n)
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM public.statements`), "statements")
+	require.Equal(t, tasks, b.count(`SELECT sum(rows)::int FROM public.statements`))
+	for _, l := range leases {
+		attempts, err := b.Attempts(t.Context(), tenant, l.ID)
+		require.NoError(t, err)
+		worker := fmt.Sprintf("w-%d", l.ID.Number)
+		if l.ID.Number%2 != 0 {
+			worker = ""
+		}
+		require.Equal(t, []string{fmt.Sprintf("node-%d", l.ID.Number), worker},
+			[]string{attempts[0].Node, attempts[0].Worker})
+	}
+}
+
+// The only endpoint of a stage is named as the place of a task only if it was there when the task
+// was leased, while the task runs and in its journal.
+func TestOnlyEndpointOfALease(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	b.submit(newTask(`1`))
+	l := b.leaseOne(b.known())
+	e := b.putEndpoint(1)
+	require.NoError(t, b.Catalog.Refresh(t.Context()))
+	require.Empty(t, b.task(l.ID).Run.Endpoint, "it came later")
+	b.loseAll(b.known(), 1)
+	l = b.leaseOne(b.known())
+	require.Equal(t, []string{e.ID, e.URL},
+		[]string{b.task(l.ID).Run.Endpoint, b.task(l.ID).Run.URL})
 }

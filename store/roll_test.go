@@ -206,7 +206,8 @@ func writersFollowARoll(t *testing.T, b *bundle) {
 	_, err = late.Redrive(t.Context(), tenant, failed, store.Redrive{})
 	require.NoError(t, err)
 	at(failed, 1, "first")
-	_, err = late.Change(t.Context(), tenant, changed, asyncflow.Patch{RunAt: b.Clock.Now()})
+	_, err = late.Change(t.Context(), tenant, changed,
+		asyncflow.Patch{RunAt: b.Clock.Now(), Priority: asyncflow.Priority{5}})
 	require.NoError(t, err)
 	at(changed, 1, "first")
 	_, err = b.db.Exec(t.Context(),

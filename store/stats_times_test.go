@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // age makes the tasks of the type pipe older: due for some time, and submitted before.
@@ -161,4 +163,55 @@ func TestWaitOfAttempts(t *testing.T) {
 	for _, lost := range all[1:] {
 		assert.Equal(t, time.Duration(-1), lost.Wait, "it isn't known when it began")
 	}
+}
+
+// How long a dependent was due isn't known of its first attempt: the end of its dependencies has no
+// row in its journal. Of later attempts it is.
+func TestWaitOfDependents(t *testing.T) {
+	b := setupEdges(t)
+	other := b.submit(newBase(""))[0]
+	id := b.submit(dependent(byID(other.ID)))[0].ID
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	b.comesTo(id, asyncflow.StatusPending)
+	done := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Duration: time.Millisecond}
+	for n := range 2 {
+		l := b.leaseOne(b.known())
+		run := b.task(id).Run
+		require.NotNil(t, run)
+		require.Equal(t, n > 0, run.Wait >= 0, "%s", run.Wait)
+		require.Less(t, run.Wait, 30*time.Minute)
+		b.settle(b.known(), l, done)
+	}
+	all, err := b.Attempts(t.Context(), tenant, id)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, time.Duration(-1), all[0].Wait)
+	require.GreaterOrEqual(t, all[1].Wait, time.Duration(0))
+	require.Less(t, all[1].Wait, 30*time.Minute)
+}
+
+// The times of a tenant don't wait for the deletion of a type, and count for all other types.
+func TestTimesDoNotWaitForADeletion(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	other := twoStages()
+	other.Name = "other"
+	b.put(other)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	now := b.Clock.Now()
+	for _, name := range []string{"other", "pipe"} {
+		b.CountDeliveries(store.TypeKey{Tenant: tenant, Type: name}, []asyncflow.Delivery{
+			{Lease: asyncflow.Lease{Stage: "first", DueAt: now.Add(-time.Minute)}, At: now}})
+	}
+	tx, err := b.db.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Exec(ctx, `SELECT FROM tenant_acme.task_types WHERE name = 'other' FOR UPDATE`)
+	require.NoError(t, err)
+	require.NoError(t, b.WriteMinutes(ctx))
+	require.NoError(t, tx.Rollback(ctx))
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM tenant_acme.type_minutes
+		WHERE type = 'pipe'`))
+	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.type_minutes WHERE type = 'other'`))
 }

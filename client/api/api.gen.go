@@ -706,7 +706,7 @@ type Attempt struct {
 	Subject string `json:"subject,omitempty,omitzero"`
 
 	// WaitMs How long the task was due until the attempt began. Absent without an attempt, and if it
-	// isn't known when it began.
+	// isn't known since when it was due or when it began.
 	WaitMs *float32 `json:"wait_ms,omitempty"`
 
 	// Worker The name that its worker gave in the header Asyncflow-Worker.
@@ -3154,7 +3154,7 @@ type Stage = asyncflow.Stage
 
 // StageClaims Claims and votes that led to nothing in a stage.
 type StageClaims struct {
-	// ClosedWindows Calls that got no task as the window of their claimer was used up.
+	// ClosedWindows Calls that got no task while the window of their claimer was used up.
 	ClosedWindows int64 `json:"closed_windows"`
 
 	// LateVotes Votes that came after the decision.
@@ -3538,8 +3538,9 @@ type TaskRun struct {
 	// Since When the attempt began.
 	Since time.Time `json:"since"`
 
-	// WaitMs How long the task was due until then.
-	WaitMs float32 `json:"wait_ms"`
+	// WaitMs How long the task was due until then. Absent of the first attempt of a dependent: its
+	// dependencies end without a row of its journal.
+	WaitMs *float32 `json:"wait_ms,omitempty"`
 
 	// Worker The name that its worker gave in the header Asyncflow-Worker: of a 202, a heartbeat, a
 	// progress report, or the claim.

@@ -120,8 +120,8 @@ func runText(r *api.TaskRun) string {
 		return ""
 	}
 	texts := []string{"since " + timeText(r.Since)}
-	if r.WaitMs > 0 {
-		texts = append(texts, "after a wait of "+latencyText(r.WaitMs))
+	if r.WaitMs != nil && *r.WaitMs > 0 {
+		texts = append(texts, "after a wait of "+latencyText(*r.WaitMs))
 	}
 	for _, one := range []struct{ before, text string }{{"worker ", r.Worker},
 		{"claimed by ", r.Claimer}, {"", r.Endpoint}, {"node ", r.Node}} {

@@ -31,7 +31,8 @@ func TestVerify(t *testing.T) {
 	require.Regexp(t, `(?m)^ok    challenge  +echoed\n`, r.stdout)
 	require.Regexp(t, `(?m)^ok    batch  +2 tasks: answered 200 in `, r.stdout)
 	require.Regexp(t, `(?m)^n/a   cancel  +answered at once\n`, r.stdout)
-	require.Regexp(t, `\n\n19 passed, 0 failed, 4 not applicable\n$`, r.stdout)
+	require.Regexp(t, `(?m)^ok    name  +it is \S+\n`, r.stdout)
+	require.Regexp(t, `\n\n20 passed, 0 failed, 4 not applicable\n$`, r.stdout)
 
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	allowed := []string{"--allow-http", "--allow-private-networks"}

@@ -194,3 +194,12 @@ func latencyOut(l asyncflow.Latency) api.Latency {
 func milliseconds(d time.Duration) float32 {
 	return float32(math.Round(d.Seconds()*1e4) / 10)
 }
+
+// waitOf shows how long a task was due; nil: it isn't known.
+func waitOf(d time.Duration) *float32 {
+	if d < 0 {
+		return nil
+	}
+	wait := milliseconds(d)
+	return &wait
+}

@@ -67,6 +67,7 @@ func (s *Server) identify(
 		if name := asyncflow.WorkerName(c.Get(asyncflow.WorkerHeader)); name != "" {
 			ctx = context.WithValue(ctx, workerKey{}, strings.Clone(name))
 		}
+		c.Request().Header.Del(asyncflow.WorkerHeader) // the generated code refuses two of them
 	}
 	if o.Access == contract.AccessCompletion {
 		return s.identifyWorker(ctx, token, values["id"])

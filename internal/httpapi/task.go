@@ -113,7 +113,7 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 		out.TurnaroundMs = milliseconds(t.FinishedAt.Sub(t.CreatedAt))
 	}
 	if r := t.Run; r != nil {
-		out.Run = &api.TaskRun{Since: r.Since, WaitMs: milliseconds(r.Wait),
+		out.Run = &api.TaskRun{Since: r.Since, WaitMs: waitOf(r.Wait),
 			LastHeartbeat: r.Heartbeat, Node: r.Node, Worker: r.Worker, EndpointID: r.Endpoint,
 			Endpoint: r.URL, Claimer: r.Claimer}
 	}

@@ -84,10 +84,7 @@ func attemptOut(a store.Attempt) api.Attempt {
 		OutputExcerpt: a.Excerpt,
 		NextStage:     a.NextStage,
 	}
-	if a.Wait >= 0 {
-		wait := milliseconds(a.Wait)
-		out.WaitMs = &wait
-	}
+	out.WaitMs = waitOf(a.Wait)
 	if out.Claimer, out.Subject = asyncflow.ClaimerOf(a.Endpoint); out.Claimer == "" {
 		out.Claimer, out.Subject = asyncflow.ListenerOf(a.Endpoint)
 	}

@@ -170,3 +170,19 @@ func TestWorkerOfAClaim(t *testing.T) {
 		all[1].Subject+" "+all[1].Worker)
 	assert.Empty(t, all[1].Endpoint)
 }
+
+// Two names make no call fail.
+func TestTwoNamesOfAWorker(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, path := b.submitOne()
+	_, token := b.lease()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", b.url+path+"/snooze",
+		strings.NewReader(`{"retry_after":"60s"}`))
+	require.NoError(t, err)
+	req.Header = http.Header{"Authorization": {"Bearer " + token},
+		"Content-Type": {"application/json"}, asyncflow.WorkerHeader: {"worker-1", "worker-2"}}
+	a := b.do(req)
+	require.Equal(t, 200, a.status, "%v", a)
+	require.Equal(t, "worker-1", b.attempts(id)[0].Worker)
+}

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// maxTypes is how many task types have labels of their own, with some 50 series each, and 20
-	// for each of up to maxStages stages. All further types are counted together, with empty
-	// labels.
+	// maxTypes is how many task types have labels of their own, with some 50 series each, and 18
+	// for each of up to maxStages stages and for all further stages together. All further types
+	// are counted together, with empty labels.
 	maxTypes  = 200
-	maxStages = 20
+	maxStages = 5
 	// idleTime is how long a type without tasks keeps its labels when others need them, at least.
 	idleTime = time.Hour
 	// searchPause is the time after a search that found no labels to take away.

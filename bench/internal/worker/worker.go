@@ -11,10 +11,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/bench/internal/payload"
 )
 
@@ -49,8 +51,9 @@ func Run(input io.Reader, output io.Writer) error {
 	}
 	done, stop := context.WithCancel(context.Background())
 	defer stop()
+	host, _ := os.Hostname()
 	server := &http.Server{
-		Handler:           (&worker{}).routes(newCompleter(done)),
+		Handler:           named(host, (&worker{}).routes(newCompleter(done))),
 		ReadHeaderTimeout: time.Minute,
 	}
 	go func() {
@@ -62,6 +65,14 @@ func Run(input io.Reader, output io.Writer) error {
 		return err
 	}
 	return nil
+}
+
+// named has all answers name the worker, as those of the worker packages do by default.
+func named(name string, routes http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set(asyncflow.WorkerHeader, name)
+		routes.ServeHTTP(rw, r)
+	})
 }
 
 type worker struct {

@@ -3099,8 +3099,11 @@ export interface components {
              * @description When the attempt began.
              */
             since: string;
-            /** @description How long the task was due until then. */
-            wait_ms: number;
+            /**
+             * @description How long the task was due until then. Absent of the first attempt of a dependent: its
+             *     dependencies end without a row of its journal.
+             */
+            wait_ms?: number;
             /**
              * Format: date-time
              * @description Absent if none has come.
@@ -3865,7 +3868,7 @@ export interface components {
             subject?: string;
             /**
              * @description How long the task was due until the attempt began. Absent without an attempt, and if it
-             *     isn't known when it began.
+             *     isn't known since when it was due or when it began.
              */
             wait_ms?: number;
             /** @description The time from sending to the answer. */
@@ -4759,7 +4762,7 @@ export interface components {
             late_votes: number;
             /**
              * Format: int64
-             * @description Calls that got no task as the window of their claimer was used up.
+             * @description Calls that got no task while the window of their claimer was used up.
              */
             closed_windows: number;
         };

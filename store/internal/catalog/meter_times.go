@@ -33,6 +33,11 @@ type TimesKey struct {
 func (t *Times) Count(key TimesKey, do func(*TimesCounts)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	do(t.of(key))
+}
+
+// of returns the counts of a key. The caller holds t.mu.
+func (t *Times) of(key TimesKey) *TimesCounts {
 	c := t.counts[key]
 	if c == nil {
 		c = &TimesCounts{}
@@ -41,7 +46,7 @@ func (t *Times) Count(key TimesKey, do func(*TimesCounts)) {
 		}
 		t.counts[key] = c
 	}
-	do(c)
+	return c
 }
 
 // Take returns the counts, and starts again from zero.
@@ -53,16 +58,28 @@ func (t *Times) Take() map[TimesKey]*TimesCounts {
 	return counts
 }
 
-// CountStarted counts tasks of a type that are sent, or handed out, by how long they were due.
-func (s *Core) CountStarted(key config.TypeKey, leases []asyncflow.Lease, now time.Time) {
+// CountStarted counts n tasks of a type that are sent, or handed out, by how long they were due.
+// started returns the lease of the i-th task and when it was started.
+func (s *Core) CountStarted(
+	key config.TypeKey, n int, started func(i int) (*asyncflow.Lease, time.Time),
+) {
 	meter := s.Config.Meter.Type(key)
-	for _, l := range leases {
+	s.Times.mu.Lock()
+	defer s.Times.mu.Unlock()
+	var stage string
+	var counts *TimesCounts // of the stage
+	for i := range n {
+		l, at := started(i)
 		if l.DueAt.IsZero() {
 			continue
 		}
-		wait := max(0, now.Sub(l.DueAt))
-		s.Times.Count(TimesKey{key, l.Stage}, func(c *TimesCounts) { c.Add(wait) })
-		meter.Started(l.Stage, wait)
+		if counts == nil || stage != l.Stage {
+			stage = l.Stage
+			counts = s.Times.of(TimesKey{key, stage})
+		}
+		wait := max(0, at.Sub(l.DueAt))
+		counts.Add(wait)
+		meter.Started(stage, wait)
 	}
 }
 

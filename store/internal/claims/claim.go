@@ -70,7 +70,10 @@ func (s *Claims) LeaseForClaims(
 		_ = trees.CancelStopped(ctx, s.trees, t, a.stopped) // FollowUp cancels the rest
 		hot.AnnounceTaken(s.hot, t, a.Leases)
 		if a.New {
-			s.core.CountStarted(t.Key(), a.Leases, s.core.Clock.Now())
+			now := s.core.Clock.Now()
+			s.core.CountStarted(t.Key(), len(a.Leases), func(i int) (*asyncflow.Lease, time.Time) {
+				return &a.Leases[i], now
+			})
 		}
 		if a.closed && len(a.Leases) == 0 {
 			s.core.Times.Count(catalog.TimesKey{TypeKey: t.Key(), Stage: stage},

@@ -93,7 +93,8 @@ func (t *Type) EndpointURL(id string) string {
 }
 
 // RunsAt returns the id of the endpoint at which a leased task runs: the one that its lease names,
-// otherwise the only one of its stage; "": it isn't known, or claimed.
+// otherwise the only one of its stage if it is older than the lease; "": it isn't known, or
+// claimed.
 func (t *Type) RunsAt(l asyncflow.Lease, named *string) string {
 	if named != nil {
 		return *named
@@ -101,7 +102,8 @@ func (t *Type) RunsAt(l asyncflow.Lease, named *string) string {
 	if l.Claimer != "" {
 		return ""
 	}
-	if all := t.Endpoints(l.Stage); len(all) == 1 && all[0].Serves() {
+	if all := t.Endpoints(l.Stage); len(all) == 1 && all[0].Serves() &&
+		all[0].CreatedAt.Before(l.LeasedAt) {
 		return all[0].ID
 	}
 	return ""

@@ -45,12 +45,14 @@ type StageWait struct {
 
 // CountDeliveries counts deliveries of a type that are sent now, by how long their tasks were due.
 func (s *Counts) CountDeliveries(key config.TypeKey, all []asyncflow.Delivery) {
-	for i := range all {
-		s.core.CountStarted(key, []asyncflow.Lease{all[i].Lease}, all[i].At)
-	}
+	s.core.CountStarted(key, len(all), func(i int) (*asyncflow.Lease, time.Time) {
+		return &all[i].Lease, all[i].At
+	})
 }
 
-// writeTimesSQL adds counts to the rows of a minute, in {schema}.
+// writeTimesSQL adds counts to the rows of a minute, in {schema}. It locks each type before its
+// rows, as the deletion of a type does: in another order they could deadlock. It never waits for a
+// deletion.
 const writeTimesSQL = `
 INSERT INTO {schema}.type_minutes AS m
   (type, stage, at, latencies, late_votes, closed_windows)
@@ -59,6 +61,7 @@ SELECT t.name, n.stage, date_trunc('minute', $4::timestamptz), n.latencies::int[
 FROM unnest($1::text[], $2::text[], $3::text[], $5::bigint[], $6::bigint[])
     n (name, stage, latencies, late, closed)
   JOIN {schema}.task_types t USING (name) ORDER BY 1, 2
+FOR KEY SHARE OF t SKIP LOCKED
 ON CONFLICT (type, stage, at) DO UPDATE SET late_votes = m.late_votes + excluded.late_votes,
   closed_windows = m.closed_windows + excluded.closed_windows,
   latencies = ARRAY(SELECT coalesce(a, 0) + coalesce(b, 0)

@@ -18,7 +18,7 @@ type journalRow struct {
 	next     *postgres.Moment
 	err      *string
 	output   []byte // nil: NULL
-	endpoint string // if the worker is named; otherwise the key has it
+	endpoint string // if places is set; otherwise the key has it
 }
 
 // journalKey has the values that rows have in common.
@@ -30,7 +30,7 @@ type journalKey struct {
 	endpoint string
 	status   int16 // of the answer, or the negative of why none came
 	told     bool  // they have errors or outputs
-	named    bool  // their workers are named
+	places   bool  // each has its own place, as their workers or other nodes are named
 }
 
 // newJournalRow returns the row of a settlement. An attempt is of this node unless its lease names
@@ -47,7 +47,7 @@ func newJournalRow(
 		TypeToken{t.Number(), Token{int16(l.Seq), l.Stage, int16(l.Attempt)}}, o.Kind, final,
 		s.Place(node),
 		int16(o.StatusOrFailure()), problem != "" || len(o.Output) > 0,
-		o.Worker != "" || l.Worker != ""}
+		ownPlace(s, node)}
 	row := journalRow{id: l.ID.Number, duration: postgres.OrNull(float32(o.Duration.Seconds())),
 		err: postgres.OrNull(problem)}
 	if final == "" {
@@ -56,7 +56,7 @@ func newJournalRow(
 	if len(o.Output) > 0 {
 		row.output = o.Output
 	}
-	if key.named { // so that many workers make no more statements
+	if key.places { // so that many workers and nodes make no more statements
 		row.endpoint = key.endpoint
 		key.endpoint = ""
 		key.told = true
@@ -64,10 +64,17 @@ func newJournalRow(
 	return key, row
 }
 
+// ownPlace reports whether the place of an attempt differs from those of the other attempts of a
+// node at its endpoint: its worker is named, or another node sent it.
+func ownPlace(s *asyncflow.Settlement, node string) bool {
+	l := &s.Lease
+	return s.Outcome.Worker != "" || l.Worker != "" || l.Node != "" && l.Node != node
+}
+
 // queueJournal adds the insert of journal rows to a batch.
 func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) {
-	if k.named && len(rows) > 1 {
-		queueNamedJournal(b, k, rows, now)
+	if k.places && len(rows) > 1 {
+		queuePlacesJournal(b, k, rows, now)
 		return
 	}
 	common := []any{now, k.Seq, k.Stage, k.Attempt, string(k.outcome),
@@ -94,9 +101,9 @@ func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) 
 	b.Queue(k.Tables.SQL(k.Position, sql), args...)
 }
 
-// queueNamedJournal adds the insert of rows of several workers.
-func queueNamedJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) {
-	b.Queue(k.Tables.SQL(k.Position, insertNamedJournalSQL),
+// queuePlacesJournal adds the insert of rows of several workers and nodes.
+func queuePlacesJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) {
+	b.Queue(k.Tables.SQL(k.Position, insertPlacesJournalSQL),
 		Column(rows, func(r *journalRow) int64 { return r.id }),
 		Column(rows, func(r *journalRow) *float32 { return r.duration }),
 		postgres.Moments(Column(rows, func(r *journalRow) *postgres.Moment { return r.next })),
@@ -104,7 +111,9 @@ func queueNamedJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.T
 		postgres.OrNull(k.status), k.Number,
 		postgres.Texts(Column(rows, func(r *journalRow) *string { return r.err })),
 		Column(rows, func(r *journalRow) []byte { return r.output }),
-		Column(rows, func(r *journalRow) string { return r.endpoint }))
+		postgres.Texts(Column(rows, func(r *journalRow) *string {
+			return postgres.OrNull(r.endpoint)
+		})))
 }
 
 // MaxSeq is the highest seq at which callers may still change or redrive a task. The numbers above

@@ -87,7 +87,7 @@ FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
           (SELECT greatest(p.next_time, p.at) FROM {journal} p
             WHERE p.type = j.type AND p.id = j.id AND p.seq = j.seq - 1),
           (SELECT greatest(t.order_time, t.created_at) FROM {task} t
-            WHERE t.type = j.type AND t.id = j.id)) END AS due
+            WHERE t.type = j.type AND t.id = j.id AND t.options->'depends_on' IS NULL)) END AS due
       FROM {journal} j WHERE type = $8 AND id = $1 AND seq > $2::int ORDER BY seq LIMIT $3) j) k) l
 ORDER BY seq`
 

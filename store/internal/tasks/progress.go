@@ -20,7 +20,8 @@ type Progress struct {
 
 // progressSQL writes the progress into a lease.
 const progressSQL = `
-UPDATE {lease} SET progress = $3, note = $4, worker = coalesce($6, worker) WHERE type = $5 AND id = $1 AND seq = $2`
+UPDATE {lease} SET progress = $3, note = $4, worker = coalesce($6, worker)
+WHERE type = $5 AND id = $1 AND seq = $2`
 
 var progressCheckedSQL = records.WriteCheckpointsSQL(
 	progressSQL+`

@@ -65,7 +65,7 @@ type Task struct {
 // Run is where a task runs.
 type Run struct {
 	Since     time.Time     // when it was leased
-	Wait      time.Duration // for which it was due until then
+	Wait      time.Duration // for which it was due until then; less than 0: it isn't known
 	Heartbeat time.Time     // when the last one came; zero: none did
 	Node      string        // id of the node that sends it, or handed it out
 	Worker    string        // the name that the worker gave; see asyncflow.WorkerName
@@ -108,7 +108,8 @@ SELECT t.id, t.created_at, {options}, t.context,
     coalesce(j.status, 0),
   l.leased_at, l.beat_at, coalesce(l.node, ''), coalesce(l.worker, ''),
     coalesce(l.sent_to, l.endpoint)::text, coalesce(l.claimer, ''),
-    greatest(coalesce(j.next_time, t.order_time), coalesce(j.at, t.created_at))`
+    CASE WHEN j.seq IS NOT NULL OR t.options->'depends_on' IS NULL
+    THEN greatest(coalesce(j.next_time, t.order_time), coalesce(j.at, t.created_at)) END`
 
 // placeColumns are stateColumns without the options, the context and the result.
 var placeColumns = strings.NewReplacer("{options}", "NULL::json", "t.context", "''::text",
@@ -263,7 +264,7 @@ func scanTask(
 	var answer int
 	var since, beat *time.Time
 	var endpoint *string
-	var due time.Time
+	var due *time.Time
 	run := Run{}
 	err = row.Scan(append([]any{&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status,
 		&task.Stage, &task.Attempt, &task.WaitsFor, &order, &until, &ended, &task.Error, &snoozed,
@@ -289,10 +290,14 @@ func scanTask(
 	case asyncflow.StatusRunning:
 		task.Deadline = postgres.OrZero(until)
 		run.Since = postgres.OrZero(since)
-		run.Wait = max(0, run.Since.Sub(due))
+		run.Wait = -1
+		if due != nil {
+			run.Wait = max(0, run.Since.Sub(*due))
+		}
 		run.Heartbeat = postgres.OrZero(beat)
 		run.Node = asyncflow.NodeID(run.Node)
-		run.Endpoint = t.RunsAt(asyncflow.Lease{Stage: task.Stage, Claimer: run.Claimer}, endpoint)
+		run.Endpoint = t.RunsAt(asyncflow.Lease{Stage: task.Stage, Claimer: run.Claimer,
+			LeasedAt: run.Since}, endpoint)
 		run.URL = t.EndpointURL(run.Endpoint)
 		task.Run = &run
 		if percent != nil {

@@ -15,7 +15,10 @@ export function Run({ run }: { run: Schemas["TaskRun"] | undefined }) {
     <>
       <div>
         <dt>Runs since</dt>
-        <dd><Time at={run.since} />, due {duration(run.wait_ms)} before</dd>
+        <dd>
+          <Time at={run.since} />
+          {run.wait_ms !== undefined && <>, due {duration(run.wait_ms)} before</>}
+        </dd>
       </div>
       {run.worker && <div><dt>Worker</dt><dd><Worker name={run.worker} /></dd></div>}
       {run.endpoint && <div><dt>Endpoint</dt><dd>{run.endpoint}</dd></div>}
