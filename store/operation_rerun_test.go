@@ -154,13 +154,15 @@ func TestRerunStepIsRepeated(t *testing.T) {
 	_, due := b.start(store.RerunTasks, store.NewOperation{})
 	b.exec(`CREATE FUNCTION crash() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN RAISE 'crash'; END $$`)
-	b.exec(`CREATE TRIGGER crash BEFORE UPDATE ON tenant_acme.operations
+	b.exec(`CREATE TRIGGER crash BEFORE UPDATE OF position ON tenant_acme.operations
 		FOR EACH ROW EXECUTE FUNCTION crash()`)
 	for range 2 {
 		_, err := b.StepOperation(t.Context(), due, b.Submit)
 		require.ErrorContains(t, err, "crash")
 		tasks, others := b.reruns()
 		require.Equal(t, []int{100, 100}, []int{tasks, others})
+		assert.Equal(t, store.Step{}, b.step(due), "no node takes the step again at once")
+		b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
 	}
 	b.exec(`DROP TRIGGER crash ON tenant_acme.operations`)
 	assert.Equal(t, []any{store.OperationDone, int64(150), int64(150), int64(0)},
@@ -197,7 +199,8 @@ func TestRerunsSurviveCrashes(t *testing.T) {
 					defer die()
 					return committer.Submit(ctx, tenant, tasks)
 				}
-				for ctx.Err() == nil { // another node may have the step
+				for ctx.Err() == nil { // another node may have the step, and is taken for dead
+					b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
 					if _, err := node.StepOperation(ctx, due, submit); err != nil {
 						cut.Add(1)
 					}
@@ -211,6 +214,7 @@ func TestRerunsSurviveCrashes(t *testing.T) {
 	assert.EqualValues(t, 2*brief, cut.Load(), "each life ends in the middle of a step")
 	// what a node that died still locks is free soon
 	eventually(t, "the operation ends", func() bool {
+		b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
 		_, err := b.StepOperation(t.Context(), due, b.Submit)
 		return assert.NoError(t, err) && b.operation(due).State != store.OperationRunning
 	})
@@ -281,4 +285,77 @@ func TestRerunWaits(t *testing.T) {
 	assert.Empty(t, o.Error)
 	tasks, others := b.reruns()
 	assert.Equal(t, []int{30, 30}, []int{tasks, others})
+}
+
+// A step needs no connection while it submits: the submit needs those of the tenant.
+func TestRerunHoldsNoConnection(t *testing.T) {
+	b := setup(t)
+	b.failMany(b.put(twoStages()), 3)
+	limit(t, asyncflow.QuotaPendingTasks, 1000, b)
+	node, err := store.Open(t.Context(), store.Config{URL: b.url, Pool: 2, HotPool: 2, Node: "n"})
+	require.NoError(t, err)
+	t.Cleanup(node.Close)
+	require.Equal(t, 1, node.PoolShare())
+	committer := dispatcher.NewCommitter(node, nil)
+	t.Cleanup(committer.Close)
+	_, due := b.start(store.RerunTasks, store.NewOperation{})
+	step, err := node.StepOperation(t.Context(), due, committer.Submit)
+	require.NoError(t, err)
+	assert.Equal(t, 3, step.Done)
+	assert.Empty(t, b.operation(due).Error)
+}
+
+// What a step did is counted also if the operation was stopped, or taken by another node,
+// while it submitted.
+func TestRerunIsStoppedMeanwhile(t *testing.T) {
+	b := setup(t)
+	b.failMany(b.put(twoStages()), 150)
+	_, due := b.start(store.RerunTasks, store.NewOperation{})
+	submit := func(
+		ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+	) []store.Submitted {
+		_, err := b.StopOperation(ctx, tenant, due.ID)
+		assert.NoError(t, err)
+		return b.Submit(ctx, tenant, tasks)
+	}
+	step, err := b.StepOperation(t.Context(), due, submit)
+	require.NoError(t, err)
+	assert.Zero(t, step.Next)
+	assert.Equal(t, []any{store.OperationStopped, int64(150), int64(100), int64(0)},
+		figures(b.operation(due)))
+
+	_, due = b.start(store.RerunTasks, store.NewOperation{})
+	slow := func(
+		ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+	) []store.Submitted {
+		b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
+		b.finish(due)
+		return b.Submit(ctx, tenant, tasks)
+	}
+	step, err = b.StepOperation(t.Context(), due, slow)
+	require.NoError(t, err)
+	assert.Equal(t, store.Step{}, step)
+	assert.Equal(t, []any{store.OperationDone, int64(150), int64(150), int64(0)},
+		figures(b.operation(due)))
+	tasks, others := b.reruns()
+	assert.Equal(t, []int{250, 150}, []int{tasks, others})
+}
+
+// One operation of a tenant at a time runs tasks again, with half of the tenant's rate of submits.
+func TestRerunsLeaveRoom(t *testing.T) {
+	b := setup(t)
+	b.failMany(b.put(twoStages()), 150)
+	limit(t, asyncflow.QuotaSubmitsPerSecond, 40, b)
+	o, due := b.start(store.RerunTasks, store.NewOperation{})
+	_, err := b.StartOperation(t.Context(), tenant, o.NewOperation)
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	require.ErrorContains(t, err, o.ID)
+	before := b.Clock.Now()
+	step := b.step(due)
+	assert.Equal(t, 20, step.Done)
+	assert.False(t, step.Next.Before(before.Add(time.Second)), "%s", step.Next.Sub(before))
+	_, err = b.StopOperation(t.Context(), tenant, o.ID)
+	require.NoError(t, err)
+	_, err = b.StartOperation(t.Context(), tenant, o.NewOperation)
+	require.NoError(t, err)
 }

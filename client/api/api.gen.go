@@ -5511,8 +5511,9 @@ type ClientInterface interface {
 	// succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
 	// fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
 	// those over the quota of context_bytes. The new tasks count in the tenant's quotas:
-	// the operation waits while pending_tasks is reached, and is no faster than
-	// submits_per_second.
+	// the operation waits while pending_tasks is reached, and uses at most half of
+	// submits_per_second. One operation of a tenant at a time runs tasks again: while it does, the
+	// answer is 409 and names it.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -5526,8 +5527,9 @@ type ClientInterface interface {
 	// succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
 	// fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
 	// those over the quota of context_bytes. The new tasks count in the tenant's quotas:
-	// the operation waits while pending_tasks is reached, and is no faster than
-	// submits_per_second.
+	// the operation waits while pending_tasks is reached, and uses at most half of
+	// submits_per_second. One operation of a tenant at a time runs tasks again: while it does, the
+	// answer is 409 and names it.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7816,8 +7818,9 @@ func (c *Client) RedriveTasks(ctx context.Context, body RedriveTasksJSONRequestB
 // succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
 // fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
 // those over the quota of context_bytes. The new tasks count in the tenant's quotas:
-// the operation waits while pending_tasks is reached, and is no faster than
-// submits_per_second.
+// the operation waits while pending_tasks is reached, and uses at most half of
+// submits_per_second. One operation of a tenant at a time runs tasks again: while it does, the
+// answer is 409 and names it.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7841,8 +7844,9 @@ func (c *Client) RerunTasksWithBody(ctx context.Context, contentType string, bod
 // succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
 // fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
 // those over the quota of context_bytes. The new tasks count in the tenant's quotas:
-// the operation waits while pending_tasks is reached, and is no faster than
-// submits_per_second.
+// the operation waits while pending_tasks is reached, and uses at most half of
+// submits_per_second. One operation of a tenant at a time runs tasks again: while it does, the
+// answer is 409 and names it.
 //
 // Takes a body of the `application/json` content type.
 //
