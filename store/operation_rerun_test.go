@@ -359,3 +359,33 @@ func TestRerunsLeaveRoom(t *testing.T) {
 	_, err = b.StartOperation(t.Context(), tenant, o.NewOperation)
 	require.NoError(t, err)
 }
+
+// A task whose dependencies kept it from running, or gave it nothing, doesn't run without them.
+func TestNoRerunWithoutDependencies(t *testing.T) {
+	b := setupEdges(t)
+	bad, other := b.submit(newBase(""))[0], b.submit(newBase(""))[0]
+	failed := b.submit(dependent(byID(bad.ID)))[0]
+	task := dependent(byID(other.ID))
+	task.Options.ContextFrom = asyncflow.ContextFromDependencies
+	cancelled, given := b.submit(task)[0], b.submit(task)[0]
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"})
+	b.comesTo(failed.ID, asyncflow.StatusFailed)
+	_, err := b.Cancel(t.Context(), tenant, cancelled.ID, "")
+	require.NoError(t, err)
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"out"`)})
+	b.comesTo(given.ID, asyncflow.StatusPending)
+	_, err = b.Cancel(t.Context(), tenant, given.ID, "")
+	require.NoError(t, err)
+	for id, why := range map[asyncflow.TaskID]string{failed.ID: "because of its dependencies",
+		cancelled.ID: "before its dependencies"} {
+		_, err := b.Rerun(t.Context(), tenant, id)
+		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+		require.ErrorContains(t, err, why)
+	}
+	again, err := b.Rerun(t.Context(), tenant, given.ID)
+	require.NoError(t, err)
+	assert.Contains(t, string(again.Context), `"output":"out"`)
+	_, due := b.start(store.RerunTasks, store.NewOperation{})
+	assert.Equal(t, []any{store.OperationDone, int64(3), int64(1), int64(2)},
+		figures(b.finish(due)))
+}
