@@ -1341,7 +1341,7 @@ type BulkRerun struct {
 	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
 
-	// Parent Only the children of this task, and the tasks that it started.
+	// Parent Only the tasks that this one started.
 	Parent string `json:"parent,omitempty,omitzero"`
 
 	// Since Only tasks submitted at or after this time.
@@ -1352,8 +1352,8 @@ type BulkRerun struct {
 	// Example: thumbnails
 	Stage Name `json:"stage,omitempty,omitzero"`
 
-	// Status Only tasks of this status; by default all that are final.
-	Status BulkRerunStatus `json:"status,omitempty,omitzero"`
+	// Status Only tasks of this status.
+	Status BulkRerunStatus `json:"status"`
 
 	// Tags Only tasks with all of these tags, separated by commas.
 	Tags string `json:"tags,omitempty,omitzero"`
@@ -1373,7 +1373,7 @@ type BulkRerun struct {
 	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
-// BulkRerunStatus Only tasks of this status; by default all that are final.
+// BulkRerunStatus Only tasks of this status.
 type BulkRerunStatus string
 
 // CallbackResult defines model for CallbackResult.
@@ -5567,7 +5567,8 @@ type ClientInterface interface {
 	// readable as context, and listAttempts has the change, who made it, and the new one as output.
 	// No delivery that begins after the answer has the old one. The answer is 409 for a task that
 	// waits for its children, for a signal, or for dependencies whose results are added to its
-	// context, and for a vote.
+	// context, and for a vote. A context that the stage has already changes nothing; a task gets
+	// at most 1000 others (409).
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -5586,7 +5587,8 @@ type ClientInterface interface {
 	// readable as context, and listAttempts has the change, who made it, and the new one as output.
 	// No delivery that begins after the answer has the old one. The answer is 409 for a task that
 	// waits for its children, for a signal, or for dependencies whose results are added to its
-	// context, and for a vote.
+	// context, and for a vote. A context that the stage has already changes nothing; a task gets
+	// at most 1000 others (409).
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7914,7 +7916,8 @@ func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, 
 // readable as context, and listAttempts has the change, who made it, and the new one as output.
 // No delivery that begins after the answer has the old one. The answer is 409 for a task that
 // waits for its children, for a signal, or for dependencies whose results are added to its
-// context, and for a vote.
+// context, and for a vote. A context that the stage has already changes nothing; a task gets
+// at most 1000 others (409).
 //
 // Takes any type of body and a specified content type.
 //
@@ -7943,7 +7946,8 @@ func (c *Client) PatchTaskWithBody(ctx context.Context, id TaskID, contentType s
 // readable as context, and listAttempts has the change, who made it, and the new one as output.
 // No delivery that begins after the answer has the old one. The answer is 409 for a task that
 // waits for its children, for a signal, or for dependencies whose results are added to its
-// context, and for a vote.
+// context, and for a vote. A context that the stage has already changes nothing; a task gets
+// at most 1000 others (409).
 //
 // Takes a body of the `application/json` content type.
 //

@@ -118,7 +118,7 @@ func TestBulkRerun(t *testing.T) {
 		b.failSecond()
 	}
 	assert.EqualValues(t, 3, read[api.Count](b, 200,
-		b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","dry_run":true}`)).Count)
+		b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","status":"failed","dry_run":true}`)).Count)
 	o := b.carryOn(read[api.Operation](b, 202,
 		b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","status":"failed"}`)))
 	assert.Equal(t, []any{api.OperationKind("rerun"), api.OperationState("done"), int64(3)},
