@@ -389,3 +389,36 @@ func TestNoRerunWithoutDependencies(t *testing.T) {
 	assert.Equal(t, []any{store.OperationDone, int64(3), int64(1), int64(2)},
 		figures(b.finish(due)))
 }
+
+// While its tenant is suspended, an operation makes no task. A key window that is too long by now
+// is no reason to skip a task, and what an operation waited for is not its error in the end.
+func TestRerunsWaitForTheirTenant(t *testing.T) {
+	b := setup(t)
+	b.failMany(b.put(twoStages()), 3)
+	_, due := b.start(store.RerunTasks, store.NewOperation{})
+	suspend := func(suspended bool) {
+		_, err := b.PatchTenant(t.Context(), tenant, store.TenantPatch{Suspend: &suspended})
+		require.NoError(t, err)
+		require.NoError(t, b.Catalog.RefreshTenant(t.Context(), tenant))
+	}
+	suspend(true)
+	assert.Zero(t, b.step(due).Done)
+	assert.Equal(t, "the tenant is suspended", b.operation(due).Error)
+	suspend(false)
+	b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
+	raced := func(_ context.Context, _ string, tasks []asyncflow.NewTask) []store.Submitted {
+		all := make([]store.Submitted, len(tasks))
+		for i := range all {
+			all[i].Err = asyncflow.InvalidField("key_window", "is too long")
+		}
+		return all
+	}
+	step, err := b.StepOperation(t.Context(), due, raced)
+	require.NoError(t, err)
+	assert.False(t, step.Next.IsZero())
+	assert.Contains(t, b.operation(due).Error, "key_window")
+	b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
+	o := b.finish(due)
+	assert.Equal(t, []any{store.OperationDone, int64(3), int64(3), int64(0)}, figures(o))
+	assert.Empty(t, o.Error)
+}

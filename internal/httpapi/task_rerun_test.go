@@ -71,6 +71,12 @@ func TestRerun(t *testing.T) {
 		assert.Equal(t, made[0].ID, m.ID)
 	}
 	assert.Equal(t, "k", get(b.rerun(id, "k", ""), 200).Key)
+	read[api.Task](b, 200, b.call("POST", "/v1/tasks/"+id+"/redrive", ""))
+	assert.Equal(t, 409, b.rerun(id, "", "").status, "it is live again")
+	assert.Equal(t, 409, b.rerun(id, "k", `{"context":2}`).status)
+	assert.Equal(t, made[0].ID, get(b.rerun(id, "k", ""), 200).ID)
+	assert.Equal(t, made[0].ID, get(b.rerun(id, "k", `{"context":1}`), 200).ID)
+	read[api.Task](b, 200, b.call("POST", "/v1/tasks/"+id+"/cancel", ""))
 	a := b.rerun(id, "k", `{"context":2}`)
 	assert.Equal(t, []any{422, "key_reused"}, []any{a.status, a.problem.Code})
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,7 +24,7 @@ import (
 // written.
 
 const (
-	// rerunPatience bounds the time in which a step submits, and rerunTaken is for how long no other
+	// rerunPatience bounds the time in which a step submits. rerunTaken is for how long no other
 	// node takes the step.
 	rerunPatience = 4 * time.Second
 	rerunTaken    = 5 * time.Second
@@ -205,8 +206,13 @@ func (f findings) before(id int64) findings {
 	return out
 }
 
-// refusedForGood reports whether a submit would be refused again.
+// refusedForGood reports whether a submit would be refused again. A window of its key that is too
+// long isn't for good: the next step takes one that fits the type as it is by then.
 func refusedForGood(err error) bool {
+	if known := new(asyncflow.Error); errors.As(err, &known) && slices.ContainsFunc(known.Fields,
+		func(f asyncflow.FieldError) bool { return f.Field == "key_window" }) {
+		return false
+	}
 	switch asyncflow.CodeOf(err) {
 	case asyncflow.CodeInvalid, asyncflow.CodeTooLarge, asyncflow.CodeNotFound:
 		return true
@@ -249,4 +255,11 @@ func (st *step) rerunLimits(tenant *config.Tenant) {
 	st.rate = rerunShare * tenant.Quotas.SubmitsPerSecond
 	st.mostBytes = tenant.Quotas.ContextBytes
 	st.mostChildren = tenant.Quotas.MostChildren()
+}
+
+// waitForTenant leaves a rerun for later: a tenant that is suspended submits nothing.
+func (st *step) waitForTenant(ctx context.Context, tx pgx.Tx) error {
+	st.o.Error = "the tenant is suspended"
+	st.o.nextAt = st.now.Add(rerunPause)
+	return st.write(ctx, tx)
 }

@@ -148,7 +148,8 @@ func (s *Tasks) Operation(ctx context.Context, tenant, id string) (Operation, er
 }
 
 // StopOperation stops an operation and returns it. It waits for a step under way; afterwards
-// the operation changes no task. Only a rerun doesn't wait while it submits the tasks of a step. An operation that has ended is returned as it is.
+// the operation changes no task. Only a rerun doesn't wait while it submits the tasks of a step.
+// An operation that has ended is returned as it is.
 func (s *Tasks) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
 	err := audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+`

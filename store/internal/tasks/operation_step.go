@@ -88,6 +88,9 @@ func (s *Tasks) StepOperation(
 		}
 		if tenant, ok := s.core.Catalog.Tenant(t.Tenant); ok && st.o.Kind == RerunTasks {
 			st.rerunLimits(tenant)
+			if tenant.Suspended {
+				return st.waitForTenant(ctx, tx)
+			}
 		}
 		if err := st.handle(ctx, tx); err != nil {
 			return err

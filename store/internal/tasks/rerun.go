@@ -95,3 +95,22 @@ func (s *Tasks) Rerun(
 	}
 	return all[0].task()
 }
+
+// RerunByKey returns the task that an earlier call made of a task, by its idempotency key;
+// CodeNotFound when there is none.
+func (s *Tasks) RerunByKey(
+	ctx context.Context, tenant string, id asyncflow.TaskID, key string,
+) (task Task, err error) {
+	t, err := s.core.TypeOf(ctx, tenant, id)
+	if err != nil {
+		return task, err
+	}
+	number, err := holderOf(ctx, s.core.DB(tenant), t, key)
+	if err == nil && number > 0 {
+		task, err = s.Task(ctx, tenant, asyncflow.TaskID{Type: t.Name, Number: number})
+	}
+	if err == nil && (number == 0 || task.Options.RerunOf != id.String()) {
+		err = config.UnknownTask(id)
+	}
+	return task, postgres.Wrap(err, "RerunByKey(%q, %s)", tenant, id)
+}
