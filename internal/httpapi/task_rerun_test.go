@@ -125,8 +125,12 @@ func TestBulkRerun(t *testing.T) {
 	}
 	assert.EqualValues(t, 3, read[api.Count](b, 200,
 		b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","status":"failed","dry_run":true}`)).Count)
-	o := b.carryOn(read[api.Operation](b, 202,
-		b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","status":"failed"}`)))
+	begun := read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","status":"failed"}`))
+	again := b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","status":"failed"}`)
+	assert.Equal(t, 409, again.status)
+	assert.Contains(t, again.problem.Detail, begun.ID)
+	o := b.carryOn(begun)
 	assert.Equal(t, []any{api.OperationKind("rerun"), api.OperationState("done"), int64(3)},
 		[]any{o.Kind, o.State, o.Done})
 	made := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&status=pending", "")).Data
