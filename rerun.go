@@ -19,6 +19,8 @@ func CheckRerun(id TaskID, status Status, o Options) error {
 			id)
 	case o.Erased != nil:
 		return o.Erased.Refusal(id)
+	case id.Type == AlertType:
+		return Errorf(CodeConflict, "task %s is an alert, which tells of an event once", id)
 	case o.Child != nil:
 		return Errorf(CodeConflict, "task %s is a child of %s: run that one again", id,
 			TaskID{Type: id.Type, Number: o.Child.Parent})

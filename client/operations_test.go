@@ -72,11 +72,11 @@ func TestOperations(t *testing.T) {
 	n, err = c.CountRerun(ctx, BulkRerun{Type: "t", Status: "succeeded"})
 	require.NoError(t, err)
 	require.EqualValues(t, 7, n)
-	_, err = c.RerunAll(ctx, BulkRerun{Type: "t", Pace: 5})
+	_, err = c.RerunAll(ctx, BulkRerun{Type: "t", Status: "failed", Pace: 5})
 	require.NoError(t, err)
 	for i, want := range []string{`{"type":"t","delay":"0s","dry_run":true}`,
 		`{"all_types":true,"delay":"1h"}`, `{"type":"t","status":"succeeded","dry_run":true}`,
-		`{"type":"t","pace":5}`} {
+		`{"type":"t","status":"failed","pace":5}`} {
 		require.JSONEq(t, want, bodies[7+i])
 	}
 	all, err := c.Operations(ctx)

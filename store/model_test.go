@@ -366,7 +366,8 @@ func (m *machine) change(t *rapid.T) {
 		return
 	}
 	require.NoError(t, err)
-	if when == "" && priority == w.priority {
+	due := when == "now" && w.status == asyncflow.StatusPending // it keeps its place
+	if (when == "" || due) && priority == w.priority {
 		return // nothing to change
 	}
 	w.priority, w.lost = priority, 0

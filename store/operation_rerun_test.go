@@ -154,13 +154,15 @@ func TestRerunStepIsRepeated(t *testing.T) {
 	_, due := b.start(store.RerunTasks, store.NewOperation{})
 	b.exec(`CREATE FUNCTION crash() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN RAISE 'crash'; END $$`)
-	b.exec(`CREATE TRIGGER crash BEFORE UPDATE ON tenant_acme.operations
+	b.exec(`CREATE TRIGGER crash BEFORE UPDATE OF position ON tenant_acme.operations
 		FOR EACH ROW EXECUTE FUNCTION crash()`)
 	for range 2 {
 		_, err := b.StepOperation(t.Context(), due, b.Submit)
 		require.ErrorContains(t, err, "crash")
 		tasks, others := b.reruns()
 		require.Equal(t, []int{100, 100}, []int{tasks, others})
+		assert.Equal(t, store.Step{}, b.step(due), "no node takes the step again at once")
+		b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
 	}
 	b.exec(`DROP TRIGGER crash ON tenant_acme.operations`)
 	assert.Equal(t, []any{store.OperationDone, int64(150), int64(150), int64(0)},
@@ -197,7 +199,8 @@ func TestRerunsSurviveCrashes(t *testing.T) {
 					defer die()
 					return committer.Submit(ctx, tenant, tasks)
 				}
-				for ctx.Err() == nil { // another node may have the step
+				for ctx.Err() == nil { // another node may have the step, and is taken for dead
+					b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
 					if _, err := node.StepOperation(ctx, due, submit); err != nil {
 						cut.Add(1)
 					}
@@ -211,6 +214,7 @@ func TestRerunsSurviveCrashes(t *testing.T) {
 	assert.EqualValues(t, 2*brief, cut.Load(), "each life ends in the middle of a step")
 	// what a node that died still locks is free soon
 	eventually(t, "the operation ends", func() bool {
+		b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
 		_, err := b.StepOperation(t.Context(), due, b.Submit)
 		return assert.NoError(t, err) && b.operation(due).State != store.OperationRunning
 	})
@@ -281,4 +285,140 @@ func TestRerunWaits(t *testing.T) {
 	assert.Empty(t, o.Error)
 	tasks, others := b.reruns()
 	assert.Equal(t, []int{30, 30}, []int{tasks, others})
+}
+
+// A step needs no connection while it submits: the submit needs those of the tenant.
+func TestRerunHoldsNoConnection(t *testing.T) {
+	b := setup(t)
+	b.failMany(b.put(twoStages()), 3)
+	limit(t, asyncflow.QuotaPendingTasks, 1000, b)
+	node, err := store.Open(t.Context(), store.Config{URL: b.url, Pool: 2, HotPool: 2, Node: "n"})
+	require.NoError(t, err)
+	t.Cleanup(node.Close)
+	require.Equal(t, 1, node.PoolShare())
+	committer := dispatcher.NewCommitter(node, nil)
+	t.Cleanup(committer.Close)
+	_, due := b.start(store.RerunTasks, store.NewOperation{})
+	step, err := node.StepOperation(t.Context(), due, committer.Submit)
+	require.NoError(t, err)
+	assert.Equal(t, 3, step.Done)
+	assert.Empty(t, b.operation(due).Error)
+}
+
+// What a step did is counted also if the operation was stopped, or taken by another node,
+// while it submitted.
+func TestRerunIsStoppedMeanwhile(t *testing.T) {
+	b := setup(t)
+	b.failMany(b.put(twoStages()), 150)
+	_, due := b.start(store.RerunTasks, store.NewOperation{})
+	submit := func(
+		ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+	) []store.Submitted {
+		_, err := b.StopOperation(ctx, tenant, due.ID)
+		assert.NoError(t, err)
+		return b.Submit(ctx, tenant, tasks)
+	}
+	step, err := b.StepOperation(t.Context(), due, submit)
+	require.NoError(t, err)
+	assert.Zero(t, step.Next)
+	assert.Equal(t, []any{store.OperationStopped, int64(150), int64(100), int64(0)},
+		figures(b.operation(due)))
+
+	_, due = b.start(store.RerunTasks, store.NewOperation{})
+	slow := func(
+		ctx context.Context, tenant string, tasks []asyncflow.NewTask,
+	) []store.Submitted {
+		b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
+		b.finish(due)
+		return b.Submit(ctx, tenant, tasks)
+	}
+	step, err = b.StepOperation(t.Context(), due, slow)
+	require.NoError(t, err)
+	assert.Equal(t, store.Step{}, step)
+	assert.Equal(t, []any{store.OperationDone, int64(150), int64(150), int64(0)},
+		figures(b.operation(due)))
+	tasks, others := b.reruns()
+	assert.Equal(t, []int{250, 150}, []int{tasks, others})
+}
+
+// One operation of a tenant at a time runs tasks again, with half of the tenant's rate of submits.
+func TestRerunsLeaveRoom(t *testing.T) {
+	b := setup(t)
+	b.failMany(b.put(twoStages()), 150)
+	limit(t, asyncflow.QuotaSubmitsPerSecond, 40, b)
+	o, due := b.start(store.RerunTasks, store.NewOperation{})
+	_, err := b.StartOperation(t.Context(), tenant, o.NewOperation)
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	require.ErrorContains(t, err, o.ID)
+	before := b.Clock.Now()
+	step := b.step(due)
+	assert.Equal(t, 20, step.Done)
+	assert.False(t, step.Next.Before(before.Add(time.Second)), "%s", step.Next.Sub(before))
+	_, err = b.StopOperation(t.Context(), tenant, o.ID)
+	require.NoError(t, err)
+	_, err = b.StartOperation(t.Context(), tenant, o.NewOperation)
+	require.NoError(t, err)
+}
+
+// A task whose dependencies kept it from running, or gave it nothing, doesn't run without them.
+func TestNoRerunWithoutDependencies(t *testing.T) {
+	b := setupEdges(t)
+	bad, other := b.submit(newBase(""))[0], b.submit(newBase(""))[0]
+	failed := b.submit(dependent(byID(bad.ID)))[0]
+	task := dependent(byID(other.ID))
+	task.Options.ContextFrom = asyncflow.ContextFromDependencies
+	cancelled, given := b.submit(task)[0], b.submit(task)[0]
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"})
+	b.comesTo(failed.ID, asyncflow.StatusFailed)
+	_, err := b.Cancel(t.Context(), tenant, cancelled.ID, "")
+	require.NoError(t, err)
+	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`"out"`)})
+	b.comesTo(given.ID, asyncflow.StatusPending)
+	_, err = b.Cancel(t.Context(), tenant, given.ID, "")
+	require.NoError(t, err)
+	for id, why := range map[asyncflow.TaskID]string{failed.ID: "because of its dependencies",
+		cancelled.ID: "before its dependencies"} {
+		_, err := b.Rerun(t.Context(), tenant, id)
+		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+		require.ErrorContains(t, err, why)
+	}
+	again, err := b.Rerun(t.Context(), tenant, given.ID)
+	require.NoError(t, err)
+	assert.Contains(t, string(again.Context), `"output":"out"`)
+	_, due := b.start(store.RerunTasks, store.NewOperation{})
+	assert.Equal(t, []any{store.OperationDone, int64(3), int64(1), int64(2)},
+		figures(b.finish(due)))
+}
+
+// While its tenant is suspended, an operation makes no task. A key window that is too long by now
+// is no reason to skip a task, and what an operation waited for is not its error in the end.
+func TestRerunsWaitForTheirTenant(t *testing.T) {
+	b := setup(t)
+	b.failMany(b.put(twoStages()), 3)
+	_, due := b.start(store.RerunTasks, store.NewOperation{})
+	suspend := func(suspended bool) {
+		_, err := b.PatchTenant(t.Context(), tenant, store.TenantPatch{Suspend: &suspended})
+		require.NoError(t, err)
+		require.NoError(t, b.Catalog.RefreshTenant(t.Context(), tenant))
+	}
+	suspend(true)
+	assert.Zero(t, b.step(due).Done)
+	assert.Equal(t, "the tenant is suspended", b.operation(due).Error)
+	suspend(false)
+	b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
+	raced := func(_ context.Context, _ string, tasks []asyncflow.NewTask) []store.Submitted {
+		all := make([]store.Submitted, len(tasks))
+		for i := range all {
+			all[i].Err = asyncflow.InvalidField("key_window", "is too long")
+		}
+		return all
+	}
+	step, err := b.StepOperation(t.Context(), due, raced)
+	require.NoError(t, err)
+	assert.False(t, step.Next.IsZero())
+	assert.Contains(t, b.operation(due).Error, "key_window")
+	b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
+	o := b.finish(due)
+	assert.Equal(t, []any{store.OperationDone, int64(3), int64(3), int64(0)}, figures(o))
+	assert.Empty(t, o.Error)
 }

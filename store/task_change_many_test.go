@@ -199,3 +199,24 @@ func TestPriorityOperationsRefused(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(1), b.finish(due).Done)
 }
+
+// A change keeps the code of the last error: what a filter by it found, it finds again.
+func TestDelayByCodeTwice(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	for code, o := range map[string]asyncflow.Outcome{"503": failure(503, 0, "503 Unavailable"),
+		"timeout": failure(0, asyncflow.FailureTimeout, "no answer within 5s"),
+		"lost":    {Kind: asyncflow.OutcomeLost, Error: "the lease ran out"},
+		"busy":    failure(200, 0, "busy: later")} {
+		id := b.submit(newTask("1"))[0].ID
+		b.settle(pipe, b.leaseOne(pipe), o)
+		for n := range 3 {
+			_, due := b.start(store.DelayTasks, store.NewOperation{
+				Filter: store.Filter{Code: code}, RunAt: b.Clock.Now().Add(time.Hour)})
+			assert.Equal(t, []any{store.OperationDone, int64(1), int64(1), int64(0)},
+				figures(b.finish(due)), "%s: %d", code, n)
+			assert.Equal(t, code, b.task(id).Code, n)
+		}
+	}
+	b.checkTokens("pipe")
+}

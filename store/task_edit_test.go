@@ -187,3 +187,36 @@ func (b *bundle) idAt(t *store.Type, i int) (id int64) {
 		`SELECT id FROM {task} WHERE type = {number} ORDER BY id LIMIT 1 OFFSET $1`), i).Scan(&id))
 	return id
 }
+
+// A context that the stage has is no change. A task gets only so many others.
+func TestEditsHaveABound(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	id := b.submit(newTask(`"old"`))[0].ID
+	rows := func() int {
+		all, err := b.Attempts(t.Context(), tenant, id)
+		require.NoError(t, err)
+		return len(all)
+	}
+	b.change(id, edit(`"old"`))
+	require.Zero(t, rows())
+	b.change(id, edit(`"new"`))
+	b.change(id, edit(`"new"`))
+	require.Equal(t, 1, rows())
+	b.change(id, asyncflow.Patch{Context: json.RawMessage(`"new"`),
+		Priority: asyncflow.Priority{60}})
+	require.Equal(t, 2, rows())
+	require.Equal(t, asyncflow.Priority{60}, b.task(id).Options.Priority)
+	b.exec(fill(pipe, id.Position(), `UPDATE {ready} SET seq = 2000`))
+	b.exec(fill(pipe, id.Position(), `
+		INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, next_time,
+		  output)
+		SELECT type, id, 500 + n, at, stage, attempt, outcome, next_time, '"new"' FROM {journal},
+		  generate_series(1, 998) n WHERE seq = 2`))
+	b.change(id, edit(`"the last"`))
+	b.change(id, edit(`"the last"`))
+	_, err := b.Change(t.Context(), tenant, id, edit(`"one more"`))
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	require.ErrorContains(t, err, "it was given 1000")
+	require.Equal(t, `"the last"`, string(b.lease(pipe, 1)[0].Context))
+}

@@ -1341,7 +1341,7 @@ type BulkRerun struct {
 	// Pace The most tasks per second; by default there is no limit.
 	Pace float32 `json:"pace,omitempty,omitzero"`
 
-	// Parent Only the children of this task, and the tasks that it started.
+	// Parent Only the tasks that this one started.
 	Parent string `json:"parent,omitempty,omitzero"`
 
 	// Since Only tasks submitted at or after this time.
@@ -1352,8 +1352,8 @@ type BulkRerun struct {
 	// Example: thumbnails
 	Stage Name `json:"stage,omitempty,omitzero"`
 
-	// Status Only tasks of this status; by default all that are final.
-	Status BulkRerunStatus `json:"status,omitempty,omitzero"`
+	// Status Only tasks of this status.
+	Status BulkRerunStatus `json:"status"`
 
 	// Tags Only tasks with all of these tags, separated by commas.
 	Tags string `json:"tags,omitempty,omitzero"`
@@ -1373,7 +1373,7 @@ type BulkRerun struct {
 	Worker WorkerName `json:"worker,omitempty,omitzero"`
 }
 
-// BulkRerunStatus Only tasks of this status; by default all that are final.
+// BulkRerunStatus Only tasks of this status.
 type BulkRerunStatus string
 
 // CallbackResult defines model for CallbackResult.
@@ -5512,8 +5512,9 @@ type ClientInterface interface {
 	// succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
 	// fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
 	// those over the quota of context_bytes. The new tasks count in the tenant's quotas:
-	// the operation waits while pending_tasks is reached, and is no faster than
-	// submits_per_second.
+	// the operation waits while pending_tasks is reached, and uses at most half of
+	// submits_per_second. One operation of a tenant at a time runs tasks again: while it does, the
+	// answer is 409 and names it.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -5527,8 +5528,9 @@ type ClientInterface interface {
 	// succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
 	// fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
 	// those over the quota of context_bytes. The new tasks count in the tenant's quotas:
-	// the operation waits while pending_tasks is reached, and is no faster than
-	// submits_per_second.
+	// the operation waits while pending_tasks is reached, and uses at most half of
+	// submits_per_second. One operation of a tenant at a time runs tasks again: while it does, the
+	// answer is 409 and names it.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5566,7 +5568,8 @@ type ClientInterface interface {
 	// readable as context, and listAttempts has the change, who made it, and the new one as output.
 	// No delivery that begins after the answer has the old one. The answer is 409 for a task that
 	// waits for its children, for a signal, or for dependencies whose results are added to its
-	// context, and for a vote.
+	// context, and for a vote. A context that the stage has already changes nothing; a task gets
+	// at most 1000 others (409).
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -5585,7 +5588,8 @@ type ClientInterface interface {
 	// readable as context, and listAttempts has the change, who made it, and the new one as output.
 	// No delivery that begins after the answer has the old one. The answer is 409 for a task that
 	// waits for its children, for a signal, or for dependencies whose results are added to its
-	// context, and for a vote.
+	// context, and for a vote. A context that the stage has already changes nothing; a task gets
+	// at most 1000 others (409).
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7817,8 +7821,9 @@ func (c *Client) RedriveTasks(ctx context.Context, body RedriveTasksJSONRequestB
 // succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
 // fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
 // those over the quota of context_bytes. The new tasks count in the tenant's quotas:
-// the operation waits while pending_tasks is reached, and is no faster than
-// submits_per_second.
+// the operation waits while pending_tasks is reached, and uses at most half of
+// submits_per_second. One operation of a tenant at a time runs tasks again: while it does, the
+// answer is 409 and names it.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7842,8 +7847,9 @@ func (c *Client) RerunTasksWithBody(ctx context.Context, contentType string, bod
 // succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
 // fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
 // those over the quota of context_bytes. The new tasks count in the tenant's quotas:
-// the operation waits while pending_tasks is reached, and is no faster than
-// submits_per_second.
+// the operation waits while pending_tasks is reached, and uses at most half of
+// submits_per_second. One operation of a tenant at a time runs tasks again: while it does, the
+// answer is 409 and names it.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7911,7 +7917,8 @@ func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, 
 // readable as context, and listAttempts has the change, who made it, and the new one as output.
 // No delivery that begins after the answer has the old one. The answer is 409 for a task that
 // waits for its children, for a signal, or for dependencies whose results are added to its
-// context, and for a vote.
+// context, and for a vote. A context that the stage has already changes nothing; a task gets
+// at most 1000 others (409).
 //
 // Takes any type of body and a specified content type.
 //
@@ -7940,7 +7947,8 @@ func (c *Client) PatchTaskWithBody(ctx context.Context, id TaskID, contentType s
 // readable as context, and listAttempts has the change, who made it, and the new one as output.
 // No delivery that begins after the answer has the old one. The answer is 409 for a task that
 // waits for its children, for a signal, or for dependencies whose results are added to its
-// context, and for a vote.
+// context, and for a vote. A context that the stage has already changes nothing; a task gets
+// at most 1000 others (409).
 //
 // Takes a body of the `application/json` content type.
 //

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -92,7 +93,9 @@ func TestDev(t *testing.T) {
 	require.NoError(t, err)
 	list, err = c.List(t.Context(), client.ListParams{Type: "thumbnails"})
 	require.NoError(t, err, "a token of the last run is still good")
-	assert.Len(t, list.Data, 16, "the data was kept")
+	samples := slices.DeleteFunc(list.Data,
+		func(task client.Task) bool { return task.RerunOf != "" }) // of documents' commands
+	assert.Len(t, samples, 16, "the data was kept")
 	endpoints, err := c.Endpoints(t.Context(), "thumbnails")
 	require.NoError(t, err)
 	assert.Len(t, endpoints, 2, "endpoints of the last run are gone")

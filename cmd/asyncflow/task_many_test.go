@@ -44,6 +44,7 @@ func TestManyFlags(t *testing.T) {
 		"tasks delay t.1.1 --type t --delay 1h":         "an id excludes --type",
 		"tasks rerun --type t --context {}":             "are for one task",
 		"tasks rerun --type t --idempotency-key k":      "are for one task",
+		"tasks rerun --type t":                          "--status is missing",
 		"tasks rerun t.1.1 --status failed":             "an id excludes --type",
 		"tasks rerun t.1.1 --context {bad":              "--context is not valid JSON",
 		"tasks rerun t.1.1 --idempotency-key=":          "--idempotency-key must not be empty",

@@ -51,6 +51,10 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
 			"--context, --delay, --run-at and --idempotency-key are for one task"))
 	}
+	if c.Status == "" {
+		return usageError(asyncflow.InvalidField("--status",
+			"is missing: succeeded, failed or cancelled tasks run again"))
+	}
 	b := client.BulkRerun{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
 		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
 		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,

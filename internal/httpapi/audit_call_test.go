@@ -143,7 +143,7 @@ func (b *bundle) managing() []managing {
 		{"redriveTasks", "POST", "/v1/tasks/redrive", `{"type":"pipe"}`, 202, "pipe", `"total":0`},
 		{"rerunTask", "POST", "/v1/tasks/" + task + "/rerun", `{"context":"` + secretContext +
 			`"}`, 201, task, `{"context":"edited","task":"pipe.1.`},
-		{"rerunTasks", "POST", "/v1/tasks/rerun", `{"type":"pipe","dry_run":true}`, 200, "pipe",
+		{"rerunTasks", "POST", "/v1/tasks/rerun", `{"type":"pipe","status":"failed","dry_run":true}`, 200, "pipe",
 			`{"dry_run":true}`},
 		{"eraseTask", "DELETE", "/v1/tasks/" + task, ``, 200, task, ``},
 		{"eraseTasks", "POST", "/v1/tasks/erase", `{"type":"pipe","dry_run":true}`, 200, "pipe",

@@ -37,7 +37,7 @@ POST /v1/tasks/{id}/resume
 POST /v1/tasks/{id}/redrive
 POST /v1/tasks/redrive {"type":"pipe"}
 POST /v1/tasks/{id}/rerun {"delay":"1h"}
-POST /v1/tasks/rerun {"type":"pipe"}
+POST /v1/tasks/rerun {"type":"pipe","status":"failed"}
 POST /v1/tasks/delay {"type":"pipe","delay":"{n}s"}
 POST /v1/tasks/priority {"type":"pipe","priority":{n}}
 GET /v1/operations

@@ -241,9 +241,11 @@ func TestOperationsRefused(t *testing.T) {
 		{"/v1/tasks/delay", `{"type":"pipe","delay":"1h","status":"running"}`, 400, "status"},
 		{"/v1/tasks/delay", `{"type":"nope","delay":"1h"}`, 404, "type"},
 		{"/v1/tasks/rerun", `{"type":"pipe","status":"running"}`, 400, "status"},
-		{"/v1/tasks/rerun", `{"type":"pipe","children":true}`, 400, "children"},
-		{"/v1/tasks/rerun", `{"type":"pipe","context":1}`, 400, "context"},
-		{"/v1/tasks/rerun", `{"type":"nope"}`, 404, "type"},
+		{"/v1/tasks/rerun", `{"type":"pipe"}`, 400, "status"},
+		{"/v1/tasks/rerun", `{"all_types":true,"code":"503"}`, 400, "status"},
+		{"/v1/tasks/rerun", `{"type":"pipe","status":"failed","children":true}`, 400, "children"},
+		{"/v1/tasks/rerun", `{"type":"pipe","status":"failed","context":1}`, 400, "context"},
+		{"/v1/tasks/rerun", `{"type":"nope","status":"failed"}`, 404, "type"},
 		{"/v1/tasks/redrive", `{"type":"pipe","status":"running"}`, 400, "status"},
 		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third"}`, 400, "from_stage"},
 		{"/v1/tasks/redrive", `{"type":"pipe","from_stage":"third","dry_run":true}`, 400,
@@ -274,7 +276,8 @@ func TestOperationsRefused(t *testing.T) {
 		b.callAs(reader, "POST", "/v1/tasks/priority", `{"type":"pipe","priority":1}`).status)
 	assert.Equal(t, 403,
 		b.callAs(reader, "POST", "/v1/tasks/delay", `{"type":"pipe","delay":"0s"}`).status)
-	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/tasks/rerun", `{"type":"pipe"}`).status)
+	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/tasks/rerun",
+		`{"type":"pipe","status":"failed"}`).status)
 	assert.Equal(t, 403, b.callAs(reader, "POST", "/v1/operations/x/stop", "").status)
 	assert.Equal(t, 200, b.callAs(reader, "GET", "/v1/operations", "").status)
 	operator := b.newToken("acme", auth.ScopeOperate)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
@@ -21,11 +22,16 @@ func (s *Server) RerunTask(
 		return nil, err
 	}
 	tenant := principalOf(ctx).Tenant
+	call := store.AuditedCallOf(ctx)
 	task, err := s.cfg.Store.Rerun(ctx, tenant, id)
 	if err != nil {
-		return nil, err
+		made, known := s.rerunMade(ctx, id, r.Params.IdempotencyKey, changes.Context)
+		if !known {
+			return nil, err
+		}
+		call.Note("task", made.ID.String())
+		return RerunTask200JSONResponse(submittedOut(made)), nil
 	}
-	call := store.AuditedCallOf(ctx)
 	task.Options.Key = r.Params.IdempotencyKey
 	task.RunAt = changes.RunAt
 	if changes.Context != nil {
@@ -50,6 +56,22 @@ func (s *Server) RerunTask(
 		return nil, err
 	}
 	return RerunTask200JSONResponse(submittedOut(result)), nil
+}
+
+// rerunMade returns the task that the same call made before. The task that it runs again may have
+// changed since: it may be live again, or gone.
+func (s *Server) rerunMade(
+	ctx context.Context, of asyncflow.TaskID, key string, doc json.RawMessage,
+) (made store.Submitted, known bool) {
+	if key == "" {
+		return made, false
+	}
+	t, err := s.cfg.Store.RerunByKey(ctx, principalOf(ctx).Tenant, of, key)
+	if err != nil || doc != nil && !asyncflow.SameJSON(t.Context, doc) {
+		return made, false
+	}
+	return store.Submitted{ID: t.ID, Existing: true, Stage: t.Stage, Status: t.Status,
+		OrderTime: t.OrderTime, CreatedAt: t.CreatedAt}, true
 }
 
 // rerunIn returns what a caller wants to have otherwise than in the task that runs again.

@@ -71,6 +71,12 @@ func TestRerun(t *testing.T) {
 		assert.Equal(t, made[0].ID, m.ID)
 	}
 	assert.Equal(t, "k", get(b.rerun(id, "k", ""), 200).Key)
+	read[api.Task](b, 200, b.call("POST", "/v1/tasks/"+id+"/redrive", ""))
+	assert.Equal(t, 409, b.rerun(id, "", "").status, "it is live again")
+	assert.Equal(t, 409, b.rerun(id, "k", `{"context":2}`).status)
+	assert.Equal(t, made[0].ID, get(b.rerun(id, "k", ""), 200).ID)
+	assert.Equal(t, made[0].ID, get(b.rerun(id, "k", `{"context":1}`), 200).ID)
+	read[api.Task](b, 200, b.call("POST", "/v1/tasks/"+id+"/cancel", ""))
 	a := b.rerun(id, "k", `{"context":2}`)
 	assert.Equal(t, []any{422, "key_reused"}, []any{a.status, a.problem.Code})
 
@@ -118,9 +124,13 @@ func TestBulkRerun(t *testing.T) {
 		b.failSecond()
 	}
 	assert.EqualValues(t, 3, read[api.Count](b, 200,
-		b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","dry_run":true}`)).Count)
-	o := b.carryOn(read[api.Operation](b, 202,
-		b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","status":"failed"}`)))
+		b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","status":"failed","dry_run":true}`)).Count)
+	begun := read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","status":"failed"}`))
+	again := b.call("POST", "/v1/tasks/rerun", `{"type":"pipe","status":"failed"}`)
+	assert.Equal(t, 409, again.status)
+	assert.Contains(t, again.problem.Detail, begun.ID)
+	o := b.carryOn(begun)
 	assert.Equal(t, []any{api.OperationKind("rerun"), api.OperationState("done"), int64(3)},
 		[]any{o.Kind, o.State, o.Done})
 	made := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?type=pipe&status=pending", "")).Data

@@ -130,7 +130,7 @@ func TestFilterByWorkerBesideAnOlderNode(t *testing.T) {
 		VALUES ('old', 'api', '0.0.9', now(), now() + interval '1 h', '{deliver}')`)
 	require.NoError(t, err)
 	for call, more := range map[string]string{"cancel": "", "redrive": "", "count": "",
-		"priority": `,"priority":5`} {
+		"priority": `,"priority":5`, "delay": `,"delay":"1h"`, "rerun": `,"status":"failed"`} {
 		a := b.call("POST", "/v1/tasks/"+call, `{"type":"pipe","worker":"worker-1"`+more+`}`)
 		require.Equal(t, 409, a.status, "%s: %s", call, a.body)
 		require.Contains(t, a.problem.Detail, "it uses workers")

@@ -651,8 +651,9 @@ export interface paths {
          *     succeeded, and makes one new task for each, as rerunTask does. It leaves out the children of
          *     fan-outs, and skips notifications and tasks that the tenant may no longer submit, such as
          *     those over the quota of context_bytes. The new tasks count in the tenant's quotas:
-         *     the operation waits while pending_tasks is reached, and is no faster than
-         *     submits_per_second.
+         *     the operation waits while pending_tasks is reached, and uses at most half of
+         *     submits_per_second. One operation of a tenant at a time runs tasks again: while it does, the
+         *     answer is 409 and names it.
          */
         post: operations["rerunTasks"];
         delete?: never;
@@ -702,7 +703,8 @@ export interface paths {
          *     readable as context, and listAttempts has the change, who made it, and the new one as output.
          *     No delivery that begins after the answer has the old one. The answer is 409 for a task that
          *     waits for its children, for a signal, or for dependencies whose results are added to its
-         *     context, and for a vote.
+         *     context, and for a vote. A context that the stage has already changes nothing; a task gets
+         *     at most 1000 others (409).
          */
         patch: operations["patchTask"];
         trace?: never;
@@ -4231,10 +4233,10 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
-             * @description Only tasks of this status; by default all that are final.
+             * @description Only tasks of this status.
              * @enum {string}
              */
-            status?: "succeeded" | "failed" | "cancelled";
+            status: "succeeded" | "failed" | "cancelled";
             stage?: components["schemas"]["Name"];
             /** @description Only tasks with this text in their last error, in upper or lower case. */
             error?: string;
@@ -4268,7 +4270,7 @@ export interface components {
             worker?: components["schemas"]["WorkerName"];
             /** @description Only the task for which this idempotency key stands. */
             key?: string;
-            /** @description Only the children of this task, and the tasks that it started. */
+            /** @description Only the tasks that this one started. */
             parent?: string;
             /** @description Only tasks for this user. */
             user?: string;
@@ -8659,7 +8661,10 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The operation. It changes no task after this answer. */
+            /**
+             * @description The operation. It changes no task after this answer. A rerun that is in the middle of a
+             *     step still makes the tasks of that step.
+             */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -185,6 +185,7 @@ test("a handler gets the task", async (t) => {
     verb: "progress",
     body: { percent: 40, note: "page 2" },
     token: "Bearer a-token",
+    worker: b.worker.name,
   });
 });
 
@@ -201,6 +202,7 @@ test("a checkpoint is left, and found by the next attempt", async (t) => {
     verb: "heartbeat",
     body: { checkpoint: { page: 12 } },
     token: "Bearer a-token",
+    worker: b.worker.name,
   });
   assert.deepEqual((await b.deliver({}, { checkpoint: { page: 11 } })).body, {
     output: [{ page: 11 }],

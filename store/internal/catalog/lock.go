@@ -30,7 +30,7 @@ const (
 	LeaseLock      = "lease"      // of limited leases, by the number of the type
 	ClaimerLock    = "claimer"    // by ClaimerNumber
 	DependentsLock = "dependents" // of inserts that could make a cycle together
-	CountsLock     = "counts"     // of the number of running counts
+	CountsLock     = "counts"     // of the numbers of running counts and reruns
 )
 
 // TryLockSQL locks a row, or makes it. It reports whether the row was free, whether it was made,

@@ -82,6 +82,9 @@ func (s *Tasks) tryChange(
 		if err := checkChange(c, p); err != nil {
 			return err
 		}
+		if p, err = checkEdit(ctx, tx, t, id, p); err != nil {
+			return err
+		}
 		now := s.core.Clock.Now()
 		return writeChange(ctx, tx, t, c, p, state.at, now, ts)
 	})
@@ -127,6 +130,40 @@ func checkChange(c hot.Candidate, p asyncflow.Patch) error {
 		return records.JournalFull(c.ID)
 	}
 	return nil
+}
+
+// MaxEdits is how often the context of a task can be changed: each change keeps a context, and no
+// quota counts it.
+const MaxEdits = 1000
+
+// checkEdit returns a patch without a context that the task's stage has now, byte by byte, and
+// refuses another one of a task that was given too many.
+func checkEdit(
+	ctx context.Context, tx pgx.Tx, t *config.Type, id asyncflow.TaskID, p asyncflow.Patch,
+) (asyncflow.Patch, error) {
+	if p.Context == nil {
+		return p, nil
+	}
+	var same bool
+	var edits int
+	err := tx.QueryRow(ctx, t.SQL(id.Position(), `
+		SELECT coalesce((SELECT j.output FROM {journal} j
+		    WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
+		    ORDER BY j.seq DESC LIMIT 1), t.context)::text = $3::text,
+		  (SELECT count(*) FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+		    AND j.outcome = 'changed' AND j.output IS NOT NULL)
+		FROM {task} t WHERE t.type = $2 AND t.id = $1`), id.Number, t.Number(),
+		string(p.Context)).Scan(&same, &edits)
+	switch {
+	case err != nil:
+		return p, err
+	case same:
+		p.Context = nil
+	case edits >= MaxEdits:
+		return p, asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s can't get another context: it was given %d, which is the most", id, edits)
+	}
+	return p, nil
 }
 
 // tokenState says since when a task's token row has had its place, and has the task's options.

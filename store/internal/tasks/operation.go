@@ -91,6 +91,7 @@ func (o Operation) criteria() criteria {
 	switch {
 	case o.Kind == RerunTasks:
 		c.endedBefore = o.CreatedAt
+		c.unerased = true
 		if c.statuses == nil {
 			c.statuses = []string{string(asyncflow.StatusSucceeded),
 				string(asyncflow.StatusFailed), string(asyncflow.StatusCancelled)}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,16 +14,20 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// How an operation makes exactly one new task for each final one, also after a crash: the node
-// locks the operation's row while it submits the tasks of a step, so that no other node takes the
-// step. The key of a new task names the operation and the final task. So when the step is taken
-// again, because the node died before it wrote how far it came, the submit gives the same tasks.
-// The keys are kept as long as keys can be, or until a day after the step was written.
+// How an operation makes exactly one new task for each final one, also after a crash: a node takes
+// the step by a due time of its own, in one transaction, and submits the tasks of the step outside
+// of it. A submit needs connections of the same tenant, so it must not wait for one that the step
+// holds. Meanwhile no other node takes the step. A second transaction writes how far the operation
+// came, unless another node has taken the step since. The key of a new task names the operation and
+// the final task. So when the step is taken again, because the node died or was slow, the submit
+// gives the same tasks. The keys are kept as long as keys can be, or until a day after the step was
+// written.
 
 const (
-	// rerunPatience bounds the time in which a step submits. Its transaction is idle meanwhile, so
-	// it is shorter than idle_in_transaction_session_timeout.
+	// rerunPatience bounds the time in which a step submits. rerunTaken is for how long no other
+	// node takes the step.
 	rerunPatience = 4 * time.Second
+	rerunTaken    = 5 * time.Second
 	// rerunBytes is about how many bytes the contexts of the tasks of a step have.
 	rerunBytes = 4 << 20
 	// rerunKeyKept is how long the key of a new task is kept after its step was written.
@@ -38,65 +43,126 @@ func rerunKey(operation string, number int64) string {
 	return fmt.Sprintf("rerun:%s:%d", operation, number)
 }
 
-// rerun submits the new tasks of the final ones that a search found, and returns how many it
-// submitted. It leaves findings from the first task on that can't be submitted now, or that has too
-// much context for this step; waits says that this is the first of all.
-func (st *step) rerun(
-	ctx context.Context, tx pgx.Tx, f findings,
-) (left findings, done int, waits bool, err error) {
+// reruns are the new tasks of a step, and what the step found.
+type reruns struct {
+	found findings
+	tasks []asyncflow.NewTask
+	of    []int64 // the numbers of the final ones
+	keys  []string
+}
+
+// prepareReruns reads the final tasks that a search found, and takes the step for a while if some
+// can be submitted. It leaves findings from the first task on that has too much context for this
+// step.
+func (st *step) prepareReruns(ctx context.Context, tx pgx.Tx, f findings) error {
+	st.reruns = &reruns{found: f}
+	st.o.Error = ""
 	if len(f.ids) == 0 {
-		return f, 0, false, nil
+		return nil
 	}
 	all, err := readReruns(ctx, tx, st.t, f.ids, rerunBytes)
 	if err != nil {
-		return f, 0, false, err
+		return err
 	}
-	st.o.Error = ""
 	if n := readWhole(all); n < len(all) {
-		f = f.before(all[n].id.Number)
+		st.reruns.found = f.before(all[n].id.Number)
 		all = all[:n]
 	}
-	tasks, of := st.newTasks(all)
-	if len(tasks) == 0 {
-		return f, 0, false, nil
+	st.newTasks(all)
+	if len(st.reruns.tasks) == 0 {
+		return nil
 	}
-	done, stop, err := st.submitReruns(ctx, tx, tasks)
-	if err == nil && stop < len(tasks) {
-		waits = of[stop] == f.ids[0]
-		f = f.before(of[stop])
-	}
-	return f, done, waits, err
+	st.o.nextAt = st.now.Add(rerunTaken)
+	_, err = tx.Exec(ctx, `UPDATE `+st.t.Set().Tables.Qualify("operations")+`
+		SET next_at = $2 WHERE id = $1::uuid`, st.o.ID, st.o.nextAt)
+	return err
 }
 
-// submitReruns submits new tasks, and returns how many are submitted before the first one that
-// can't be submitted now, and which that is.
-func (st *step) submitReruns(
-	ctx context.Context, tx pgx.Tx, tasks []asyncflow.NewTask,
-) (done, stop int, err error) {
+// rerun submits the new tasks of a step, outside of any transaction, and then writes the progress
+// of the operation; pgx.ErrNoRows when another node has taken the step.
+func (s *Tasks) rerun(ctx context.Context, st *step) error {
+	taken := st.o.nextAt
+	done, stop := st.submitReruns(ctx)
+	r := st.reruns
+	st.done = done
+	if stop < len(r.tasks) {
+		r.found = r.found.before(r.of[stop])
+	}
+	if stop == 0 && len(r.found.ids) == 0 { // nothing could be submitted
+		st.o.nextAt = st.now.Add(rerunPause)
+	} else {
+		st.advanceReruns()
+	}
+	return s.searching(ctx, st.t.Tenant, func(tx pgx.Tx) error {
+		var state OperationState
+		err := tx.QueryRow(ctx, `SELECT state FROM `+st.t.Set().Tables.Qualify("operations")+`
+			WHERE id = $1::uuid AND next_at = $2 FOR UPDATE`, st.o.ID, taken).Scan(&state)
+		if err != nil {
+			return err
+		}
+		if err := st.keepKeys(ctx, tx, r.keys); err != nil {
+			return err
+		}
+		if err := st.goOn(ctx, tx); err != nil {
+			return err
+		}
+		return st.writeRerun(ctx, tx, state)
+	})
+}
+
+// writeRerun writes the progress of a step. An operation that was stopped meanwhile stays so.
+func (st *step) writeRerun(ctx context.Context, tx pgx.Tx, now OperationState) error {
+	if now == OperationRunning {
+		return st.write(ctx, tx)
+	}
+	_, err := tx.Exec(ctx, `UPDATE `+st.t.Set().Tables.Qualify("operations")+`
+		SET done = $2, skipped = $3 WHERE id = $1::uuid`, st.o.ID, st.o.Done, st.o.Skipped)
+	st.o.State = now
+	return err
+}
+
+// advanceReruns updates the operation after a step, and has the next one wait for the tenant's
+// rate of submits: a rerun leaves half of it to others.
+func (st *step) advanceReruns() {
+	now := st.now
+	st.o.advance(st.reruns.found, st.done, now)
+	if st.rate > 0 {
+		pause := time.Duration(float64(st.cost) / st.rate * float64(time.Second))
+		if at := now.Add(pause); at.After(st.o.nextAt) {
+			st.o.nextAt = at
+		}
+	}
+}
+
+// submitReruns submits the new tasks of a step, and returns how many are submitted before the first
+// one that can't be submitted now, and which that is.
+func (st *step) submitReruns(ctx context.Context) (done, stop int) {
+	r := st.reruns
 	short, cancel := context.WithTimeout(ctx, rerunPatience)
-	results := st.submit(short, st.t.Tenant, tasks)
-	cancel()
-	var keys []string
+	defer cancel()
+	results := st.submit(short, st.t.Tenant, r.tasks)
 	for stop = range results {
 		result := &results[stop]
 		switch {
 		case result.Err == nil || asyncflow.CodeOf(result.Err) == asyncflow.CodeKeyReused:
 			done++
-			keys = append(keys, tasks[stop].Options.Key)
+			r.keys = append(r.keys, r.tasks[stop].Options.Key)
 			if result.Err == nil && !result.Existing {
-				st.charged = append(st.charged, tasks[stop])
+				st.cost += st.t.CountNew(r.tasks[stop].Context, st.mostChildren)
 			}
 		case !refusedForGood(result.Err):
 			st.o.Error = waitText(result.Err)
-			return done, stop, st.keepKeys(ctx, tx, keys)
+			return done, stop
 		}
 	}
-	return done, len(results), st.keepKeys(ctx, tx, keys)
+	return done, len(results)
 }
 
-// newTasks returns the new tasks of final ones that may have them, and the numbers of these.
-func (st *step) newTasks(all []rerun) (tasks []asyncflow.NewTask, of []int64) {
+// newTasks adds the new tasks of final ones that may have them. It leaves findings from the first
+// one on that is too much for a second of the tenant's rate of submits.
+func (st *step) newTasks(all []rerun) {
 	window := min(asyncflow.MaxKeyWindow, st.t.Retention.Std())
+	cost := 0
 	for _, r := range all {
 		task, err := r.task()
 		if err != nil {
@@ -109,10 +175,14 @@ func (st *step) newTasks(all []rerun) (tasks []asyncflow.NewTask, of []int64) {
 			st.t.CheckPriority(task.Options.Priority) != nil {
 			continue
 		}
-		tasks = append(tasks, task)
-		of = append(of, r.id.Number)
+		cost += st.t.CountNew(task.Context, st.mostChildren)
+		if st.rate > 0 && len(st.reruns.tasks) > 0 && float64(cost) > st.rate {
+			st.reruns.found = st.reruns.found.before(r.id.Number)
+			return
+		}
+		st.reruns.tasks = append(st.reruns.tasks, task)
+		st.reruns.of = append(st.reruns.of, r.id.Number)
 	}
-	return tasks, of
 }
 
 // readWhole returns how many of some tasks were read with their contexts.
@@ -136,8 +206,13 @@ func (f findings) before(id int64) findings {
 	return out
 }
 
-// refusedForGood reports whether a submit would be refused again.
+// refusedForGood reports whether a submit would be refused again. A window of its key that is too
+// long isn't for good: the next step takes one that fits the type as it is by then.
 func refusedForGood(err error) bool {
+	if known := new(asyncflow.Error); errors.As(err, &known) && slices.ContainsFunc(known.Fields,
+		func(f asyncflow.FieldError) bool { return f.Field == "key_window" }) {
+		return false
+	}
 	switch asyncflow.CodeOf(err) {
 	case asyncflow.CodeInvalid, asyncflow.CodeTooLarge, asyncflow.CodeNotFound:
 		return true
@@ -167,19 +242,24 @@ func (st *step) keepKeys(ctx context.Context, tx pgx.Tx, keys []string) error {
 // chargeReruns counts new tasks in the tenant's rate of submits, with their children that are
 // known.
 func (s *Tasks) chargeReruns(st *step) {
-	tenant, ok := s.core.Catalog.Tenant(st.t.Tenant)
-	if !ok {
-		return
-	}
-	for _, task := range st.charged {
-		s.hot.ChargeSubmits(tenant.Slug, st.t.CountNew(task.Context, tenant.Quotas.MostChildren()))
+	if tenant, ok := s.core.Catalog.Tenant(st.t.Tenant); ok && st.cost > 0 {
+		s.hot.ChargeSubmits(tenant.Slug, st.cost)
 	}
 }
 
+// rerunShare is the part of a tenant's rate of submits that a rerun uses.
+const rerunShare = 0.5
+
 // rerunLimits has a step of a rerun keep to the quotas of its tenant.
 func (st *step) rerunLimits(tenant *config.Tenant) {
-	if rate := tenant.Quotas.SubmitsPerSecond; rate > 0 && (st.o.Pace == 0 || rate < st.o.Pace) {
-		st.o.Pace = rate
-	}
+	st.rate = rerunShare * tenant.Quotas.SubmitsPerSecond
 	st.mostBytes = tenant.Quotas.ContextBytes
+	st.mostChildren = tenant.Quotas.MostChildren()
+}
+
+// waitForTenant leaves a rerun for later: a tenant that is suspended submits nothing.
+func (st *step) waitForTenant(ctx context.Context, tx pgx.Tx) error {
+	st.o.Error = "the tenant is suspended"
+	st.o.nextAt = st.now.Add(rerunPause)
+	return st.write(ctx, tx)
 }

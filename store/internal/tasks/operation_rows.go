@@ -67,7 +67,7 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 	}
 	return audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		noteOperation(audit.CallOf(ctx), o)
-		if err := checkRunningCounts(ctx, tx, tenant, o); err != nil {
+		if err := checkRunning(ctx, tx, tenant, o); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx,
@@ -84,23 +84,33 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 // all of them take turns with the operations of other tenants.
 const MaxRunningCounts = 2
 
-func checkRunningCounts(ctx context.Context, tx pgx.Tx, tenant string, o Operation) error {
-	if o.Kind != CountAll {
+// checkRunning refuses an operation while too many of its kind are running.
+func checkRunning(ctx context.Context, tx pgx.Tx, tenant string, o Operation) error {
+	if o.Kind != CountAll && o.Kind != RerunTasks {
 		return nil
 	}
 	b := &pgx.Batch{}
 	catalog.QueueLocks(b, config.NewTables(tenant, config.SharedSet), catalog.CountsLock, 0)
 	var running int
-	b.Queue(`SELECT count(*) FROM `+operationsOf(tenant)+` WHERE kind = ANY ($1)
-		AND state = 'running'`, []string{string(CountAll), string(CountAll) + narrowed}).
-		QueryRow(func(row pgx.Row) error { return row.Scan(&running) })
+	var first string
+	b.Queue(`SELECT count(*), coalesce(min(id::text), '') FROM `+operationsOf(tenant)+`
+		WHERE kind = ANY ($1) AND state = 'running'`,
+		[]string{string(o.Kind), string(o.Kind) + narrowed}).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&running, &first) })
 	err := tx.SendBatch(ctx, b).Close()
-	if err == nil && running >= MaxRunningCounts {
-		err = asyncflow.Errorf(asyncflow.CodeConflict,
+	switch {
+	case err != nil:
+		return err
+	case o.Kind == RerunTasks && running > 0:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"the operation %s runs tasks of the tenant again: no other one may at once. Wait for "+
+				"it, or stop it", first)
+	case o.Kind == CountAll && running >= MaxRunningCounts:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"%d counts of the tenant are running: no more may at once. Wait for one, or stop it",
 			running)
 	}
-	return err
+	return nil
 }
 
 // OperationsKept is how long operations that have ended are kept.
@@ -138,7 +148,8 @@ func (s *Tasks) Operation(ctx context.Context, tenant, id string) (Operation, er
 }
 
 // StopOperation stops an operation and returns it. It waits for a step under way; afterwards
-// the operation changes no task. An operation that has ended is returned as it is.
+// the operation changes no task. Only a rerun doesn't wait while it submits the tasks of a step.
+// An operation that has ended is returned as it is.
 func (s *Tasks) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
 	err := audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+`

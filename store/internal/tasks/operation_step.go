@@ -69,7 +69,7 @@ type Step struct {
 // StepOperation takes the next step of an operation if it is due. A step is one transaction, which
 // locks the operation's row. So no other node takes the same step, and nothing is done or counted
 // twice. A failed step has done nothing and can be taken again, unless the operation can't go on:
-// then the operation has failed. A rerun calls submit within the transaction.
+// then the operation has failed. A rerun calls submit between two transactions.
 func (s *Tasks) StepOperation(
 	ctx context.Context, due DueOperation, submit catalog.Submit,
 ) (Step, error) {
@@ -88,12 +88,22 @@ func (s *Tasks) StepOperation(
 		}
 		if tenant, ok := s.core.Catalog.Tenant(t.Tenant); ok && st.o.Kind == RerunTasks {
 			st.rerunLimits(tenant)
+			if tenant.Suspended {
+				return st.waitForTenant(ctx, tx)
+			}
 		}
 		if err := st.handle(ctx, tx); err != nil {
 			return err
 		}
+		if st.submits() {
+			return nil
+		}
 		return st.write(ctx, tx)
 	})
+	if err == nil && st.submits() {
+		err = s.rerun(ctx, &st)
+		s.chargeReruns(&st)
+	}
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return Step{}, nil
@@ -103,7 +113,6 @@ func (s *Tasks) StepOperation(
 	case err != nil:
 		return Step{}, postgres.Wrap(err, "StepOperation(%q, %q, %s)", due.Tenant, due.Type, due.ID)
 	}
-	s.chargeReruns(&st)
 	s.core.Wakeups.Announce(t.Key(), st.tokens.Earliest)
 	hot.AnnounceFreed(ctx, s.hot, t, st.cancelled)
 	if st.o.Kind != CountAll {
@@ -133,11 +142,19 @@ type step struct {
 	cancelled []asyncflow.Settlement
 	changed   []int64 // tasks with another priority or time, or without contents
 
-	submit    catalog.Submit // of a rerun
-	mostBytes int64          // of the context of a new task; 0: no limit
-	charged   []asyncflow.NewTask
-	tokens    records.Tokens
+	tokens records.Tokens
+
+	// of a rerun
+	submit       catalog.Submit
+	reruns       *reruns
+	rate         float64 // the most submits a second, as they are charged; 0: no limit
+	cost         int     // what is charged for the new tasks
+	mostBytes    int64   // of the context of a new task; 0: no limit
+	mostChildren int     // of a new task
 }
+
+// submits reports whether the step has new tasks to submit.
+func (st *step) submits() bool { return st.reruns != nil && len(st.reruns.tasks) > 0 }
 
 // lock locks and reads the operation; pgx.ErrNoRows when it isn't due or is at another type,
 // another node takes the step, or its type is being changed or deleted. It locks the type's row
@@ -184,22 +201,18 @@ func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 		st.o.count(f, st.now)
 		return st.goOn(ctx, tx)
 	}
-	if most := st.o.most(); len(f.ids) > most {
+	if most := st.most(); len(f.ids) > most {
 		f = findings{ids: f.ids[:most], last: f.ids[most-1]}
 	}
-	var done int
-	var none bool
 	if st.o.Kind == RerunTasks {
-		f, done, none, err = st.rerun(ctx, tx, f)
-	} else {
-		done, err = st.change(ctx, tx, f.ids)
+		if err := st.prepareReruns(ctx, tx, f); err != nil || st.submits() {
+			return err
+		}
+		f = st.reruns.found
 	}
-	switch {
-	case err != nil:
+	done, err := st.change(ctx, tx, f.ids)
+	if err != nil {
 		return err
-	case none:
-		st.o.nextAt = st.now.Add(rerunPause)
-		return nil
 	}
 	st.done = done
 	st.o.advance(f, done, st.now)
@@ -228,7 +241,7 @@ func (st *step) goOn(ctx context.Context, tx pgx.Tx) error {
 // change cancels, redrives, erases or changes tasks of one roll and returns how many it changed.
 func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error) {
 	switch {
-	case len(ids) == 0:
+	case len(ids) == 0 || st.o.Kind == RerunTasks:
 		return 0, nil
 	case st.o.Kind == CancelTasks:
 		var err error
@@ -274,11 +287,14 @@ func (o *Operation) end() {
 }
 
 // most returns how many tasks one step may change: at most the tasks of a second.
-func (o Operation) most() int {
-	if o.Pace == 0 {
-		return stepTasks
+func (st *step) most() int {
+	most := float64(stepTasks)
+	for _, rate := range []float64{st.o.Pace, st.rate} {
+		if rate > 0 {
+			most = min(most, rate)
+		}
 	}
-	return max(1, int(min(stepTasks, o.Pace)))
+	return max(1, int(most))
 }
 
 // advance updates the operation after a step.

@@ -55,8 +55,8 @@ func ChangeOf(
 }
 
 // QueueChanges adds the journal rows of changes of tasks of one roll to a batch, and the token rows
-// to ts. A journal row keeps the error of the previous attempt. The children of tasks that wait for
-// them are left to FollowUp.
+// to ts. A journal row keeps the error of the previous attempt, and what its code is made of: the
+// status, or a word before the text. The children of tasks that wait for them are left to FollowUp.
 func QueueChanges(
 	b *pgx.Batch, t *config.Type, all []Change, ts *records.Tokens, now time.Time,
 ) {
@@ -82,14 +82,16 @@ func QueueChanges(
 func queueChanged(b *pgx.Batch, t *config.Type, all []Change, now time.Time) {
 	b.Queue(t.SQL(all[0].ID.Position(), `
 		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, output,
-		  endpoint, error, type)
+		  endpoint, error, status, type)
 		SELECT u.id, u.seq, $7, u.stage, u.attempt, 'changed', u.next_time, u.options::json,
 		  u.output, nullif(u.endpoint, ''),
-		  (SELECT j.error FROM {journal} j WHERE j.type = $8 AND j.id = u.id
-		    AND j.seq = u.seq - 1), $8
+		  CASE WHEN p.outcome = 'lost' THEN 'lost: ' ELSE '' END || p.error, p.status, $8
 		FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::timestamptz[],
 		  $6::text[], $9::text[], $10::text[])
-		  AS u (id, seq, stage, attempt, next_time, options, output, endpoint)`),
+		  AS u (id, seq, stage, attempt, next_time, options, output, endpoint)
+		LEFT JOIN LATERAL (SELECT j.outcome, j.error, j.status FROM {journal} j
+		  WHERE j.type = $8 AND j.id = u.id AND j.seq = u.seq - 1 AND j.error IS NOT NULL) p
+		  ON true`),
 		records.Column(all, func(c *Change) int64 { return c.ID.Number }),
 		records.Column(all, func(c *Change) int16 { return int16(c.Seq) }),
 		records.Column(all, func(c *Change) string { return c.Stage }),

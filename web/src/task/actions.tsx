@@ -48,14 +48,14 @@ export function TaskActions({ whole, stages, changed }: ActionsProps) {
           <Priority task={task} changed={changed} />
           <Delay task={task} changed={changed} />
           {task.waits_for !== "children" && task.waits_for !== "signal" && (
-            <Edit whole={whole} changed={changed} />
+            <Edit task={task} changed={changed} />
           )}
         </>
       )}
       {(task.status === "failed" || task.status === "cancelled") && !task.erased && (
         <Redrive whole={whole} stages={stages} changed={changed} />
       )}
-      {final && !task.child_of && !task.notification && <Rerun whole={whole} />}
+      {final && !task.child_of && !task.notification && !task.erased && <Rerun whole={whole} />}
       {!final && <Action label="Cancel" scope="operate" danger
         ask={<><p>A cancelled task doesn't go on. It can be redriven.</p>{why}</>}
         run={() => after(answer(api.POST("/v1/tasks/{id}/cancel", { ...path, body: body() })),
@@ -102,7 +102,7 @@ function Delay({ task, changed }: { task: Schemas["Task"]; changed: () => void }
 }
 
 /** Gives the stage of a task that has not begun another context. */
-function Edit({ whole: { task, context }, changed }: Omit<ActionsProps, "stages">) {
+function Edit({ task, changed }: { task: Schemas["Task"]; changed: () => void }) {
   const text = useSignal("");
   const run = async () => {
     if (!isJSON(text.value)) throw refused("context", "isn't JSON");
@@ -113,12 +113,12 @@ function Edit({ whole: { task, context }, changed }: Omit<ActionsProps, "stages"
   };
   const ask = (
     <>
-      <p>The stage {task.stage} gets it from the next attempt on.</p>
-      <Area label="Context" name="context" rows={12} value={text} />
+      <p>The stage {task.stage} gets it from the next attempt on, instead of what it has now: the
+        last output among the attempts or, without one, the context.</p>
+      <Area label="Context" name="context" rows={12} value={text} placeholder="JSON" />
     </>
   );
-  return <Action label="Change context" scope="operate" ask={ask} run={run}
-    begin={() => (text.value = context ?? "null")} />;
+  return <Action label="Change context" scope="operate" ask={ask} run={run} />;
 }
 
 /** Runs a final task again, as a new task. */

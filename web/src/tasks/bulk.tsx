@@ -37,9 +37,8 @@ export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
           call={(more) => api.POST("/v1/tasks/redrive",
             { body: { ...selection, status, ...more } as BulkRedrive })} />
       )}
-      {(status === undefined || status === "succeeded" || status === "failed" ||
-        status === "cancelled") && (
-        <Bulk label="Run all that match again" what={`${status ?? "final"}, without children`}
+      {(status === "succeeded" || status === "failed" || status === "cancelled") && (
+        <Bulk label="Run all that match again" what={`${status}, without children`}
           hidden={none}
           call={(more) => {
             const { children: _, ...without } = selection;
