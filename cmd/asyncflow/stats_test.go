@@ -65,7 +65,8 @@ func TestStatsJSON(t *testing.T) {
 	require.JSONEq(t,
 		`{"data":[{"type":"idle","paused":true,"waiting":0,"pending":0,"running":0,"succeeded":0,
 		"failed":0,"cancelled":0,
-		"rates":{"submitted":0,"attempts":0,"failures":0,"snoozes":0,"finished":0},"rolls":1}]}`, r.stdout)
+		"rates":{"submitted":0,"attempts":0,"failures":0,"snoozes":0,"finished":0},"rolls":1,
+		"wait":{"p50_ms":12,"p99_ms":3400}}]}`, r.stdout)
 }
 
 // With a clock behind the server's, nothing is due in the future.
