@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
@@ -161,3 +162,10 @@ func TokenTables(t *Type) []string {
 	}
 	return all
 }
+
+// KeyUntilFinal is when an idempotency key expires that stands for its task until that is final. It
+// is a time, as nodes of the version before can't read infinity.
+var KeyUntilFinal = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// KeyUntilFinalSQL is KeyUntilFinal in a statement. An index has the keys with it.
+const KeyUntilFinalSQL = `'9999-01-01 00:00:00+00'::timestamptz`

@@ -20,7 +20,7 @@ import (
 type Key struct {
 	Name    string
 	Hash    [sha256.Size]byte // of the context
-	Expires time.Time         // untilFinal: with the end of its task
+	Expires time.Time         // config.KeyUntilFinal: with the end of its task
 	Takes   int64             // the task from which it takes the key, if that still has it; 0: none
 
 	// Holder is the existing task with this key; zero: the new task has it.
@@ -39,7 +39,7 @@ func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
 		return nil
 	}
 	k := &Key{Name: t.Options.Key, Hash: sha256.Sum256(t.Context), Takes: t.Takes.Number,
-		Expires: untilFinal}
+		Expires: config.KeyUntilFinal}
 	if t.KeyWindow.UntilFinal() {
 		return k
 	}
@@ -149,7 +149,7 @@ func (s *Path) InsertKeyed(ctx context.Context, t *config.Type, items []*Inserti
 type Holder struct {
 	ID      int64
 	Hash    []byte
-	Expires time.Time // untilFinal: with its end
+	Expires time.Time // config.KeyUntilFinal: with its end
 }
 
 // ClaimKeys takes the free keys, and returns the task to which each key belongs afterwards. Of

@@ -9,10 +9,6 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// untilFinal is when a key expires that stands for its task until that is final. It is a time, as
-// nodes of the version before can't read infinity.
-var untilFinal = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // takeKeysSQL gives keys to other tasks. Their rows are locked. Conditions of this form leave the
 // planner one plan: a walk down the index for each key.
 const takeKeysSQL = `
@@ -45,7 +41,7 @@ func takeKeys(
 		case !known || put || h.ID == item.ID.Number:
 		case item.Key.Takes == h.ID && takers[name] == nil:
 			takers[name] = item
-		case h.Expires.Equal(untilFinal) && ending[name] == nil:
+		case h.Expires.Equal(config.KeyUntilFinal) && ending[name] == nil:
 			ending[name] = item
 			ids = append(ids, h.ID)
 		}

@@ -49,7 +49,7 @@ func (s *Settings) KnownKeys(
 		SELECT k.type, k.key FROM `+postgres.Quote(schema.Of(tenant))+`.idempotency_keys k
 		JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) AS u (type, key)) u
 		ON k.type = u.type AND k.key = u.key
-		WHERE k.expires_at > $3 AND k.expires_at < '9999-01-01 00:00:00+00'`, types, keys,
+		WHERE k.expires_at > $3 AND k.expires_at < `+config.KeyUntilFinalSQL, types, keys,
 		s.core.Clock.Now())
 	known := map[[2]string]bool{}
 	var name [2]string

@@ -62,18 +62,6 @@ type Task struct {
 	seq int // of the last row of its journal when it was read; 0: there was none
 }
 
-// Run is where a task runs.
-type Run struct {
-	Since     time.Time     // when it was leased
-	Wait      time.Duration // for which it was due until then; less than 0: it isn't known
-	Heartbeat time.Time     // when the last one came; zero: none did
-	Node      string        // id of the node that sends it, or handed it out
-	Worker    string        // the name that the worker gave; see asyncflow.WorkerName
-	Endpoint  string        // id of the endpoint; "": it isn't known, or none
-	URL       string        // of the endpoint
-	Claimer   string        // who has asked for it; "": it is pushed
-}
-
 // SignalWait is a signal that a task waits for, and until when.
 type SignalWait struct {
 	Name  string
@@ -262,10 +250,9 @@ func scanTask(
 	var snoozed bool
 	var outcome asyncflow.OutcomeKind
 	var answer int
-	var since, beat *time.Time
+	var since, beat, due *time.Time
 	var endpoint *string
-	var due *time.Time
-	run := Run{}
+	var run Run
 	err = row.Scan(append([]any{&task.ID.Number, &task.CreatedAt, &options, &doc, &task.Status,
 		&task.Stage, &task.Attempt, &task.WaitsFor, &order, &until, &ended, &task.Error, &snoozed,
 		&result, &percent, &note, &task.seq, &outcome, &answer, &since, &beat, &run.Node,
@@ -290,15 +277,8 @@ func scanTask(
 	case asyncflow.StatusRunning:
 		task.Deadline = postgres.OrZero(until)
 		run.Since = postgres.OrZero(since)
-		run.Wait = -1
-		if due != nil {
-			run.Wait = max(0, run.Since.Sub(*due))
-		}
 		run.Heartbeat = postgres.OrZero(beat)
-		run.Node = asyncflow.NodeID(run.Node)
-		run.Endpoint = t.RunsAt(asyncflow.Lease{Stage: task.Stage, Claimer: run.Claimer,
-			LeasedAt: run.Since}, endpoint)
-		run.URL = t.EndpointURL(run.Endpoint)
+		run.complete(t, task.Stage, due, endpoint)
 		task.Run = &run
 		if percent != nil {
 			task.Progress = &Progress{Percent: *percent, Note: note}

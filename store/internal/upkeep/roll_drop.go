@@ -148,7 +148,7 @@ func (s *Upkeep) dropKeys(ctx context.Context, set *config.TableSet) (more bool,
 		}
 		tag, err := tx.Exec(ctx, set.Tables.SQL(0, `
 			DELETE FROM {keys} k USING (SELECT ctid FROM {keys}
-			  WHERE expires_at = '9999-01-01 00:00:00+00' AND id < $3
+			  WHERE expires_at = `+config.KeyUntilFinalSQL+` AND id < $3
 			    AND type IN (SELECT name FROM {types} WHERE number IN (`+config.TypesAtSQL+`))
 			  LIMIT $4 FOR UPDATE SKIP LOCKED) gone WHERE k.ctid = gone.ctid`),
 			set.Name, set.First, config.FirstOfRoll(set.First+1), catalog.JobBatch)
