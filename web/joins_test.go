@@ -57,15 +57,20 @@ func (p *page) makeAlbum() (serveCaptions func()) {
 	return func() { serve("caption") }
 }
 
-// children returns the children of a task that have a type, by their index.
-func (p *page) children(parent, name string) map[int]string {
+// children returns the n children of a task that have a type, by their index, once they are made.
+func (p *page) children(parent, name string, n int) map[int]string {
 	p.t.Helper()
-	list, err := p.api.List(p.t.Context(), client.ListParams{Type: name, Parent: parent})
-	require.NoError(p.t, err)
 	ids := map[int]string{}
-	for _, task := range list.Data {
-		ids[task.ChildOf.Index] = task.ID
-	}
+	require.Eventually(p.t, func() bool {
+		list, err := p.api.List(p.t.Context(), client.ListParams{Type: name, Parent: parent})
+		if err != nil {
+			return false
+		}
+		for _, task := range list.Data {
+			ids[task.ChildOf.Index] = task.ID
+		}
+		return len(ids) == n
+	}, patience, 20*time.Millisecond)
 	return ids
 }
 
@@ -82,11 +87,8 @@ func TestJoinedTasks(t *testing.T) {
 		now, err := p.api.Get(t.Context(), album)
 		return err == nil && now.Tree != nil && now.Tree.Total == 7 && now.Children.Succeeded == 1
 	}, patience, 20*time.Millisecond)
-	photos, notices := p.children(album, "photo"), p.children(album, "notice")
-	require.Len(t, photos, 2)
-	require.Len(t, notices, 1)
-	captions := p.children(photos[1], "caption")
-	require.Len(t, captions, 2)
+	photos, notices := p.children(album, "photo", 2), p.children(album, "notice", 1)
+	captions := p.children(photos[1], "caption", 2)
 
 	p.checkPage(shown{"joined", "/console/tasks/" + album, "3 in all: 2 waiting 1 succeeded"})
 	p.See("With what is below them: 7 tasks in 2 levels: 1 succeeded")
