@@ -240,7 +240,10 @@ type Patch struct {
 	RunAt    time.Time // not before this time; one in the past: at once; zero: unchanged
 	// Context is what its stage gets from the next attempt on; nil: unchanged.
 	Context json.RawMessage
-	By      string // who changes it, for its journal; "": unknown
+	// Retry replaces its own retry policy, in this stage and later ones; one that sets nothing:
+	// that of its type; nil: unchanged.
+	Retry *RetryPolicy
+	By    string // who changes it, for its journal; "": unknown
 }
 
 // changedBy marks, in the place of the endpoint, who made a change in a journal.
@@ -270,6 +273,9 @@ func (p Patch) Validate(now time.Time) error {
 	if p.RunAt.After(now.Add(MaxDelay)) {
 		out.add("run_at", "is more than %s (a year) ahead", MaxDelay)
 	}
+	if p.Retry != nil {
+		p.Retry.check("retry", &out)
+	}
 	return out.err()
 }
 
@@ -277,6 +283,13 @@ func (p Patch) Validate(now time.Time) error {
 func (p Patch) Options(o Options) Options {
 	if len(p.Priority) > 0 {
 		o.Priority = p.Priority
+	}
+	switch {
+	case p.Retry == nil:
+	case p.Retry.IsZero():
+		o.Retry = nil
+	default:
+		o.Retry = p.Retry
 	}
 	return o
 }

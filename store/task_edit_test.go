@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -63,6 +64,48 @@ func TestEdit(t *testing.T) {
 		require.ErrorContains(t, err, "it has succeeded")
 		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
 		require.Equal(t, `"mended"`, string(b.task(id).Result), "as the last input")
+	})
+}
+
+// retries gives a task a policy with so many attempts.
+func retries(n int) asyncflow.Patch {
+	return asyncflow.Patch{Retry: &asyncflow.RetryPolicy{MaxAttempts: n}}
+}
+
+// The retry policy of a task can be changed while it waits: for more attempts, for fewer, with
+// other pauses, and back to that of its type.
+func TestChangeOfARetryPolicy(t *testing.T) {
+	eachSet(t, func(t *testing.T, b *bundle) {
+		spec := twoStages()
+		spec.Stages[0].Retry = asyncflow.RetryPolicy{MaxAttempts: 2,
+			Interval: asyncflow.Seconds(-600)}
+		pipe := b.put(spec)
+		failure := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed}
+		fail := func(id asyncflow.TaskID) store.Task {
+			b.change(id, asyncflow.Patch{RunAt: b.Clock.Now()})
+			b.settle(pipe, b.lease(pipe, 1)[0], failure)
+			return b.task(id)
+		}
+		more := b.submit(newTask(`1`))[0].ID
+		b.change(more, asyncflow.Patch{Retry: &asyncflow.RetryPolicy{MaxAttempts: 3,
+			Interval: asyncflow.Seconds(-300)}})
+		b.change(more, asyncflow.Patch{Priority: asyncflow.Priority{60}})
+		require.Equal(t, asyncflow.StatusWaiting, fail(more).Status)
+		now := b.Clock.Now()
+		again := fail(more)
+		require.Equal(t, []any{asyncflow.WaitRetry, 3}, []any{again.WaitsFor, again.Attempt})
+		require.WithinRange(t, again.OrderTime, now, b.Clock.Now().Add(5*time.Minute))
+		b.change(more, retries(2)) // it is in its third already
+		require.Equal(t, asyncflow.StatusFailed, fail(more).Status)
+
+		back := b.submit(newTask(`1`))[0].ID
+		b.change(back, retries(1))
+		b.change(back, retries(1))
+		require.Equal(t, 1, b.task(back).Options.Retry.MaxAttempts)
+		b.change(back, asyncflow.Patch{Retry: &asyncflow.RetryPolicy{}})
+		require.True(t, b.task(back).Options.IsZero())
+		require.Equal(t, asyncflow.StatusWaiting, fail(back).Status)
+		require.Equal(t, asyncflow.StatusFailed, fail(back).Status)
 	})
 }
 
@@ -213,11 +256,13 @@ func TestEditsHaveABound(t *testing.T) {
 		INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, next_time,
 		  output)
 		SELECT type, id, 500 + n, at, stage, attempt, outcome, next_time, '"new"' FROM {journal},
-		  generate_series(1, 998) n WHERE seq = 2`))
+		  generate_series(1, 997) n WHERE seq = 2`))
 	b.change(id, edit(`"the last"`))
 	b.change(id, edit(`"the last"`))
 	_, err := b.Change(t.Context(), tenant, id, edit(`"one more"`))
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
-	require.ErrorContains(t, err, "it was given 1000")
+	require.ErrorContains(t, err, "it was changed 1000 times")
+	_, err = b.Change(t.Context(), tenant, id, retries(5))
+	require.ErrorContains(t, err, "it was changed 1000 times")
 	require.Equal(t, `"the last"`, string(b.lease(pipe, 1)[0].Context))
 }

@@ -148,6 +148,10 @@ func TestActionsOnTypes(t *testing.T) {
 				func(all []client.Attempt) bool {
 					return string(all[len(all)-1].Output) == `{"mended":1.0}`
 				})},
+		act{label: "Change retries", fields: [][2]string{{"Retry policy", `{"max_attempts":7}`}},
+			says: "The retry policy is changed",
+			check: has(p, func() (client.Task, error) { return p.api.Get(ctx, task.ID) },
+				func(c client.Task) bool { return c.Retry != nil && c.Retry.MaxAttempts == 7 })},
 		act{label: "Delay", fields: [][2]string{{"Run no sooner", "2h"}},
 			says: "The time is changed", check: in(task.ID, 2)},
 		act{label: "Cancel", asks: true, says: "The task is cancelled"},

@@ -3374,6 +3374,9 @@ type Task struct {
 	// Result Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Result JSON `json:"result,omitempty,omitzero"`
 
+	// Retry Its own retry policy. What it leaves out is as in the type.
+	Retry *RetryPolicy `json:"retry,omitempty"`
+
 	// Run Where it runs. Present while it is running.
 	Run    *TaskRun   `json:"run,omitempty"`
 	Signal SignalWait `json:"signal,omitempty,omitzero"`
@@ -3504,7 +3507,8 @@ type TaskPatch struct {
 	//
 	//
 	// Example: 60
-	Priority Priority `json:"priority,omitempty,omitzero"`
+	Priority Priority     `json:"priority,omitempty,omitzero"`
+	Retry    *RetryPolicy `json:"retry,omitempty"`
 
 	// RunAt When the task may run at the earliest; at most a year ahead. Excludes delay.
 	RunAt time.Time `json:"run_at,omitempty,omitzero"`
@@ -5556,7 +5560,7 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/tasks/{id} (the `GetTask` operationId).
 	GetTask(ctx context.Context, id TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PatchTaskWithBody Change when a pending or waiting task runs, or its context
+	// PatchTaskWithBody Change when a pending or waiting task runs, its context, or its retry policy
 	//
 	// priority moves the task in the order as if the task had entered its stage with it, and
 	// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
@@ -5568,15 +5572,20 @@ type ClientInterface interface {
 	// readable as context, and listAttempts has the change, who made it, and the new one as output.
 	// No delivery that begins after the answer has the old one. The answer is 409 for a task that
 	// waits for its children, for a signal, or for dependencies whose results are added to its
-	// context, and for a vote. A context that the stage has already changes nothing; a task gets
-	// at most 1000 others (409).
+	// context, and for a vote. A context that the stage has already changes nothing.
+	//
+	// retry replaces the retry policy of the task itself, for its present stage and later ones:
+	// what it leaves out is as in the type, and {} is the type's whole policy. The present attempt
+	// keeps its number and its time; if it is the last one by then, its failure is for good. The
+	// answer is 409 for a task that waits for its children or for a signal. A task
+	// that was changed 1000 times gets no other context or policy (409).
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
 	PatchTaskWithBody(ctx context.Context, id TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PatchTask Change when a pending or waiting task runs, or its context
+	// PatchTask Change when a pending or waiting task runs, its context, or its retry policy
 	//
 	// priority moves the task in the order as if the task had entered its stage with it, and
 	// applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
@@ -5588,8 +5597,13 @@ type ClientInterface interface {
 	// readable as context, and listAttempts has the change, who made it, and the new one as output.
 	// No delivery that begins after the answer has the old one. The answer is 409 for a task that
 	// waits for its children, for a signal, or for dependencies whose results are added to its
-	// context, and for a vote. A context that the stage has already changes nothing; a task gets
-	// at most 1000 others (409).
+	// context, and for a vote. A context that the stage has already changes nothing.
+	//
+	// retry replaces the retry policy of the task itself, for its present stage and later ones:
+	// what it leaves out is as in the type, and {} is the type's whole policy. The present attempt
+	// keeps its number and its time; if it is the last one by then, its failure is for good. The
+	// answer is 409 for a task that waits for its children or for a signal. A task
+	// that was changed 1000 times gets no other context or policy (409).
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7905,7 +7919,7 @@ func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, 
 	return c.Client.Do(req)
 }
 
-// PatchTaskWithBody Change when a pending or waiting task runs, or its context
+// PatchTaskWithBody Change when a pending or waiting task runs, its context, or its retry policy
 //
 // priority moves the task in the order as if the task had entered its stage with it, and
 // applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
@@ -7917,8 +7931,13 @@ func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, 
 // readable as context, and listAttempts has the change, who made it, and the new one as output.
 // No delivery that begins after the answer has the old one. The answer is 409 for a task that
 // waits for its children, for a signal, or for dependencies whose results are added to its
-// context, and for a vote. A context that the stage has already changes nothing; a task gets
-// at most 1000 others (409).
+// context, and for a vote. A context that the stage has already changes nothing.
+//
+// retry replaces the retry policy of the task itself, for its present stage and later ones:
+// what it leaves out is as in the type, and {} is the type's whole policy. The present attempt
+// keeps its number and its time; if it is the last one by then, its failure is for good. The
+// answer is 409 for a task that waits for its children or for a signal. A task
+// that was changed 1000 times gets no other context or policy (409).
 //
 // Takes any type of body and a specified content type.
 //
@@ -7935,7 +7954,7 @@ func (c *Client) PatchTaskWithBody(ctx context.Context, id TaskID, contentType s
 	return c.Client.Do(req)
 }
 
-// PatchTask Change when a pending or waiting task runs, or its context
+// PatchTask Change when a pending or waiting task runs, its context, or its retry policy
 //
 // priority moves the task in the order as if the task had entered its stage with it, and
 // applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
@@ -7947,8 +7966,13 @@ func (c *Client) PatchTaskWithBody(ctx context.Context, id TaskID, contentType s
 // readable as context, and listAttempts has the change, who made it, and the new one as output.
 // No delivery that begins after the answer has the old one. The answer is 409 for a task that
 // waits for its children, for a signal, or for dependencies whose results are added to its
-// context, and for a vote. A context that the stage has already changes nothing; a task gets
-// at most 1000 others (409).
+// context, and for a vote. A context that the stage has already changes nothing.
+//
+// retry replaces the retry policy of the task itself, for its present stage and later ones:
+// what it leaves out is as in the type, and {} is the type's whole policy. The present attempt
+// keeps its number and its time; if it is the last one by then, its failure is for good. The
+// answer is 409 for a task that waits for its children or for a signal. A task
+// that was changed 1000 times gets no other context or policy (409).
 //
 // Takes a body of the `application/json` content type.
 //

@@ -248,6 +248,7 @@ var longTexts = map[string]map[string]string{
 	},
 	"tasks change": {
 		"--context":  "With an id: send this context from the next attempt on.",
+		"--retry":    "With an id: its own retry policy; {} is that of its type.",
 		"--priority": "Seconds of head start, 0 to a year; several give one per stage: 60,0.",
 		"--delay": "Start no sooner than this long from now, such as 5m; 0s is at once, for a retry " +
 			"as well.",

@@ -59,16 +59,20 @@ func TestHungPostgres(t *testing.T) {
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
 	w.pipe(t, p.client(), oneStage())
 	awaitAll(t, p.client(), submitMany(t, p.client(), 10))
-	all := processes(t, pg.PID())
-	signal := func(s syscall.Signal) {
+	var all []int
+	defer func() { // in any case: otherwise it can't be stopped
 		for _, pid := range all {
-			syscall.Kill(pid, s) // one may have ended
+			syscall.Kill(pid, syscall.SIGCONT)
 		}
-	}
-	signal(syscall.SIGSTOP)
-	defer signal(syscall.SIGCONT) // in any case: otherwise it can't be stopped
-	for _, pid := range all {
+	}()
+	freeze := func(pid int) {
+		all = append(all, pid)
+		syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
 		awaitStopped(t, pid)
+	}
+	freeze(pg.PID()) // first of all: it starts no further process then
+	for _, pid := range children(t, pg.PID()) {
+		freeze(pid)
 	}
 	impatient, err := client.New(p.url, testToken(t), client.WithTimeout(patience),
 		client.WithRetries(0))
@@ -85,13 +89,11 @@ func TestHungPostgres(t *testing.T) {
 	}
 }
 
-// processes returns a server's process and its children, each of which is its own process
-// group.
-func processes(t *testing.T, pid int) []int {
+// children returns the processes that a server has started, each in a process group of its own.
+func children(t *testing.T, pid int) (all []int) {
 	t.Helper()
 	out, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
 	require.NoError(t, err)
-	all := []int{pid}
 	for _, field := range strings.Fields(string(out)) {
 		child, err := strconv.Atoi(field)
 		require.NoError(t, err)

@@ -96,7 +96,8 @@ func (g *globals) printTask(t client.Task, err error) error {
 		priority = jsonText(t.Priority)
 	}
 	return g.printFields("id", t.ID, "type", t.Type, "key", t.Key, "user", t.User,
-		"tags", strings.Join(t.Tags, ", "), "metadata", metadataText(t.Metadata), "trace", t.Trace, "status", string(t.Status),
+		"tags", strings.Join(t.Tags, ", "), "metadata", metadataText(t.Metadata), "trace", t.Trace,
+		"status", string(t.Status),
 		"stage", t.Stage, "attempt", attempt,
 		"waits for", string(t.WaitsFor), "because", t.WaitsBecause, "signal",
 		signalText(t.Signal), "depends on",
@@ -105,13 +106,22 @@ func (g *globals) printTask(t client.Task, err error) error {
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "runs", runText(t.Run),
 		"last heartbeat", heartbeatText(t.Run), "children",
 		childrenText(t.Children), "tree", treeText(t.Tree), "paused", pausedText(t), "parent",
-		t.Parent, "rerun of", t.RerunOf, "started", spawnedText(t), "path", pathText(t),
+		t.Parent, "rerun of", t.RerunOf, "retry", retryText(t.Retry),
+		"started", spawnedText(t), "path", pathText(t),
 		"on final", onFinalText(t),
 		"notifications", strings.Join(t.Notifications, " "),
 		"created", timeText(t.CreatedAt), "finished", timeText(t.FinishedAt),
 		"took", latencyText(t.TurnaroundMs), "erased", erasedText(t.Erased), "error", t.Error,
 		"error code", t.ErrorCode,
 		"context", string(t.Context), "result", string(t.Result))
+}
+
+// retryText shows the retry policy of a task's own.
+func retryText(p *client.RetryPolicy) string {
+	if p == nil {
+		return ""
+	}
+	return jsonText(p)
 }
 
 // runText shows where a task runs, such as "since …, worker-7f9c, https://…, node m8x2k1qf".

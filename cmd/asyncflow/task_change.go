@@ -18,6 +18,7 @@ type tasksChangeCmd struct {
 	Delay    *client.Duration `placeholder:"TIME" xor:"when"`
 	RunAt    time.Time        `placeholder:"TIME" xor:"when"`
 	Context  string           `placeholder:"JSON"`
+	Retry    string           `placeholder:"JSON"`
 	Status   string           `enum:"waiting,pending," default:""`
 	manyFlags
 }
@@ -25,7 +26,8 @@ type tasksChangeCmd struct {
 func (c *tasksChangeCmd) Help() string {
 	return `A new priority moves the task in the order as if it had been submitted with it, and
 applies to later stages. A task that is delayed, or waits for a retry, keeps its time unless you
-set another. A new context is what the present stage gets from the next attempt on.
+set another. A new context is what the present stage gets from the next attempt on. A new retry
+policy is the task's own: what it leaves out is as in the type, and {} is the type's.
 
 ` + manyHelp + `
 
@@ -34,6 +36,7 @@ Examples:
     asyncflow tasks change thumbnails.1.42 --priority 3600
     asyncflow tasks change thumbnails.1.42 --delay 0s
     asyncflow tasks change thumbnails.1.42 --context '{"image": "harbour.png"}'
+    asyncflow tasks change thumbnails.1.42 --retry '{"max_attempts": 40, "interval": 600}'
     asyncflow tasks change --type thumbnails --stage resize --priority 3600 --dry-run`
 }
 
@@ -51,9 +54,13 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))
 	}
 	patch.Context = json.RawMessage(c.Context)
-	if len(patch.Priority) == 0 && c.Delay == nil && c.RunAt.IsZero() && c.Context == "" {
+	if patch.Retry, err = readRetry(c.Retry); err != nil {
+		return usageError(err)
+	}
+	if len(patch.Priority) == 0 && c.Delay == nil && c.RunAt.IsZero() && c.Context == "" &&
+		c.Retry == "" {
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-			"say what to change: --priority, --delay, --run-at or --context"))
+			"say what to change: --priority, --delay, --run-at, --context or --retry"))
 	}
 	if c.ID == "" {
 		return c.changeAll(ctx, g, patch.Priority)
@@ -63,7 +70,7 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 
 // changeAll changes the priority of many tasks.
 func (c *tasksChangeCmd) changeAll(ctx context.Context, g *globals, p client.Priority) error {
-	if len(p) == 0 || c.Delay != nil || !c.RunAt.IsZero() || c.Context != "" {
+	if len(p) == 0 || c.Delay != nil || !c.RunAt.IsZero() || c.Context != "" || c.Retry != "" {
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
 			"of many tasks only the --priority can be changed; asyncflow tasks delay changes "+
 				"their time"))
@@ -94,6 +101,21 @@ func readPriority(text string) (client.Priority, error) {
 				"is %q; it must be a number of seconds, or several with commas", text)
 		}
 		p = append(p, n)
+	}
+	return p, nil
+}
+
+// readRetry reads a retry policy; "" stands for none.
+func readRetry(text string) (*client.RetryPolicy, error) {
+	if text == "" {
+		return nil, nil
+	}
+	p := &client.RetryPolicy{}
+	read := json.NewDecoder(strings.NewReader(text))
+	read.DisallowUnknownFields()
+	if err := read.Decode(p); err != nil {
+		return nil, asyncflow.InvalidField("--retry",
+			`must be JSON such as {"max_attempts": 40, "interval": 600}: %v`, err)
 	}
 	return p, nil
 }

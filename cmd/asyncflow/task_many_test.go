@@ -49,6 +49,8 @@ func TestManyFlags(t *testing.T) {
 		"tasks rerun t.1.1 --context {bad":              "--context is not valid JSON",
 		"tasks rerun t.1.1 --idempotency-key=":          "--idempotency-key must not be empty",
 		"tasks change t.1.1 --context {bad":             "--context is not valid JSON",
+		`tasks change t.1.1 --retry {"attempts":1}`:     "--retry must be JSON such as",
+		"tasks change --type t --retry {}":              "only the --priority can be changed",
 		"operations get":                                `expected "<id>"`,
 		"tasks list --type t --stage s --status nobody": "--status must be one of",
 	} {

@@ -208,7 +208,7 @@ type ServerInterface interface {
 	// GetTask Get a task, and wait for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(c *fiber.Ctx, id TaskID, params GetTaskParams) error
-	// PatchTask Change when a pending or waiting task runs, or its context
+	// PatchTask Change when a pending or waiting task runs, its context, or its retry policy
 	// (PATCH /v1/tasks/{id})
 	PatchTask(c *fiber.Ctx, id TaskID) error
 	// ListAttempts List the attempts of a task
@@ -6002,7 +6002,7 @@ type StrictServerInterface interface {
 	// GetTask Get a task, and wait for its end if asked to
 	// (GET /v1/tasks/{id})
 	GetTask(ctx context.Context, request GetTaskRequestObject) (GetTaskResponseObject, error)
-	// PatchTask Change when a pending or waiting task runs, or its context
+	// PatchTask Change when a pending or waiting task runs, its context, or its retry policy
 	// (PATCH /v1/tasks/{id})
 	PatchTask(ctx context.Context, request PatchTaskRequestObject) (PatchTaskResponseObject, error)
 	// ListAttempts List the attempts of a task

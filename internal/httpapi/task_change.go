@@ -74,10 +74,13 @@ func notePatch(ctx context.Context, p asyncflow.Patch) {
 	if p.Context != nil {
 		store.AuditedCallOf(ctx).Note("context", "edited")
 	}
+	if p.Retry != nil {
+		store.AuditedCallOf(ctx).Note("retry", p.Retry)
+	}
 }
 
 func patchIn(in api.TaskPatch, now time.Time) (asyncflow.Patch, error) {
-	p := asyncflow.Patch{Priority: in.Priority}
+	p := asyncflow.Patch{Priority: in.Priority, Retry: in.Retry}
 	var err error
 	if p.RunAt, err = runAtIn(in.RunAt, in.Delay, now); err != nil {
 		return p, err

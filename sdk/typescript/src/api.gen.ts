@@ -692,7 +692,7 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Change when a pending or waiting task runs, or its context
+         * Change when a pending or waiting task runs, its context, or its retry policy
          * @description priority moves the task in the order as if the task had entered its stage with it, and
          *     applies to later stages; the time of a retry stays. run_at and delay set a time; a time in
          *     the past means at once, even for a retry. The answer is 409 if the task is running or final.
@@ -703,8 +703,13 @@ export interface paths {
          *     readable as context, and listAttempts has the change, who made it, and the new one as output.
          *     No delivery that begins after the answer has the old one. The answer is 409 for a task that
          *     waits for its children, for a signal, or for dependencies whose results are added to its
-         *     context, and for a vote. A context that the stage has already changes nothing; a task gets
-         *     at most 1000 others (409).
+         *     context, and for a vote. A context that the stage has already changes nothing.
+         *
+         *     retry replaces the retry policy of the task itself, for its present stage and later ones:
+         *     what it leaves out is as in the type, and {} is the type's whole policy. The present attempt
+         *     keeps its number and its time; if it is the last one by then, its failure is for good. The
+         *     answer is 409 for a task that waits for its children or for a signal. A task
+         *     that was changed 1000 times gets no other context or policy (409).
          */
         patch: operations["patchTask"];
         trace?: never;
@@ -3703,6 +3708,8 @@ export interface components {
              * @example thumbnails.1.42
              */
             rerun_of?: string;
+            /** @description Its own retry policy. What it leaves out is as in the type. */
+            retry?: components["schemas"]["RetryPolicy"];
             /** @description After a redrive: the dependents that were redriven with it. */
             redriven?: string[];
             /** @description Why its last attempt failed. */
@@ -3944,6 +3951,7 @@ export interface components {
         TaskPatch: {
             priority?: components["schemas"]["Priority"];
             context?: components["schemas"]["JSON"];
+            retry?: components["schemas"]["RetryPolicy"];
             /**
              * Format: date-time
              * @description When the task may run at the earliest; at most a year ahead. Excludes delay.

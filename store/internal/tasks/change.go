@@ -115,6 +115,10 @@ func checkChange(c hot.Candidate, p asyncflow.Patch) error {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"task %s can't get another context: it waits for its children, which are made of it",
 			c.ID)
+	case c.Blocked == asyncflow.WaitChildren && p.Retry != nil:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s can't get another retry policy: it waits for its children, which have their "+
+				"own", c.ID)
 	case c.Blocked == asyncflow.WaitSignal:
 		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"task %s can't be changed: it waits for a signal", c.ID)
@@ -132,16 +136,16 @@ func checkChange(c hot.Candidate, p asyncflow.Patch) error {
 	return nil
 }
 
-// MaxEdits is how often the context of a task can be changed: each change keeps a context, and no
-// quota counts it.
+// MaxEdits is how often the context or the retry policy of a task can be changed: each change keeps
+// one, and no quota counts it.
 const MaxEdits = 1000
 
-// checkEdit returns a patch without a context that the task's stage has now, byte by byte, and
-// refuses another one of a task that was given too many.
+// checkEdit returns a patch without a context that the task's stage has now, byte by byte. It
+// refuses another context or retry policy of a task that was given too many.
 func checkEdit(
 	ctx context.Context, tx pgx.Tx, t *config.Type, id asyncflow.TaskID, p asyncflow.Patch,
 ) (asyncflow.Patch, error) {
-	if p.Context == nil {
+	if p.Context == nil && p.Retry == nil {
 		return p, nil
 	}
 	var same bool
@@ -151,19 +155,18 @@ func checkEdit(
 		    WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
 		    ORDER BY j.seq DESC LIMIT 1), t.context)::text = $3::text,
 		  (SELECT count(*) FROM {journal} j WHERE j.type = t.type AND j.id = t.id
-		    AND j.outcome = 'changed' AND j.output IS NOT NULL)
+		    AND j.outcome = 'changed' AND (j.output IS NOT NULL OR j.options IS NOT NULL))
 		FROM {task} t WHERE t.type = $2 AND t.id = $1`), id.Number, t.Number(),
 		string(p.Context)).Scan(&same, &edits)
-	switch {
-	case err != nil:
-		return p, err
-	case same:
+	if err == nil && same {
 		p.Context = nil
-	case edits >= MaxEdits:
-		return p, asyncflow.Errorf(asyncflow.CodeConflict,
-			"task %s can't get another context: it was given %d, which is the most", id, edits)
 	}
-	return p, nil
+	if err == nil && edits >= MaxEdits && (p.Context != nil || p.Retry != nil) {
+		err = asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s can't get another context or retry policy: it was changed %d times, which is "+
+				"the most", id, edits)
+	}
+	return p, err
 }
 
 // tokenState says since when a task's token row has had its place, and has the task's options.

@@ -44,14 +44,27 @@ func ChangeOf(
 			v.Kind = asyncflow.Park
 		}
 	}
-	before := hot.OptionsText(l.Options)
-	after := hot.OptionsText(p.Options(l.Options))
-	sameOptions := (before == nil) == (after == nil) && (before == nil || *before == *after)
-	if sameOptions {
-		after = nil
-	}
-	same = sameOptions && v.OrderTime.Equal(l.OrderTime) && p.Context == nil
+	after := changedOptions(l.Options, p.Options(l.Options))
+	same = after == nil && v.OrderTime.Equal(l.OrderTime) && p.Context == nil
 	return Change{c, v, after, p.Context, p.Endpoint(), placed}, same
+}
+
+// changedOptions returns new options as the journal has them; nil: they are the same as before.
+func changedOptions(before, after asyncflow.Options) *string {
+	from := orNone(hot.OptionsText(before))
+	to := orNone(hot.OptionsText(after))
+	if from == to {
+		return nil
+	}
+	return &to
+}
+
+// orNone returns the text of options, also of none: the journal has them after a change.
+func orNone(text *string) string {
+	if text == nil {
+		return "{}"
+	}
+	return *text
 }
 
 // QueueChanges adds the journal rows of changes of tasks of one roll to a batch, and the token rows

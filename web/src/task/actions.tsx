@@ -48,7 +48,10 @@ export function TaskActions({ whole, stages, changed }: ActionsProps) {
           <Priority task={task} changed={changed} />
           <Delay task={task} changed={changed} />
           {task.waits_for !== "children" && task.waits_for !== "signal" && (
-            <Edit task={task} changed={changed} />
+            <>
+              <Edit task={task} changed={changed} />
+              <Retries task={task} changed={changed} />
+            </>
           )}
         </>
       )}
@@ -99,6 +102,28 @@ function Delay({ task, changed }: { task: Schemas["Task"]; changed: () => void }
   return <Action label="Delay" scope="operate" run={run}
     ask={<Field label="Run no sooner than in" name="delay" required placeholder="0s is at once"
       value={delay} />} />;
+}
+
+/** Gives a task a retry policy of its own. */
+function Retries({ task, changed }: { task: Schemas["Task"]; changed: () => void }) {
+  const text = useSignal("");
+  const run = async () => {
+    if (!isJSON(text.value)) throw refused("retry", "isn't JSON");
+    await answer(api.PATCH("/v1/tasks/{id}", { params: { path: { id: task.id } }, body: {},
+      bodySerializer: () => `{"retry":${text.value}}` }));
+    changed();
+    return "The retry policy is changed";
+  };
+  const ask = (
+    <>
+      <p>It applies to this task alone, in this stage and later ones. What it leaves out is as in
+        the type; {"{}"} is the type's.</p>
+      <Area label="Retry policy" name="retry" rows={4} value={text}
+        placeholder='{"max_attempts": 40, "interval": 600}' />
+    </>
+  );
+  return <Action label="Change retries" scope="operate" ask={ask} run={run}
+    begin={() => (text.value = JSON.stringify(task.retry ?? {}))} />;
 }
 
 /** Gives the stage of a task that has not begun another context. */

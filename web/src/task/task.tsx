@@ -108,6 +108,7 @@ function Facts({ task: t, stage }: FactsProps) {
       {t.priority !== undefined && (
         <div><dt>Priority</dt><dd>{JSON.stringify(t.priority)} s</dd></div>
       )}
+      {t.retry && <div><dt>Retries of its own</dt><dd>{JSON.stringify(t.retry)}</dd></div>}
       {t.key && <div><dt>Key</dt><dd><code>{t.key}</code></dd></div>}
       {t.flow_key && <div><dt>Flow key</dt><dd><code>{t.flow_key}</code></dd></div>}
       {t.user && (
