@@ -35,6 +35,7 @@ var scenarios = []scenario{
 	nodes, nodes20, nodes50,
 	latency,
 	half,
+	told, waits,
 	types, oneType, riverTypes,
 	types1500,
 	context10k, context100k,

@@ -32,6 +32,8 @@ const (
 	ChildPath    = "/child"    // answers 200 with {"n": …} to a child
 	JoinPath     = "/join"     // answers 200 to a task that has the results of such children
 	HangPath     = "/hang"     // never answers
+	ToldPath     = "/told"     // answers 200 to an event of on_final
+	LatenessPath = "/lateness" // returns how long after their ends such events came
 	RawPath      = "/raw"      // reads the body, answers 200, does nothing else
 	CountPath    = "/count"    // returns the Counts
 	ArrivalsPath = "/arrivals" // ?from=&to= returns the arrival times of these tasks
@@ -81,6 +83,7 @@ type worker struct {
 	mu       sync.Mutex
 	counts   Counts
 	arrivals []int64 // Unix nanoseconds by the number in the task's context; 0: not yet
+	late     []time.Duration
 }
 
 func (w *worker) routes(c *completer) http.Handler {
@@ -96,6 +99,8 @@ func (w *worker) routes(c *completer) http.Handler {
 	mux.HandleFunc("POST "+HangPath, func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 	})
+	mux.HandleFunc("POST "+ToldPath, w.told)
+	mux.HandleFunc("GET "+LatenessPath, w.lateness)
 	mux.HandleFunc("POST "+RawPath, w.raw)
 	mux.HandleFunc("GET "+CountPath, w.count)
 	mux.HandleFunc("GET "+ArrivalsPath, w.arrivalTimes)
