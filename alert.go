@@ -1,6 +1,7 @@
 package asyncflow
 
 import (
+	"cmp"
 	"time"
 )
 
@@ -41,6 +42,18 @@ const (
 	// could not be submitted.
 	AlertScheduleFailing AlertKind = "schedule_failing"
 
+	// AlertFailedForGood concerns a type, or all types together (AllTypes): how many tasks failed
+	// for good within AlertRules.FailedWithin, whatever the share.
+	AlertFailedForGood AlertKind = "failed_for_good"
+
+	// AlertBlockedKey concerns a type: for how long the longest-standing flow key of it has stood
+	// still, because of a failed task or of one that waits, while tasks wait for their turn.
+	AlertBlockedKey AlertKind = "blocked_key"
+
+	// AlertLongWait concerns a type: how long 99 % of the tasks that were started within
+	// AlertRules.LongWaitWithin had been due at most.
+	AlertLongWait AlertKind = "long_wait"
+
 	// The operator's alerts.
 
 	AlertNodeGone   AlertKind = "node_gone"   // a node has been silent, and was not shut down
@@ -48,6 +61,9 @@ const (
 	// an old roll of a table set still has tasks to lease
 	AlertRollOverdue AlertKind = "roll_overdue"
 )
+
+// AllTypes is the subject of an alert about all task types together.
+const AllTypes = "*"
 
 // FailureWindow is the period over which failures are counted.
 const FailureWindow = 5 * time.Minute
@@ -83,12 +99,40 @@ type AlertRules struct {
 	// later.
 	NoClaimers     Duration `json:"no_claimers,omitzero"`
 	DependencyLate Duration `json:"dependency_late,omitzero"`
+	// FailedForGood is a number of tasks of a type that failed within FailedWithin, and
+	// FailedInTotal one of all types together.
+	FailedForGood int      `json:"failed_for_good,omitzero"`
+	FailedInTotal int      `json:"failed_in_total,omitzero"`
+	FailedWithin  Duration `json:"failed_within,omitzero"` // zero: DefaultFailedWithin
+	BlockedKey    Duration `json:"blocked_key,omitzero"`
+	// LongWait bounds how long 99 % of the tasks started within LongWaitWithin were due.
+	LongWait       Duration `json:"long_wait,omitzero"`
+	LongWaitWithin Duration `json:"long_wait_within,omitzero"` // zero: FailureWindow
+}
+
+// DefaultFailedWithin is the period over which failed tasks are counted unless rules name another.
+const DefaultFailedWithin = time.Hour
+
+// FailedPeriod returns the period over which failed tasks are counted.
+func (r AlertRules) FailedPeriod() time.Duration {
+	return cmp.Or(r.FailedWithin.Std(), DefaultFailedWithin)
+}
+
+// LongWaitPeriod returns the period in which the tasks were started whose waits are compared.
+func (r AlertRules) LongWaitPeriod() time.Duration {
+	return cmp.Or(r.LongWaitWithin.Std(), FailureWindow)
 }
 
 // IsZero reports whether the rules have no limit.
 func (r AlertRules) IsZero() bool {
 	return r.BacklogAge.IsZero() && r.FailureRate == 0 && r.EndpointFailureRate == 0 &&
-		r.NoClaimers.IsZero() && r.DependencyLate.IsZero()
+		r.NoClaimers.IsZero() && r.DependencyLate.IsZero() && !r.hasLaterKinds()
+}
+
+// hasLaterKinds reports whether a rule is set that nodes may not know: see CapAlerts.
+func (r AlertRules) hasLaterKinds() bool {
+	return r.FailedForGood != 0 || r.FailedInTotal != 0 || !r.BlockedKey.IsZero() ||
+		!r.LongWait.IsZero()
 }
 
 const (
@@ -97,6 +141,11 @@ const (
 	maxBacklogAge      = 30 * 24 * time.Hour
 	minFailureRate     = 0.01
 	maxFailureAttempts = 1_000_000
+	maxFailedTasks     = 1_000_000
+	minAlertWindow     = time.Minute // counts are kept by minute
+	maxFailedWithin    = 24 * time.Hour
+	minLongWait        = 10 * time.Millisecond
+	maxLongWaitWithin  = time.Hour // then the times are forgotten
 )
 
 // Validate checks rules; its error names each offending field.
@@ -104,8 +153,10 @@ func (r AlertRules) Validate() error {
 	var out problems
 	if r.IsZero() {
 		out.add("rules", "has no limit; it must have backlog_age, failure_rate, "+
-			"endpoint_failure_rate, no_claimers or dependency_late")
+			"endpoint_failure_rate, no_claimers, dependency_late, failed_for_good, "+
+			"failed_in_total, blocked_key or long_wait")
 	}
+	r.checkLaterKinds(&out)
 	if !r.DependencyLate.IsZero() {
 		checkDuration(&out, "rules.dependency_late", r.DependencyLate, minBacklogAge, maxBacklogAge)
 	}
@@ -127,6 +178,36 @@ func (r AlertRules) Validate() error {
 			maxFailureAttempts)
 	}
 	return out.err()
+}
+
+// checkLaterKinds checks the rules on failed tasks, flow keys and waits.
+func (r AlertRules) checkLaterKinds(out *problems) {
+	checkNumber := func(field string, n int) {
+		if n < 0 || n > maxFailedTasks {
+			out.add(field, "is %d; it must be 1 to %d", n, maxFailedTasks)
+		}
+	}
+	checkNumber("rules.failed_for_good", r.FailedForGood)
+	checkNumber("rules.failed_in_total", r.FailedInTotal)
+	if !r.FailedWithin.IsZero() {
+		checkDuration(out, "rules.failed_within", r.FailedWithin, minAlertWindow, maxFailedWithin)
+		if r.FailedForGood == 0 && r.FailedInTotal == 0 {
+			out.add("rules.failed_within", "needs failed_for_good or failed_in_total")
+		}
+	}
+	if !r.BlockedKey.IsZero() {
+		checkDuration(out, "rules.blocked_key", r.BlockedKey, minBacklogAge, maxBacklogAge)
+	}
+	if !r.LongWait.IsZero() {
+		checkDuration(out, "rules.long_wait", r.LongWait, minLongWait, maxBacklogAge)
+	}
+	if !r.LongWaitWithin.IsZero() {
+		checkDuration(out, "rules.long_wait_within", r.LongWaitWithin, minAlertWindow,
+			maxLongWaitWithin)
+		if r.LongWait.IsZero() {
+			out.add("rules.long_wait_within", "needs long_wait")
+		}
+	}
 }
 
 // Enough reports whether n attempts in the window suffice for a failure rate.

@@ -17,11 +17,12 @@ const (
 	CapOnFinal Capability = "on_final" // ends that are told
 	CapErasure Capability = "erasure"  // tasks without contents
 	CapWorkers Capability = "workers"  // filters by the worker of an attempt
+	CapAlerts  Capability = "alerts"   // rules on failed tasks, flow keys and waits
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
-	CapDays, CapOnFinal, CapErasure, CapWorkers}
+	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {
@@ -45,7 +46,13 @@ func (s Schedule) Uses() []Capability {
 
 // Uses returns what the rules use that a node may not know.
 func (r AlertRules) Uses() []Capability {
-	return usesOf(r.BacklogAge, r.NoClaimers, r.DependencyLate)
+	all := usesOf(r.BacklogAge, r.NoClaimers, r.DependencyLate, r.BlockedKey, r.LongWait,
+		r.FailedWithin, r.LongWaitWithin)
+	if r.hasLaterKinds() {
+		// A node of an earlier version would measure nothing, and so end the episodes.
+		return append(all, CapAlerts)
+	}
+	return all
 }
 
 // Uses returns what the type uses that a node may not know.

@@ -7,7 +7,8 @@ import (
 )
 
 // AlertReading is a measurement of a subject: a task type, a stage ("type/stage"), an endpoint
-// ("type/stage/id"), a node, a job, or "tenant/type". Its unit is seconds, or a share of 1.
+// ("type/stage/id"), a node, a job, or "tenant/type". Its unit is seconds, a share of 1, or a
+// number of tasks.
 type AlertReading struct {
 	Alert        AlertKind
 	Subject      string
@@ -19,6 +20,30 @@ type AlertReading struct {
 	Open bool
 	// Certain says that it is over its limit, whatever the value.
 	Certain bool
+	// Detail is what else the notice says; nil: nothing.
+	Detail *AlertDetail
+}
+
+// AlertDetail is what an alert says beside its value, as it was when the episode began.
+type AlertDetail struct {
+	Within float64 `json:"within,omitzero"` // AlertFailedForGood, AlertLongWait: seconds
+	P50    float64 `json:"p50,omitzero"`    // AlertLongWait: half of the tasks waited at most this
+	// AlertBlockedKey: the keys that have stood still for longest, at most MaxAlertKeys, and how
+	// many there are.
+	Keys        []BlockedKey `json:"keys,omitempty"`
+	BlockedKeys int          `json:"blocked_keys,omitzero"`
+}
+
+// MaxAlertKeys is the most flow keys that an alert names.
+const MaxAlertKeys = 5
+
+// BlockedKey is a flow key that stands still.
+type BlockedKey struct {
+	Key      string     `json:"key"`
+	Task     string     `json:"task"`   // that others wait for
+	Status   Status     `json:"status"` // of that task
+	WaitsFor WaitReason `json:"waits_for,omitzero"`
+	Since    time.Time  `json:"since"`
 }
 
 func (r AlertReading) overLimit() bool { return r.Certain || r.Value >= r.Limit }
@@ -110,6 +135,7 @@ type notice struct {
 	Value      float64    `json:"value"`
 	Limit      float64    `json:"limit"`
 	Episode    string     `json:"episode"`
+	*AlertDetail
 }
 
 // Notice returns the context of the task that reports an episode: the same bytes each time.
@@ -133,7 +159,13 @@ func (e Episode) Notice(tenant string, state AlertState) json.RawMessage {
 		n.Type, n.Endpoint, _ = strings.Cut(e.Subject, "/")
 		n.Stage, n.Endpoint, _ = strings.Cut(n.Endpoint, "/")
 	default:
-		n.Tenant, n.Type = tenant, e.Subject
+		n.Tenant = tenant
+		if e.Subject != AllTypes {
+			n.Type = e.Subject
+		}
+	}
+	if state == AlertFiring {
+		n.AlertDetail = e.Detail
 	}
 	if state == AlertResolved {
 		n.ResolvedAt, n.Value = e.Resolved.UTC(), e.ResolvedValue

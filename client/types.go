@@ -331,6 +331,9 @@ type (
 	// [api.AlertEpisode] for its fields.
 	AlertEpisode = api.AlertEpisode
 
+	// BlockedKey is a flow key that stands still. See [asyncflow.BlockedKey] for its fields.
+	BlockedKey = asyncflow.BlockedKey
+
 	// FiringAlerts are the episodes that go on, and whether alerts are set up. See
 	// [api.FiringAlerts] for its fields.
 	FiringAlerts = api.FiringAlerts

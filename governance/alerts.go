@@ -154,6 +154,12 @@ func (j *alertsJob) readings(
 	ctx context.Context, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) (r readings, err error) {
 	errs := []error{j.backlogs(ctx, &r, tenant, rules, at), j.failingSchedules(ctx, &r, tenant, at)}
+	if rules.FailedForGood > 0 || rules.FailedInTotal > 0 {
+		errs = append(errs, j.failedForGood(ctx, &r, tenant, rules, at))
+	}
+	if rules.BlockedKey.Std() > 0 {
+		errs = append(errs, j.blockedKeys(ctx, &r, tenant, rules, at))
+	}
 	if rules.FailureRate > 0 {
 		errs = append(errs, j.failureRates(ctx, &r, tenant, rules, at))
 	}

@@ -18,6 +18,9 @@ func (j *alertsJob) backlogs(
 	if err == nil && rules.NoClaimers.Std() > 0 {
 		asked, err = j.store.AskedAt(ctx, tenant)
 	}
+	if err == nil && rules.LongWait.Std() > 0 {
+		err = j.longWaits(ctx, r, tenant, rules, stats, at)
+	}
 	for _, s := range stats {
 		r.live = r.live || s.Waiting > 0 || s.Pending > 0
 		if rules.DependencyLate.Std() > 0 && !s.Paused {

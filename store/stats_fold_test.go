@@ -79,7 +79,7 @@ func (b *bundle) checkFolded() {
 		var rows, wrong, doubled int
 		require.NoError(b.t, b.db.QueryRow(b.t.Context(), `
 			SELECT count(*), count(*) FILTER (WHERE at <> date_trunc($1, at, 'UTC')),
-			  count(*) - count(DISTINCT (type, at))
+			  count(*) - count(DISTINCT (type, at, failed < 0))
 			FROM tenant_acme.tallies
 			WHERE at < now() - $2::text::interval
 			  AND at > now() - $3::text::interval`, c.unit, c.older, c.younger).

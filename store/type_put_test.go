@@ -3,6 +3,7 @@ package store_test
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
@@ -103,6 +104,13 @@ func TestDaysAreForNodesThatKnowThem(t *testing.T) {
 	_, err = b.PutAlerts(t.Context(), tenant, store.Alerts{
 		Rules: asyncflow.AlertRules{BacklogAge: day}})
 	require.ErrorContains(t, err, "it uses days, ")
+	for _, rules := range []asyncflow.AlertRules{{FailedForGood: 1}, {FailedInTotal: 1},
+		{BlockedKey: asyncflow.NewDuration(time.Hour)},
+		{LongWait: asyncflow.NewDuration(time.Hour)}} {
+		_, err = b.PutAlerts(t.Context(), tenant, store.Alerts{Rules: rules})
+		require.ErrorContains(t, err, "it uses alerts, ")
+		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
+	}
 }
 
 func TestPutTaskType(t *testing.T) {

@@ -331,6 +331,15 @@ func TestActionsOnAlerts(t *testing.T) {
 			says: "The alerts are set", check: has(p, get, func(a client.Alerts) bool {
 				return a.Rules.BacklogAge.Std() == 7*time.Minute && a.Rules.FailureRate == 0.125
 			})},
+		act{label: "Change", fields: [][2]string{{"Tasks of a type that failed", "3"},
+			{"For both: within", "30m"}, {"A flow key has stood still", "15m"},
+			{"1 % of the started tasks", "30s"}, {"Started within", "10m"}},
+			says: "The alerts are set", check: has(p, get, func(a client.Alerts) bool {
+				r := a.Rules
+				return r.FailedForGood == 3 && r.FailedWithin.Text() == "30m" &&
+					r.BlockedKey.Text() == "15m" && r.LongWait.Text() == "30s" &&
+					r.LongWaitWithin.Text() == "10m" && r.FailureRate == 0.125
+			})},
 		act{label: "Turn off", asks: true, says: "Alerts are off", check: gone(p, get)})
 	p.quiet("/v1/alerts")
 }

@@ -20,40 +20,49 @@ import (
 
 // Defines values for AlertEpisodeAlert.
 const (
-	BacklogAge      AlertEpisodeAlert = "backlog_age"
-	DependencyLate  AlertEpisodeAlert = "dependency_late"
-	EndpointFailing AlertEpisodeAlert = "endpoint_failing"
-	EndpointMissing AlertEpisodeAlert = "endpoint_missing"
-	FailureRate     AlertEpisodeAlert = "failure_rate"
-	JobOverdue      AlertEpisodeAlert = "job_overdue"
-	NoClaimers      AlertEpisodeAlert = "no_claimers"
-	NodeGone        AlertEpisodeAlert = "node_gone"
-	RollOverdue     AlertEpisodeAlert = "roll_overdue"
-	ScheduleFailing AlertEpisodeAlert = "schedule_failing"
+	AlertEpisodeAlertBacklogAge      AlertEpisodeAlert = "backlog_age"
+	AlertEpisodeAlertBlockedKey      AlertEpisodeAlert = "blocked_key"
+	AlertEpisodeAlertDependencyLate  AlertEpisodeAlert = "dependency_late"
+	AlertEpisodeAlertEndpointFailing AlertEpisodeAlert = "endpoint_failing"
+	AlertEpisodeAlertEndpointMissing AlertEpisodeAlert = "endpoint_missing"
+	AlertEpisodeAlertFailedForGood   AlertEpisodeAlert = "failed_for_good"
+	AlertEpisodeAlertFailureRate     AlertEpisodeAlert = "failure_rate"
+	AlertEpisodeAlertJobOverdue      AlertEpisodeAlert = "job_overdue"
+	AlertEpisodeAlertLongWait        AlertEpisodeAlert = "long_wait"
+	AlertEpisodeAlertNoClaimers      AlertEpisodeAlert = "no_claimers"
+	AlertEpisodeAlertNodeGone        AlertEpisodeAlert = "node_gone"
+	AlertEpisodeAlertRollOverdue     AlertEpisodeAlert = "roll_overdue"
+	AlertEpisodeAlertScheduleFailing AlertEpisodeAlert = "schedule_failing"
 )
 
 // Valid indicates whether the value is a known member of the AlertEpisodeAlert enum.
 func (e AlertEpisodeAlert) Valid() bool {
 	switch e {
-	case BacklogAge:
+	case AlertEpisodeAlertBacklogAge:
 		return true
-	case DependencyLate:
+	case AlertEpisodeAlertBlockedKey:
 		return true
-	case EndpointFailing:
+	case AlertEpisodeAlertDependencyLate:
 		return true
-	case EndpointMissing:
+	case AlertEpisodeAlertEndpointFailing:
 		return true
-	case FailureRate:
+	case AlertEpisodeAlertEndpointMissing:
 		return true
-	case JobOverdue:
+	case AlertEpisodeAlertFailedForGood:
 		return true
-	case NoClaimers:
+	case AlertEpisodeAlertFailureRate:
 		return true
-	case NodeGone:
+	case AlertEpisodeAlertJobOverdue:
 		return true
-	case RollOverdue:
+	case AlertEpisodeAlertLongWait:
 		return true
-	case ScheduleFailing:
+	case AlertEpisodeAlertNoClaimers:
+		return true
+	case AlertEpisodeAlertNodeGone:
+		return true
+	case AlertEpisodeAlertRollOverdue:
+		return true
+	case AlertEpisodeAlertScheduleFailing:
 		return true
 	default:
 		return false
@@ -584,27 +593,41 @@ func (e DocsFileParamsFile) Valid() bool {
 
 // AlertEpisode defines model for AlertEpisode.
 type AlertEpisode struct {
-	Alert      AlertEpisodeAlert `json:"alert"`
-	ID         string            `json:"id"`
-	Limit      float64           `json:"limit"`
+	Alert AlertEpisodeAlert `json:"alert"`
+
+	// BlockedKeys For blocked_key, how many keys had stood still for so long when the episode began. Of
+	// keys whose first task waits, at most 1,000 of a tenant are counted.
+	BlockedKeys int    `json:"blocked_keys,omitempty,omitzero"`
+	ID          string `json:"id"`
+
+	// Keys For blocked_key, the keys that had stood still for longest when the episode began.
+	Keys  []BlockedKey `json:"keys,omitempty,omitzero"`
+	Limit float64      `json:"limit"`
+
+	// P50 For long_wait, how long half of the tasks had been due at most, in seconds, when the
+	// episode began.
+	P50        float64           `json:"p50,omitempty,omitzero"`
 	ResolvedAt time.Time         `json:"resolved_at,omitempty,omitzero"`
 	Since      time.Time         `json:"since"`
 	State      AlertEpisodeState `json:"state"`
 
-	// Subject What the alert is about: the task type, the stage as type/stage, the endpoint as
-	// type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't
-	// roll), or tenant/type.
+	// Subject What the alert is about: the task type, * for all types together, the stage as
+	// type/stage, the endpoint as type/stage/id, the schedule, the node, the job, the tenant
+	// (whose shared tables don't roll), or tenant/type.
 	Subject string `json:"subject"`
 
 	// Tasks The ids of the tasks that announced its beginning and its end.
 	Tasks []string `json:"tasks,omitempty,omitzero"`
 
-	// Value The value when the episode began: seconds, or a share of 1.
+	// Value The value when the episode began: seconds, a share of 1, or a number of tasks.
 	Value float64 `json:"value"`
 
 	// WaitsFor Why a task is not under way; see waits_for of a task. For tasks that are due, delay, retry
 	// and snooze mean that their time has come and a background job has not released them yet.
 	WaitsFor WaitReason `json:"waits_for,omitempty,omitzero"`
+
+	// Within For failed_for_good and long_wait, the period of the rule in seconds.
+	Within float64 `json:"within,omitempty,omitzero"`
 }
 
 // AlertEpisodeAlert defines model for AlertEpisode.Alert.
@@ -614,7 +637,7 @@ type AlertEpisodeAlert string
 type AlertEpisodeState string
 
 // AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
-// no_claimers and dependency_late.
+// no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key and long_wait.
 type AlertRules = asyncflow.AlertRules
 
 // Alerts defines model for Alerts.
@@ -626,7 +649,7 @@ type Alerts struct {
 	Episodes []AlertEpisode `json:"episodes"`
 
 	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
-	// no_claimers and dependency_late.
+	// no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key and long_wait.
 	Rules AlertRules `json:"rules"`
 
 	// Secret Only in the answer to the call that set it.
@@ -852,6 +875,9 @@ type BatchResult struct {
 	Error Problem       `json:"error,omitempty,omitzero"`
 	Task  SubmittedTask `json:"task,omitempty,omitzero"`
 }
+
+// BlockedKey A flow key that stands still.
+type BlockedKey = asyncflow.BlockedKey
 
 // BulkCancellation defines model for BulkCancellation.
 type BulkCancellation struct {
@@ -2222,7 +2248,7 @@ type Name = string
 // NewAlerts defines model for NewAlerts.
 type NewAlerts struct {
 	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
-	// no_claimers and dependency_late.
+	// no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key and long_wait.
 	Rules AlertRules `json:"rules"`
 
 	// Secret A signing secret of your own, as for an endpoint. If it is left out, the present one

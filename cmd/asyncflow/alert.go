@@ -29,6 +29,12 @@ type alertsSetCmd struct {
 	FailureAttempts     int
 	NoClaimers          client.Duration
 	DependencyLate      client.Duration
+	FailedForGood       int
+	FailedInTotal       int
+	FailedWithin        client.Duration
+	BlockedKey          client.Duration
+	LongWait            client.Duration
+	LongWaitWithin      client.Duration
 }
 
 func (c *alertsSetCmd) Help() string {
@@ -45,11 +51,14 @@ func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
 	rules := client.AlertRules{
 		BacklogAge: c.BacklogAge, FailureRate: c.FailureRate,
 		EndpointFailureRate: c.EndpointFailureRate, FailureAttempts: c.FailureAttempts,
-		NoClaimers:     c.NoClaimers,
-		DependencyLate: c.DependencyLate}
+		NoClaimers: c.NoClaimers, DependencyLate: c.DependencyLate,
+		FailedForGood: c.FailedForGood, FailedInTotal: c.FailedInTotal,
+		FailedWithin: c.FailedWithin, BlockedKey: c.BlockedKey,
+		LongWait: c.LongWait, LongWaitWithin: c.LongWaitWithin}
 	if rules.IsZero() {
 		return usageError(errors.New("alerts need a rule: give --backlog-age, --failure-rate, " +
-			"--endpoint-failure-rate, --no-claimers or --dependency-late"))
+			"--endpoint-failure-rate, --no-claimers, --dependency-late, --failed-for-good, " +
+			"--failed-in-total, --blocked-key or --long-wait"))
 	}
 	return g.printAlerts(g.client().PutAlerts(ctx,
 		client.NewAlerts{URL: c.To, Secret: c.Secret, Rules: rules}))
@@ -66,35 +75,41 @@ func (g *globals) printAlerts(a client.Alerts, err error) error {
 	if done, err := g.asDocument(a, err); done {
 		return err
 	}
-	age, rate, endpointRate, attempts, claimers, late := "", "", "", "", "", ""
-	if !a.Rules.BacklogAge.IsZero() {
-		age = a.Rules.BacklogAge.Text()
-	}
-	if a.Rules.FailureRate != 0 {
-		rate = jsonText(a.Rules.FailureRate)
-	}
-	if a.Rules.EndpointFailureRate != 0 {
-		endpointRate = jsonText(a.Rules.EndpointFailureRate)
-	}
-	if a.Rules.FailureAttempts != 0 {
-		attempts = strconv.Itoa(a.Rules.FailureAttempts)
-	}
-	if !a.Rules.NoClaimers.IsZero() {
-		claimers = a.Rules.NoClaimers.Text()
-	}
-	if !a.Rules.DependencyLate.IsZero() {
-		late = a.Rules.DependencyLate.Text()
-	}
 	firing := 0
 	for _, e := range a.Episodes {
 		if e.ResolvedAt.IsZero() {
 			firing++
 		}
 	}
-	return g.printFields("url", a.URL, "secret", a.Secret, "backlog age", age, "failure rate", rate,
-		"endpoint failure rate", endpointRate, "failure attempts", attempts,
-		"no claimers", claimers, "dependency late", late, "updated", timeText(a.UpdatedAt),
-		"firing", strconv.Itoa(firing))
+	fields := append([]string{"url", a.URL, "secret", a.Secret}, ruleFields(a.Rules)...)
+	return g.printFields(append(fields, "updated", timeText(a.UpdatedAt),
+		"firing", strconv.Itoa(firing))...)
+}
+
+// ruleFields returns the names and values of rules; "" is a rule that isn't set.
+func ruleFields(r client.AlertRules) []string {
+	duration := func(d client.Duration) string {
+		if d.IsZero() {
+			return ""
+		}
+		return d.Text()
+	}
+	number := func(n float64) string {
+		if n == 0 {
+			return ""
+		}
+		return jsonText(n)
+	}
+	return []string{
+		"backlog age", duration(r.BacklogAge), "failure rate", number(r.FailureRate),
+		"endpoint failure rate", number(r.EndpointFailureRate),
+		"failure attempts", number(float64(r.FailureAttempts)),
+		"no claimers", duration(r.NoClaimers), "dependency late", duration(r.DependencyLate),
+		"failed for good", number(float64(r.FailedForGood)),
+		"failed in total", number(float64(r.FailedInTotal)),
+		"failed within", duration(r.FailedWithin), "blocked key", duration(r.BlockedKey),
+		"long wait", duration(r.LongWait), "long wait within", duration(r.LongWaitWithin),
+	}
 }
 
 type alertsListCmd struct{}
@@ -130,9 +145,22 @@ func (g *globals) printEpisodes(episodes []client.AlertEpisode) error {
 	for i, e := range episodes {
 		rows[i] = []string{string(e.Alert), e.Subject, string(e.State), timeText(e.Since),
 			timeText(e.ResolvedAt), jsonText(e.Value), jsonText(e.Limit),
-			string(e.WaitsFor), strings.Join(e.Tasks, ",")}
+			string(e.WaitsFor), keysText(e), strings.Join(e.Tasks, ",")}
 	}
-	return g.printTable("ALERT SUBJECT STATE SINCE RESOLVED VALUE LIMIT WAITS-FOR TASKS", rows)
+	return g.printTable("ALERT SUBJECT STATE SINCE RESOLVED VALUE LIMIT WAITS-FOR KEYS TASKS", rows)
+}
+
+// keysText names the flow keys of an alert, with the task that each waits for, and says how many
+// more there are.
+func keysText(e client.AlertEpisode) string {
+	var all []string
+	for _, k := range e.Keys {
+		all = append(all, fmt.Sprintf("%s (%s)", k.Key, k.Task))
+	}
+	if more := e.BlockedKeys - len(e.Keys); more > 0 {
+		all = append(all, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(all, ", ")
 }
 
 type alertsFiringCmd struct{}

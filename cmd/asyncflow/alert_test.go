@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -57,11 +58,12 @@ func alertsAreSent(t *testing.T, url string) {
 		"ASYNCFLOW_ENDPOINT_SECRET": testWebhook}
 	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "get").code)
 	assert.Equal(t, ran{exitUsage, "", "asyncflow: alerts need a rule: give --backlog-age, " +
-		"--failure-rate, --endpoint-failure-rate, --no-claimers or --dependency-late\n"},
+		"--failure-rate, --endpoint-failure-rate, --no-claimers, --dependency-late, " +
+		"--failed-for-good, --failed-in-total, --blocked-key or --long-wait\n"},
 		runCLI(t, env, "alerts", "set", ops.URL))
 	reader := map[string]string{"ASYNCFLOW_URL": b.url,
 		"ASYNCFLOW_TOKEN": tokenOf(t, testTenant, auth.ScopeRead)}
-	none := ran{0, "ALERT  SUBJECT  STATE  SINCE  RESOLVED  VALUE  LIMIT  WAITS-FOR  TASKS\n",
+	none := ran{0, "ALERT  SUBJECT  STATE  SINCE  RESOLVED  VALUE  LIMIT  WAITS-FOR  KEYS  TASKS\n",
 		"no alerts are set up: see asyncflow alerts set\n"}
 	assert.Equal(t, none, runCLI(t, reader, "alerts", "firing"))
 	assert.Equal(t, none, runCLI(t, env, "alerts", "list"))
@@ -71,6 +73,12 @@ func alertsAreSent(t *testing.T, url string) {
 	r := runCLI(t, env, "alerts", "set", ops.URL, "--no-claimers=120s", "--dependency-late=24h")
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `(?m)^no claimers +120s\ndependency late +24h$`,
+		runCLI(t, env, "alerts", "get").stdout)
+	r = runCLI(t, env, "alerts", "set", ops.URL, "--failed-for-good=3", "--failed-in-total=9",
+		"--failed-within=2h", "--blocked-key=15m", "--long-wait=30s", "--long-wait-within=10m")
+	require.Zero(t, r.code, r.stderr)
+	assert.Regexp(t, `(?m)^failed for good +3\nfailed in total +9\nfailed within +2h\n`+
+		`blocked key +15m\nlong wait +30s\nlong wait within +10m$`,
 		runCLI(t, env, "alerts", "get").stdout)
 	r = runCLI(t, env, "alerts", "set", ops.URL, "--backlog-age=1s")
 	require.Zero(t, r.code, r.stderr)
@@ -97,7 +105,7 @@ func alertsAreSent(t *testing.T, url string) {
 	for _, list := range []string{runCLI(t, env, "alerts", "list").stdout,
 		runCLI(t, reader, "alerts", "firing").stdout} {
 		assert.Regexp(t,
-			`(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +asyncflow-alerts\.1\.\d+$`,
+			`(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +- +asyncflow-alerts\.1\.\d+$`,
 			list)
 	}
 	var firing client.FiringAlerts
@@ -125,6 +133,67 @@ func alertsAreSent(t *testing.T, url string) {
 	r = runCLI(t, env, "alerts", "delete")
 	require.Zero(t, r.code, r.stderr)
 	assert.Equal(t, none, runCLI(t, env, "alerts", "list"))
+}
+
+// A task that fails for good and blocks its flow key is announced by a signed notice, which names
+// the key and the task. When the task was redriven and succeeds, that is announced, too.
+func TestABlockedKeyIsAnnounced(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	node := startNode(t, url, "--job=alerts=@every 1s")
+	ops := receiver(t)
+	var fixed atomic.Bool
+	w := startWorker(t, func(w http.ResponseWriter, _ *http.Request, d delivery) {
+		if string(d.Context) == `"poison"` && !fixed.Load() {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}
+	})
+	spec := oneStage()
+	spec.Flow = &asyncflow.Flow{Ordered: true, OnFailure: asyncflow.FlowBlock}
+	w.pipe(t, node.client(), spec)
+	env := map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_TOKEN": testToken(t),
+		"ASYNCFLOW_ENDPOINT_SECRET": testWebhook}
+	r := runCLI(t, env, "alerts", "set", ops.URL, "--blocked-key=1s", "--failed-for-good=1")
+	require.Zero(t, r.code, r.stderr)
+	var ids []string
+	for _, context := range []string{`"poison"`, `"next"`} {
+		task, err := node.client().Submit(t.Context(), client.NewTask{Type: "pipe",
+			Context: []byte(context), FlowKey: "customer-17"})
+		require.NoError(t, err)
+		ids = append(ids, task.ID)
+	}
+	notice := func(alert, state string) (d struct {
+		asyncflow.AlertDetail
+		Episode string
+	}) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			beginAlertTurn(t, url, testTenant)
+			execSQL(t, url, `UPDATE tenant_acme.alert_episodes SET below = below - interval '1 min'
+				WHERE alert = 'blocked_key'`)
+			for id, n := range ops.notices(t) {
+				if n.Alert == alert && n.State == state {
+					task, err := node.client().Get(t.Context(), id)
+					require.NoError(t, err)
+					require.NoError(t, json.Unmarshal(task.Context, &d))
+					return true
+				}
+			}
+			return false
+		}, patience, 100*time.Millisecond)
+		return d
+	}
+	assert.Equal(t, 3600.0, notice("failed_for_good", "firing").Within)
+	n := notice("blocked_key", "firing")
+	require.Len(t, n.Keys, 1)
+	assert.Equal(t, []any{"customer-17", ids[0], asyncflow.StatusFailed, 1},
+		[]any{n.Keys[0].Key, n.Keys[0].Task, n.Keys[0].Status, n.BlockedKeys})
+	assert.Regexp(t, `(?m)^blocked_key +pipe +firing .* customer-17 \(`+ids[0]+`\) +asyncflow-`,
+		runCLI(t, env, "alerts", "firing").stdout)
+	fixed.Store(true)
+	require.Zero(t, runCLI(t, env, "tasks", "redrive", ids[0]).code)
+	awaitAll(t, node.client(), ids)
+	assert.Equal(t, n.Episode, notice("blocked_key", "resolved").Episode)
 }
 
 // beginAlertTurn lets some node evaluate a tenant's rules soon, but not beside one that just does.

@@ -78,6 +78,16 @@ var longTexts = map[string]map[string]string{
 			"asked for tasks of its stage meanwhile: at least 2m.",
 		"--dependency-late": "Fire when a task has waited for the tasks that it depends on for this " +
 			"long.",
+		"--failed-for-good": "Fire when this many tasks of a type have failed for good, whatever " +
+			"their share.",
+		"--failed-in-total": "Fire when this many tasks of all types together have failed for good.",
+		"--failed-within":   "The period over which failed tasks are counted: 1m to 24h. Default: 1h.",
+		"--blocked-key": "Fire when a flow key of an ordered type has stood still for this long, " +
+			"because of a failed task or of one that waits or is retried.",
+		"--long-wait": "Fire when 1 % of the started tasks of a type had been due for longer than " +
+			"this, or when none is started and one has been due for this long: at least 10ms.",
+		"--long-wait-within": "The period in which tasks are started whose waits count: 1m to 1h. " +
+			"Default: 5m.",
 	},
 	"audit list": {
 		"--since": "Only entries at or after this time: RFC 3339, or a duration before now such as " +

@@ -120,6 +120,9 @@ func episodeOut(e asyncflow.Episode) api.AlertEpisode {
 		Limit:      e.Limit,
 		WaitsFor:   e.WaitsFor,
 	}
+	if d := e.Detail; d != nil {
+		out.Within, out.P50, out.Keys, out.BlockedKeys = d.Within, d.P50, d.Keys, d.BlockedKeys
+	}
 	if !e.Resolved.IsZero() {
 		out.State = api.AlertEpisodeState(asyncflow.AlertResolved)
 	}

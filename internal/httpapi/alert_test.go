@@ -38,6 +38,15 @@ func (b *bundle) firing(endpoint string) {
 	assert.JSONEq(b.t, `{"enabled":true,"data":[{"id":"01890a5d-ac96-774b-bcce-b302099a8057",
 		"alert":"backlog_age","subject":"pipe","state":"firing","since":"2026-11-21T10:43:30Z",
 		"value":400,"limit":300}]}`, b.firingAlerts())
+	_, err = b.db.Exec(b.t.Context(), `UPDATE tenant_acme.alert_episodes
+		SET alert = 'blocked_key', detail = '{"keys":[{"key":"k\u0001","task":"pipe.1.7",
+		"status":"waiting","waits_for":"retry","since":"2026-11-21T10:43:30Z"}],"blocked_keys":9}'
+		WHERE resolved_at IS NULL`)
+	require.NoError(b.t, err)
+	assert.JSONEq(b.t, `{"enabled":true,"data":[{"id":"01890a5d-ac96-774b-bcce-b302099a8057",
+		"alert":"blocked_key","subject":"pipe","state":"firing","since":"2026-11-21T10:43:30Z",
+		"value":400,"limit":300,"keys":[{"key":"k\u0001","task":"pipe.1.7","status":"waiting",
+		"waits_for":"retry","since":"2026-11-21T10:43:30Z"}],"blocked_keys":9}]}`, b.firingAlerts())
 	manager := b.newToken("acme", auth.ScopeManage)
 	assert.Equal(b.t, 403, b.callAs(manager, "GET", "/v1/alerts/firing", "").status)
 }
@@ -123,6 +132,15 @@ func TestBadAlerts(t *testing.T) {
 		to + `"secret":"whsec_x","rules":{"backlog_age":"1m"}}`:                "secret",
 		to + `"rules":{"backlog_age":"1m","endpoint_failing":true}}`:           "rules.endpoint_failing",
 		to + `"rules":{"failure_rate":0.5,"failure_rate":0.6}}`:                "rules.failure_rate",
+		to + `"rules":{"failed_for_good":0}}`:                                  "rules.failed_for_good",
+		to + `"rules":{"failed_for_good":1.5}}`:                                "rules.failed_for_good",
+		to + `"rules":{"failed_in_total":1000001}}`:                            "rules.failed_in_total",
+		to + `"rules":{"failed_for_good":1,"failed_within":"25h"}}`:            "rules.failed_within",
+		to + `"rules":{"failed_within":"1h","blocked_key":"1m"}}`:              "rules.failed_within",
+		to + `"rules":{"blocked_key":"1ms"}}`:                                  "rules.blocked_key",
+		to + `"rules":{"blocked_key":60}}`:                                     "rules.blocked_key",
+		to + `"rules":{"long_wait":"1ms"}}`:                                    "rules.long_wait",
+		to + `"rules":{"long_wait":"1s","long_wait_within":"2h"}}`:             "rules.long_wait_within",
 	} {
 		a := b.call("PUT", "/v1/alerts", body)
 		require.Equal(t, 400, a.status, "%s", body)

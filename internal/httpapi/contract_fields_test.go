@@ -168,6 +168,17 @@ func TestEveryDurationIsReadAsWritten(t *testing.T) {
 			`{"url":"https://w.example.com/a","rules":{"no_claimers":%q}}`, long},
 		{"AlertRules.dependency_late", "PUT", "/v1/alerts",
 			`{"url":"https://w.example.com/a","rules":{"dependency_late":%q}}`, long},
+		{"AlertRules.failed_within", "PUT", "/v1/alerts",
+			`{"url":"https://w.example.com/a","rules":{"failed_for_good":1,"failed_within":%q}}`,
+			[]string{"90s", "1d", "1440m"}},
+		{"AlertRules.blocked_key", "PUT", "/v1/alerts",
+			`{"url":"https://w.example.com/a","rules":{"blocked_key":%q}}`, long},
+		{"AlertRules.long_wait", "PUT", "/v1/alerts",
+			`{"url":"https://w.example.com/a","rules":{"long_wait":%q}}`,
+			slices.Concat(long, short)},
+		{"AlertRules.long_wait_within", "PUT", "/v1/alerts",
+			`{"url":"https://w.example.com/a","rules":{"long_wait":"1s","long_wait_within":%q}}`,
+			[]string{"90s", "1h", "60m"}},
 	} {
 		set = append(set, c.field)
 		t.Run(c.field+" "+c.method, func(t *testing.T) {

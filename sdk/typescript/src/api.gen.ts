@@ -5161,7 +5161,14 @@ export interface components {
         };
         /**
          * @description When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
-         *     no_claimers and dependency_late.
+         *     no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key and long_wait.
+         * @example {
+         *       "failed_for_good": 3,
+         *       "failed_within": "1h",
+         *       "blocked_key": "15m",
+         *       "long_wait": "30s",
+         *       "long_wait_within": "10m"
+         *     }
          */
         AlertRules: {
             /**
@@ -5188,6 +5195,29 @@ export interface components {
              *     types don't count.
              */
             dependency_late?: components["schemas"]["Duration"];
+            /** @description So many tasks of a type have failed for good within failed_within, whatever their share. */
+            failed_for_good?: number;
+            /** @description So many tasks of all types together have failed for good within failed_within. */
+            failed_in_total?: number;
+            /** @description The period over which failed tasks are counted; 1m to 24h, by default 1h. */
+            failed_within?: components["schemas"]["Duration"];
+            /**
+             * @description A flow key of an ordered type has stood still for this long, although a task was due: a
+             *     failed task blocks it, or its first task waits or is retried; 1s to 30 days. Paused
+             *     types don't count.
+             */
+            blocked_key?: components["schemas"]["Duration"];
+            /**
+             * @description Of the tasks of a type that were started within long_wait_within, 1 % had been due for
+             *     longer than this; or none was started, and one has been due for this long; 10ms to 30
+             *     days. Paused types don't count.
+             */
+            long_wait?: components["schemas"]["Duration"];
+            /**
+             * @description The period in which tasks are started whose waits count for long_wait; 1m to 1h, by
+             *     default 5m.
+             */
+            long_wait_within?: components["schemas"]["Duration"];
         };
         NewAlerts: {
             /** @description An absolute https URL; http only if the operator allows it. */
@@ -5251,6 +5281,24 @@ export interface components {
          *           "since": "2026-11-21T10:43:30Z",
          *           "value": 312,
          *           "limit": 300
+         *         },
+         *         {
+         *           "id": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1c",
+         *           "alert": "blocked_key",
+         *           "subject": "mail",
+         *           "state": "firing",
+         *           "since": "2026-11-21T10:43:30Z",
+         *           "value": 912.4,
+         *           "limit": 900,
+         *           "keys": [
+         *             {
+         *               "key": "customer-17",
+         *               "task": "mail.1.7",
+         *               "status": "failed",
+         *               "since": "2026-11-21T10:28:18Z"
+         *             }
+         *           ],
+         *           "blocked_keys": 1
          *         }
          *       ]
          *     }
@@ -5263,11 +5311,11 @@ export interface components {
         AlertEpisode: {
             id: string;
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "failed_for_good" | "blocked_key" | "long_wait" | "node_gone" | "job_overdue" | "roll_overdue";
             /**
-             * @description What the alert is about: the task type, the stage as type/stage, the endpoint as
-             *     type/stage/id, the schedule, the node, the job, the tenant (whose shared tables don't
-             *     roll), or tenant/type.
+             * @description What the alert is about: the task type, * for all types together, the stage as
+             *     type/stage, the endpoint as type/stage/id, the schedule, the node, the job, the tenant
+             *     (whose shared tables don't roll), or tenant/type.
              */
             subject: string;
             /** @enum {string} */
@@ -5278,7 +5326,7 @@ export interface components {
             resolved_at?: string;
             /**
              * Format: double
-             * @description The value when the episode began: seconds, or a share of 1.
+             * @description The value when the episode began: seconds, a share of 1, or a number of tasks.
              */
             value: number;
             /** Format: double */
@@ -5286,6 +5334,45 @@ export interface components {
             waits_for?: components["schemas"]["WaitReason"];
             /** @description The ids of the tasks that announced its beginning and its end. */
             tasks?: string[];
+            /**
+             * Format: double
+             * @description For failed_for_good and long_wait, the period of the rule in seconds.
+             */
+            within?: number;
+            /**
+             * Format: double
+             * @description For long_wait, how long half of the tasks had been due at most, in seconds, when the
+             *     episode began.
+             */
+            p50?: number;
+            /** @description For blocked_key, the keys that had stood still for longest when the episode began. */
+            keys?: components["schemas"]["BlockedKey"][];
+            /**
+             * @description For blocked_key, how many keys had stood still for so long when the episode began. Of
+             *     keys whose first task waits, at most 1,000 of a tenant are counted.
+             */
+            blocked_keys?: number;
+        };
+        /**
+         * @description A flow key that stands still.
+         * @example {
+         *       "key": "customer-17",
+         *       "task": "mail.1.7",
+         *       "status": "failed",
+         *       "since": "2026-11-21T10:43:30Z"
+         *     }
+         */
+        BlockedKey: {
+            key: string;
+            /** @description The id of the task that the others of the key wait for. */
+            task: string;
+            status: components["schemas"]["Status"];
+            waits_for?: components["schemas"]["WaitReason"];
+            /**
+             * Format: date-time
+             * @description Since when the task has got no further while another was due.
+             */
+            since: string;
         };
         /**
          * @description A task as a worker gets it. Ignore unknown fields: there may be more in the future.
@@ -5541,7 +5628,7 @@ export interface components {
          */
         AlertNotice: {
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "failed_for_good" | "blocked_key" | "long_wait" | "node_gone" | "job_overdue" | "roll_overdue";
             /** @enum {string} */
             state: "firing" | "resolved";
             tenant?: string;
@@ -5557,11 +5644,29 @@ export interface components {
             since: string;
             /** Format: date-time */
             resolved_at?: string;
-            /** @description The value now: seconds, or a share of 1. */
+            /** @description The value now: seconds, a share of 1, or a number of tasks. */
             value: number;
             limit: number;
             waits_for?: components["schemas"]["WaitReason"];
             episode: string;
+            /**
+             * Format: double
+             * @description For failed_for_good and long_wait, the period of the rule in seconds.
+             */
+            within?: number;
+            /**
+             * Format: double
+             * @description For long_wait, how long half of the tasks had been due at most, in seconds, when the
+             *     episode began.
+             */
+            p50?: number;
+            /** @description For blocked_key, the keys that had stood still for longest when the episode began. */
+            keys?: components["schemas"]["BlockedKey"][];
+            /**
+             * @description For blocked_key, how many keys had stood still for so long when the episode began. Of
+             *     keys whose first task waits, at most 1,000 of a tenant are counted.
+             */
+            blocked_keys?: number;
         };
         /**
          * @example {
@@ -9300,16 +9405,6 @@ export interface operations {
         };
         requestBody: {
             content: {
-                /**
-                 * @example {
-                 *       "url": "https://ops.example.com/asyncflow",
-                 *       "rules": {
-                 *         "backlog_age": "5m",
-                 *         "failure_rate": 0.5,
-                 *         "failure_attempts": 20
-                 *       }
-                 *     }
-                 */
                 "application/json": components["schemas"]["NewAlerts"];
             };
         };

@@ -138,6 +138,33 @@ func (s *Counts) typeTimes(
 	return all, err
 }
 
+// StartWaits returns how long the tasks of a tenant's types that were started since a time, to the
+// minute, had been due. Types without any are left out.
+func (s *Counts) StartWaits(
+	ctx context.Context, tenant string, since time.Time,
+) (map[string]asyncflow.Latency, error) {
+	rows, _ := s.core.DB(tenant).Query(ctx, `SELECT type, latencies
+		FROM `+postgres.Quote(schema.Of(tenant))+`.type_minutes
+		WHERE at >= $1 AND stage <> ''`, since.Truncate(time.Minute))
+	sums := map[string]*asyncflow.Latencies{}
+	var name string
+	var latencies []int64
+	_, err := pgx.ForEachRow(rows, []any{&name, &latencies}, func() error {
+		if sums[name] == nil {
+			sums[name] = &asyncflow.Latencies{}
+		}
+		addCounts(sums[name][:], latencies)
+		return nil
+	})
+	all := map[string]asyncflow.Latency{}
+	for name, sum := range sums {
+		if *sum != (asyncflow.Latencies{}) { // it has late votes only
+			all[name] = sum.Summary()
+		}
+	}
+	return all, postgres.Wrap(err, "StartWaits(%q)", tenant)
+}
+
 // timesOf returns the times of a type by its counts in each stage.
 func timesOf(stages map[string]*catalog.TimesCounts) (t TypeTimes) {
 	var waits asyncflow.Latencies

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -20,7 +21,7 @@ const maxEpisodes = 200
 
 const episodeColumns = `SELECT id::text, alert, subject, since, value, bound, below, resolved_at,
 	coalesce(resolved_value, 0), coalesce(firing_task, ''), coalesce(resolved_task, ''),
-	coalesce(waits_for, '') FROM `
+	coalesce(waits_for, ''), detail FROM `
 
 // Episodes returns a tenant's open episodes and the episodes resolved within the last 30 days,
 // newest first, at most 200.
@@ -63,10 +64,14 @@ func readEpisodes(
 	rows, _ := q.Query(ctx, sql, args...)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e asyncflow.Episode, err error) {
 		var below, resolved *time.Time
+		var detail []byte
 		err = row.Scan(&e.ID, &e.Alert, &e.Subject, &e.Since, &e.Value, &e.Limit, &below, &resolved,
-			&e.ResolvedValue, &e.FiringTask, &e.ResolvedTask, &e.WaitsFor)
+			&e.ResolvedValue, &e.FiringTask, &e.ResolvedTask, &e.WaitsFor, &detail)
 		e.Below = postgres.OrZero(below)
 		e.Resolved = postgres.OrZero(resolved)
+		if err == nil && detail != nil {
+			err = json.Unmarshal(detail, &e.Detail)
+		}
 		return e, err
 	})
 }
@@ -104,12 +109,9 @@ func (s *Settings) ObserveAlerts(
 				postgres.OrNull(e.ResolvedValue))
 		}
 		for _, r := range begun {
-			b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value,
-				  bound, waits_for)
-				VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7, nullif($8, ''))`,
-				uuid.Must(uuid.NewV7()).String(), endpoint, string(r.Alert), r.Subject, at, r.Value,
-				r.Limit,
-				string(r.WaitsFor))
+			if err := queueEpisode(b, tenant, endpoint, r, at); err != nil {
+				return err
+			}
 		}
 		return tx.SendBatch(ctx, b).Close()
 	})
@@ -117,6 +119,27 @@ func (s *Settings) ObserveAlerts(
 		return 0, nil
 	}
 	return episodes, postgres.Wrap(err, "ObserveAlerts(%q)", tenant)
+}
+
+// queueEpisode adds the insert of an episode that a reading begins to a batch.
+func queueEpisode(
+	b *pgx.Batch, tenant, endpoint string, r asyncflow.AlertReading, at time.Time,
+) error {
+	var detail *string
+	if r.Detail != nil {
+		doc, err := json.Marshal(r.Detail)
+		if err != nil {
+			return err
+		}
+		text := string(doc)
+		detail = &text
+	}
+	b.Queue(`INSERT INTO `+episodesOf(tenant)+` (id, endpoint, alert, subject, since, value, bound,
+		  waits_for, detail)
+		VALUES ($1::uuid, $2::uuid, $3, $4, $5, $6, $7, nullif($8, ''), $9::text::json)`,
+		uuid.Must(uuid.NewV7()).String(), endpoint, string(r.Alert), r.Subject, at, r.Value,
+		r.Limit, string(r.WaitsFor), detail)
+	return nil
 }
 
 // DryRunAlerts returns how many episodes readings would begin and how many they would resolve.

@@ -242,6 +242,32 @@ func (s *Settings) Failures(
 	return all, postgres.Wrap(err, "Failures(%q)", tenant)
 }
 
+// FailedForGood counts the tasks of a tenant's types that have failed for good since a time, to the
+// minute; since one more than two hours ago, to the hour. Whether they were redriven since doesn't
+// matter. It reads only tallies with such tasks since then, by an index.
+func (s *Settings) FailedForGood(
+	ctx context.Context, tenant string, since time.Time,
+) (map[string]int64, error) {
+	unit := time.Minute
+	if s.core.Clock.Now().Sub(since) > tallyMinutes {
+		unit = time.Hour
+	}
+	rows, _ := s.core.DB(tenant).Query(ctx,
+		`SELECT type, sum(failed)::bigint FROM `+postgres.Quote(schema.Of(tenant))+`.tallies
+		WHERE at >= $1 AND failed > 0 GROUP BY type`, since.Truncate(unit))
+	all := map[string]int64{}
+	var name string
+	var n int64
+	_, err := pgx.ForEachRow(rows, []any{&name, &n}, func() error {
+		all[name] = n
+		return nil
+	})
+	return all, postgres.Wrap(err, "FailedForGood(%q)", tenant)
+}
+
+// tallyMinutes is how long tallies are kept by minute: see Fold.
+const tallyMinutes = 2 * time.Hour
+
 // RollOpened returns when the open roll of a table set was opened.
 func (s *Settings) RollOpened(ctx context.Context, set *config.TableSet) (at time.Time, err error) {
 	err = s.core.DB(set.Tenant).QueryRow(ctx, set.Tables.SQL(0,

@@ -62,13 +62,13 @@ func (s *Upkeep) DryRunFold(ctx context.Context, tenant string) ([]catalog.Due, 
 	now := s.core.Clock.Now()
 	return s.countByType(ctx, tenant, `
 		WITH span AS (
-		  SELECT type, at, date_bin(
+		  SELECT type, at, failed < 0 AS redriven, date_bin(
 		    CASE WHEN at < $3 THEN interval '1 day' WHEN at < $2 THEN interval '1 hour'
 		      ELSE interval '1 minute' END,
 		    at, timestamptz '2000-01-01 00:00Z') AS start
 		  FROM {schema}.tallies WHERE at < $1)
 		SELECT type, count(*)
-		FROM (SELECT *, count(*) OVER (PARTITION BY type, start) AS rows FROM span) s
+		FROM (SELECT *, count(*) OVER (PARTITION BY type, start, redriven) AS rows FROM span) s
 		WHERE rows > 1 OR at <> start GROUP BY type ORDER BY type`,
 		now.Add(-counts.RateWindow).Truncate(time.Minute),
 		now.Add(-keepMinutes).Truncate(time.Hour),

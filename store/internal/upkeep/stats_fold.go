@@ -24,27 +24,29 @@ const (
 const FoldBatch = 20_000
 
 // foldSQL takes the rows that become one: the rows of a type in one minute, hour or day, by their
-// age. It leaves out a single row at the beginning of its span. The sum of earlier batches is
-// the first row of its span, so one batch goes on where another one ended. The statement reads
+// age. Rows of redrives, which take failed tasks off, become another one, so that the number of
+// failures stays known. It leaves out a single row at the beginning of its span. The sum of earlier
+// batches is the first row of its span, so one batch goes on where another one ended. It reads
 // all rows older than a minute or two, some 800 of a type that is always busy (measured with 50
 // such types and nothing to do: 50 ms).
 const foldSQL = `
 WITH span AS (
-  SELECT ctid AS t, type, at, date_bin(
+  SELECT ctid AS t, type, at, failed < 0 AS redriven, date_bin(
     CASE WHEN at < $3 THEN interval '1 day' WHEN at < $2 THEN interval '1 hour'
       ELSE interval '1 minute' END,
     at, timestamptz '2000-01-01 00:00Z') AS start
   FROM {tallies} WHERE at < $1),
 c AS MATERIALIZED (
-  SELECT t, start FROM (SELECT *, count(*) OVER (PARTITION BY type, start) AS rows FROM span) s
+  SELECT t, start, redriven
+  FROM (SELECT *, count(*) OVER (PARTITION BY type, start, redriven) AS rows FROM span) s
   WHERE rows > 1 OR at <> start
   ORDER BY type, at LIMIT $4),
 gone AS (
   DELETE FROM {tallies} y USING c WHERE y.ctid = c.t
-  RETURNING y.*, c.start)
+  RETURNING y.*, c.start, c.redriven)
 SELECT type, start, count(*), sum(submitted)::bigint, sum(attempts)::bigint, sum(failures)::bigint,
   sum(snoozes)::bigint, sum(succeeded)::bigint, sum(failed)::bigint, sum(cancelled)::bigint
-FROM gone GROUP BY type, start`
+FROM gone GROUP BY type, start, redriven`
 
 // Fold adds up the tallies of a tenant's types: the rows of a minute into one once it is older
 // than counts.RateWindow, the rows of an hour after two hours, the rows of a day after 30 days.

@@ -38,7 +38,8 @@ var (
 	FollowUpTables = Tables{names: []string{"outbox", "edges"}}
 	// AlertTables are the tables that alerts are about, besides the configuration.
 	AlertTables = Tables{
-		names: []string{"tallies", "alert_episodes", "endpoint_minutes", "schedules"},
+		names: []string{"tallies", "alert_episodes", "endpoint_minutes", "type_minutes",
+			"schedules"},
 		roots: TokenTables.roots,
 	}
 	// RecordTables have rows that are kept for a while.

@@ -40,7 +40,7 @@ export function EpisodeTable({ label, episodes }: { label: string; episodes: Epi
             {alertText(e.alert)}
             {e.waits_for && <div class="quiet">{waitText(e.waits_for)}</div>}
           </th>
-          <td class="long"><Subject episode={e} /></td>
+          <td class="long"><Subject episode={e} /><Keys episode={e} /></td>
           <td><Status status={e.state} /></td>
           <td class="n">{valueText(e.alert, e.value)}</td>
           <td class="n">{valueText(e.alert, e.limit)}</td>
@@ -54,6 +54,23 @@ export function EpisodeTable({ label, episodes }: { label: string; episodes: Epi
         </tr>
       ))}
     </Table>
+  );
+}
+
+/** The flow keys that stood still when the alert began, and the tasks that they wait for. */
+function Keys({ episode: e }: { episode: Episode }) {
+  const keys = e.keys ?? [];
+  const more = (e.blocked_keys ?? 0) - keys.length;
+  return (
+    <>
+      {keys.map((k) => (
+        <div key={k.key} class="quiet">
+          {k.key}: <a href={`/console/tasks/${encodeURIComponent(k.task)}`}>{k.task}</a>
+          {" "}{k.waits_for ? waitText(k.waits_for) : k.status}, since <Time at={k.since} />
+        </div>
+      ))}
+      {more > 0 && <div class="quiet">and {more} more</div>}
+    </>
   );
 }
 

@@ -15,7 +15,9 @@ interface Props {
 export function SetAlerts({ alerts, done }: Props) {
   const fields = useMemo(() => ({
     url: signal(""), backlog: signal(""), failures: signal(""), endpoint: signal(""),
-    attempts: signal(""), claimers: signal(""), late: signal(""),
+    attempts: signal(""), claimers: signal(""), late: signal(""), failed: signal(""),
+    total: signal(""), failedWithin: signal(""), key: signal(""), wait: signal(""),
+    waitWithin: signal(""),
   }), []);
   const opened = useRef(alerts);
   const begin = () => {
@@ -28,9 +30,16 @@ export function SetAlerts({ alerts, done }: Props) {
     fields.attempts.value = String(r.failure_attempts ?? "");
     fields.claimers.value = r.no_claimers ?? "";
     fields.late.value = r.dependency_late ?? "";
+    fields.failed.value = String(r.failed_for_good ?? "");
+    fields.total.value = String(r.failed_in_total ?? "");
+    fields.failedWithin.value = r.failed_within ?? "";
+    fields.key.value = r.blocked_key ?? "";
+    fields.wait.value = r.long_wait ?? "";
+    fields.waitWithin.value = r.long_wait_within ?? "";
   };
   const run = async () => {
     const { url, backlog, failures, endpoint, attempts, claimers, late } = fields;
+    const { failed, total, failedWithin, key, wait, waitWithin } = fields;
     const rules: Schemas["AlertRules"] = {};
     if (backlog.value) rules.backlog_age = backlog.value;
     if (failures.value) rules.failure_rate = Number(failures.value) / 100;
@@ -38,10 +47,17 @@ export function SetAlerts({ alerts, done }: Props) {
     if (attempts.value) rules.failure_attempts = Number(attempts.value);
     if (claimers.value) rules.no_claimers = claimers.value;
     if (late.value) rules.dependency_late = late.value;
+    if (failed.value) rules.failed_for_good = Number(failed.value);
+    if (total.value) rules.failed_in_total = Number(total.value);
+    if (failedWithin.value) rules.failed_within = failedWithin.value;
+    if (key.value) rules.blocked_key = key.value;
+    if (wait.value) rules.long_wait = wait.value;
+    if (waitWithin.value) rules.long_wait_within = waitWithin.value;
     await done(await answer(api.PUT("/v1/alerts",
       { params: { header: unchanged(opened.current) }, body: { url: url.value, rules } })));
     return "The alerts are set";
   };
+  const number = { type: "number", min: "1" } as const;
   const share = { type: "number", min: "0", max: "100", step: "any" } as const;
   const ask = (
     <>
@@ -56,6 +72,13 @@ export function SetAlerts({ alerts, done }: Props) {
         value={fields.attempts} />
       <Field label="Nobody has asked for a due task for, such as 10m" value={fields.claimers} />
       <Field label="A task has waited for its dependencies for, such as 24h" value={fields.late} />
+      <Field label="Tasks of a type that failed for good" {...number} value={fields.failed} />
+      <Field label="Tasks of all types together that failed for good" {...number}
+        value={fields.total} />
+      <Field label="For both: within, such as 30m; empty: 1h" value={fields.failedWithin} />
+      <Field label="A flow key has stood still for, such as 15m" value={fields.key} />
+      <Field label="1 % of the started tasks had been due for, such as 30s" value={fields.wait} />
+      <Field label="Started within, such as 10m; empty: 5m" value={fields.waitWithin} />
     </>
   );
   return <Action label={alerts ? "Change" : "Set up"} scope="manage" ask={ask} begin={begin}
