@@ -21,7 +21,7 @@ func TestTaskTypeVersions(t *testing.T) {
 		require.Less(t, a.status, 300, "%s", a.body)
 		return read[api.TaskType](b, a.status, a)
 	}
-	put(`{"stages":[{"name":"send","timeout":"10s"}],"retention":"30d"}`)
+	put(`{"stages":[{"name":"send","timeout":"10s"}],"retention":{"tasks":"30d","context":"7d"}}`)
 	put(`{"stages":[{"name":"send","timeout":"20s"}]}`)
 	list := read[api.TaskTypeVersionList](b, 200, b.call(http.MethodGet, path+"/versions", "")).Data
 	require.Len(t, list, 2)
@@ -31,12 +31,13 @@ func TestTaskTypeVersions(t *testing.T) {
 	a := b.call(http.MethodGet, path+"/versions/1", "")
 	first := read[api.TaskTypeVersion](b, 200, a)
 	assert.Equal(t, "mail", first.Name)
-	assert.Equal(t, "30d", first.Spec.Retention.Text())
+	assert.Equal(t, "30d, contents 7d", first.Spec.Retention.String())
 	var doc struct{ Spec json.RawMessage }
 	require.NoError(t, json.Unmarshal([]byte(a.body), &doc))
 	third := put(string(doc.Spec))
 	assert.Equal(t, 3, third.Version)
 	assert.Equal(t, first.Spec.Stages, third.Stages)
+	assert.Equal(t, first.Spec.Retention, third.Retention)
 
 	for _, call := range []string{"/v1/task-types/nothing/versions",
 		"/v1/task-types/nothing/versions/1", path + "/versions/4"} {
