@@ -82,7 +82,7 @@ func (t TaskType) checkRetention(out *problems) {
 	}
 	checkDuration(out, "retention.context", t.ContextRetention, MinRetention, MaxRetention)
 	if t.ContextRetention.Std() > t.Retention.Std() {
-		out.add("retention.context", "is %s; tasks are kept for %s, and their contents for no longer",
+		out.add("retention.context", "is %s; tasks are kept for %s, and contents for no longer",
 			t.ContextRetention.Text(), t.Retention.Text())
 	}
 }

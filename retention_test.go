@@ -48,7 +48,7 @@ func TestContextRetention(t *testing.T) {
 	require.NoError(t, check("1h"))
 	require.ErrorContains(t, check("59s"), "retention.context is 59s; it must be 1m to")
 	require.ErrorContains(t, check("61m"),
-		"retention.context is 61m; tasks are kept for 1h, and their contents for no longer")
+		"retention.context is 61m; tasks are kept for 1h, and contents for no longer")
 	kind := pipeline()
 	kind.ContextRetention = asyncflow.NewDuration(asyncflow.MinRetention)
 	assert.Equal(t, []asyncflow.Capability{asyncflow.CapErasure, asyncflow.CapContextRetention},

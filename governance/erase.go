@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// eraseTurn is how long the job erases for a tenant before the tenants after it have their turn.
+	// eraseTurn is how long the job erases for a tenant before other tenants have their turn.
 	eraseTurn = 2 * time.Second
 	// eraseAtOnce is how many tenants have their turn at once.
 	eraseAtOnce = 2

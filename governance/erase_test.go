@@ -26,8 +26,8 @@ func ended(t *testing.T, url, slug string, n int, ago time.Duration) {
 		slug, n, int(ago.Seconds())))
 }
 
-// One tenant with many due tasks doesn't keep another waiting. A tenant rests until the next task is
-// due.
+// One tenant with many due tasks doesn't keep another waiting. A tenant rests until the next task
+// is due.
 func TestEraseInTurns(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -36,8 +36,8 @@ func (b *bundle) ageAll(d time.Duration) {
 	}
 }
 
-// eraseOld takes steps of the job erase until none is due. It returns how many tasks they erased, and
-// when the next step is due.
+// eraseOld takes steps of the job erase until none is due. It returns how many tasks they erased,
+// and when the next step is due.
 func (b *bundle) eraseOld() (sum int, next time.Time) {
 	b.t.Helper()
 	_, _, err := b.BeginExpiry(b.t.Context(), tenant)
@@ -64,8 +64,8 @@ func doneWith(output string) asyncflow.Outcome {
 	return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(output)}
 }
 
-// The contents of a final task go that long after its end, and not earlier, as by a call. Live tasks
-// and other types keep theirs.
+// The contents of a final task go that long after its end, and not earlier, as by a call. Live
+// tasks and other types keep theirs.
 func TestExpireContents(t *testing.T) { eachSet(t, testExpireContents) }
 
 func testExpireContents(t *testing.T, b *bundle) {
@@ -121,8 +121,8 @@ func testExpireContents(t *testing.T, b *bundle) {
 	assert.JSONEq(t, `"live"`, string(b.task(live).Context))
 }
 
-// A task that ends long after the cursors passed it is found at its time, in an old roll, too. Tasks
-// that are in a roll later than the cursors are found once it is sealed; after that no step reads
+// A task that ends long after the cursors passed it is found at its time, in an old roll, too.
+// Tasks that came to a roll after the cursors are found once it is sealed. After that no step reads
 // the roll again.
 func TestExpireLongTasks(t *testing.T) { eachSet(t, expireLongTasks) }
 
@@ -293,8 +293,8 @@ func TestExpireWhatIsNeeded(t *testing.T) {
 	require.Empty(t, b.withMarker())
 }
 
-// Another retention counts from the same ends, from the answer on. One that was taken away and given
-// again goes on.
+// Another retention counts from the same ends, from the answer on. One that was taken away and
+// given again goes on.
 func TestExpireByAnotherRetention(t *testing.T) {
 	b := setup(t)
 	spec := keepHour()

@@ -58,8 +58,8 @@ var (
 	jobFails = desc("job_consecutive_failures",
 		"How many runs of a job have failed since the last successful one.", "job")
 	nodesNow = desc("nodes", "Nodes by state: alive, gone.", "state")
-	overdue  = desc("contents_overdue_seconds", "How long contents have been due to be erased whose "+
-		"retention is over; 0 if none are.", "tenant")
+	overdue  = desc("contents_overdue_seconds",
+		"How long contents have been due to be erased; 0 if none are.", "tenant")
 	firing = desc("alert_firing", "1 for each ongoing episode of an alert.", "tenant", "alert",
 		"subject")
 )
@@ -100,8 +100,9 @@ func (d *database) readAll() []prometheus.Metric {
 	if errors.Join(tasks.err, above.err, alerts.err) != nil {
 		up = 0
 	}
+	missing := max(tasks.unread, alerts.unread, contents.unread)
 	return append(slices.Concat(tasks.metrics, above.metrics, alerts.metrics, contents.metrics),
-		gauge(databaseUp, up), gauge(unread, float64(max(tasks.unread, alerts.unread, contents.unread))))
+		gauge(databaseUp, up), gauge(unread, float64(missing)))
 }
 
 // part is what was read of one kind of figures.

@@ -13,8 +13,8 @@ import (
 )
 
 // TreeRows says how far the deletion of what tasks have in tables of all rolls has come: edges,
-// fan-outs, spawns, past keys, checkpoints, waits for signals, notifications, and the waits of contents that
-// are to be erased, of tasks that are gone. The zero value is the beginning.
+// fan-outs, spawns, past keys, checkpoints, waits for signals, notifications and content_waits of
+// tasks that are gone. The zero value is the beginning.
 type TreeRows struct {
 	Rows int // that the last call deleted
 

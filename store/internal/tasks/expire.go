@@ -57,8 +57,8 @@ func (s *Tasks) ExpiringTypes(tenant string) (names []string) {
 	return names
 }
 
-// BeginExpiry makes the cursors of a tenant's types in rolls that have none. It returns the names of
-// the types for which a step is due, and when the next one is due of any other; zero: none will be.
+// BeginExpiry makes the cursors of a tenant's types in rolls that have none. It returns the names
+// of the types for which a step is due, and when the next one is due of any other; zero: none is.
 // CodeConflict while a node runs that doesn't know erased tasks.
 func (s *Tasks) BeginExpiry(
 	ctx context.Context, tenant string,
@@ -93,8 +93,8 @@ func (s *Tasks) BeginExpiry(
 	return due, next, postgres.Wrap(err, "BeginExpiry(%q)", tenant)
 }
 
-// beginCursors makes cursors that there aren't. It returns since when contents are kept that are due
-// next, by the number of the type.
+// beginCursors makes the cursors that are missing. It returns since when the contents are kept that
+// are due next, by the number of the type.
 func beginCursors(
 	ctx context.Context, tx pgx.Tx, tenant string, types map[int32]*config.Type, now time.Time,
 ) (map[int32]time.Time, error) {
@@ -152,9 +152,9 @@ type expiry struct {
 	erased []int64
 }
 
-// ExpireContents takes a step for a type: it erases the contents of some final tasks whose retention
-// is over. A step is one transaction, which one node at a time takes for a tenant. A step that waits
-// for a lock for too long has done nothing, and is due again.
+// ExpireContents takes a step for a type: it erases the contents of some tasks that ended long
+// enough ago. A step is one transaction, which one node at a time takes for a tenant. A step that
+// waits for a lock for too long has done nothing, and is due again.
 func (s *Tasks) ExpireContents(ctx context.Context, tenant, name string) (ExpiryStep, error) {
 	t, err := s.core.Catalog.Fresh(ctx, tenant, name)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // it was deleted

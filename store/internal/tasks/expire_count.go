@@ -52,16 +52,18 @@ func (s *Tasks) DryRunExpiry(ctx context.Context, tenant, name string) (n int, e
 	before := s.core.Clock.Now().Add(-t.ContextRetention.Std())
 	db := s.core.DB(tenant)
 	n, err = postgres.CountRows(ctx, db, t.SQL(0, `SELECT count(*) FROM (
-		SELECT FROM {content_waits} WHERE type = $1 AND since <= $2 LIMIT $3) w`), t.Number(), before,
-		mostCounted)
+		SELECT FROM {content_waits} WHERE type = $1 AND since <= $2 LIMIT $3) w`), t.Number(),
+		before, mostCounted)
 	if err != nil {
 		return 0, postgres.Wrap(err, "DryRunExpiry(%q, %q)", tenant, name)
 	}
 	rows, _ := db.Query(ctx, t.SQL(0, `SELECT upto, passed FROM {content_cursors}
 		WHERE type = $1 AND since <= $2`), t.Number(), before)
-	cursors, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c contentCursor, err error) {
-		err = row.Scan(&c.upto, &c.passed)
-		return c, err
+	var cursors []contentCursor
+	var one contentCursor
+	_, err = pgx.ForEachRow(rows, []any{&one.upto, &one.passed}, func() error {
+		cursors = append(cursors, one)
+		return nil
 	})
 	for _, c := range cursors {
 		if err != nil || !t.Has(c.position()) {
@@ -72,8 +74,8 @@ func (s *Tasks) DryRunExpiry(ctx context.Context, tenant, name string) (n int, e
 			  SELECT * FROM {task} WHERE type = $1 AND id > $2 AND id <= $3 ORDER BY id LIMIT $5) t
 			WHERE t.options -> 'erased' IS NULL AND (
 			  SELECT CASE WHEN j.final <> '' THEN j.at END FROM {journal} j
-			  WHERE j.type = t.type AND j.id = t.id ORDER BY j.seq DESC LIMIT 1) <= $4`), t.Number(),
-			c.passed, c.upto, before, mostCounted)
+			  WHERE j.type = t.type AND j.id = t.id ORDER BY j.seq DESC LIMIT 1) <= $4`),
+			t.Number(), c.passed, c.upto, before, mostCounted)
 		n += found
 	}
 	return n, postgres.Wrap(err, "DryRunExpiry(%q, %q)", tenant, name)

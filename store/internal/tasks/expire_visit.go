@@ -33,7 +33,8 @@ type visited struct {
 const visitSQL = `
 SELECT t.id, t.created_at, t.options -> 'erased' IS NOT NULL, j.at, coalesce(j.seq, 0)::int,
   CASE WHEN j.at <= $3 THEN octet_length(t.context) + (
-    SELECT coalesce(sum(coalesce(octet_length(o.output), 0) + coalesce(octet_length(o.error), 0)), 0)
+    SELECT coalesce(sum(coalesce(octet_length(o.output), 0)
+      + coalesce(octet_length(o.error), 0)), 0)
     FROM {journal} o WHERE o.type = t.type AND o.id = t.id) ELSE 0 END
 FROM {task} t LEFT JOIN LATERAL (
   SELECT CASE WHEN l.final <> '' THEN l.at END AS at, l.seq FROM {journal} l
