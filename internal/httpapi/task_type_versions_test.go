@@ -46,3 +46,33 @@ func TestTaskTypeVersions(t *testing.T) {
 	}
 	assert.Equal(t, 400, b.call(http.MethodGet, path+"/versions/0", "").status)
 }
+
+// The retention of contents is read back as it was written. What is wrong with one is said by name.
+func TestRetentionOfContents(t *testing.T) {
+	b := setup(t)
+	const path = "/v1/task-types/mail"
+	put := func(retention string) answer {
+		return b.call(http.MethodPut, path,
+			`{"stages":[{"name":"send"}],"retention":`+retention+`}`)
+	}
+	for _, text := range []string{`{"tasks":"30d","context":"7d"}`, `"30d"`} {
+		require.Less(t, put(text).status, 300)
+		got := b.call(http.MethodGet, path, "")
+		assert.Contains(t, string(got.body), `"retention":`+text)
+	}
+	for text, want := range map[string]string{
+		`"7x"`:                          `retention is "7x"; it must be: a duration such as 90d or 2160h`,
+		`7`:                             "retention must be a string, or an object",
+		`{}`:                            "retention must have at least 1 field",
+		`{"contexts":"7d"}`:             "retention.contexts is not a known field",
+		`{"context":"7x"}`:              `retention.context is "7x"; it must be: a Go-style duration`,
+		`{"context":"59s"}`:             "retention.context is 59s; it must be 1m to 87600h",
+		`{"tasks":"1h","context":"2h"}`: "retention.context is 2h; tasks are kept for 1h, and",
+	} {
+		t.Run(text, func(t *testing.T) {
+			a := put(text)
+			assert.Equal(t, 400, a.status)
+			assert.Contains(t, a.problem.Detail, want)
+		})
+	}
+}
