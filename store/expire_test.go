@@ -78,6 +78,7 @@ func testExpireContents(t *testing.T, b *bundle) {
 	kept.Type = "other"
 	id := b.submit(secretTask())[0].ID
 	b.end(b.known(), doneWith(`"`+marker+`"`))
+	b.exec(b.at(1, `UPDATE {journal} SET at = at + interval '20 s' WHERE type = {number}`))
 	b.expires(0)
 	next := b.expires(0)
 	ended := b.task(id).FinishedAt
@@ -89,6 +90,12 @@ func testExpireContents(t *testing.T, b *bundle) {
 	require.Contains(t, string(b.task(id).Context), marker)
 	require.WithinDuration(t, b.task(id).FinishedAt.Add(time.Hour), next, time.Minute)
 	b.ageAll(time.Minute)
+	next = b.expires(0)
+	require.WithinDuration(t, b.task(id).FinishedAt.Add(time.Hour), next, time.Second)
+	require.Contains(t, string(b.task(id).Context), marker)
+	require.Equal(t, 0, b.count(`SELECT count(*) FROM tenant_acme.content_waits`),
+		"ordinary tasks get no row")
+	b.ageAll(20 * time.Second)
 	due, err := b.DryRunExpiry(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
 	require.Equal(t, 1, due)
@@ -336,8 +343,9 @@ func TestExpireByAnotherRetention(t *testing.T) {
 	b.ageAll(24 * time.Hour)
 	_, err = change.Exec(t.Context(), `UPDATE tenant_acme.task_types SET version = version`)
 	require.NoError(t, err)
-	b.expires(0) // its retention may be another one by then
+	sum, _ := b.eraseOld() // its retention may be another one by then
 	require.NoError(t, change.Rollback(t.Context()))
+	require.Zero(t, sum)
 	b.expires(1)
 }
 
