@@ -18,11 +18,13 @@ const (
 	CapErasure Capability = "erasure"  // tasks without contents
 	CapWorkers Capability = "workers"  // filters by the worker of an attempt
 	CapAlerts  Capability = "alerts"   // rules on failed tasks, flow keys and waits
+
+	CapContextRetention Capability = "context_retention" // contents that are erased after a time
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
-	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts}
+	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {
@@ -64,7 +66,10 @@ func (t TaskType) Uses() (all []Capability) {
 			}
 		}
 	}
-	add(usesOf(t.ScheduleInterval, t.RollAge, t.Retention)...)
+	add(usesOf(t.ScheduleInterval, t.RollAge, t.Retention, t.ContextRetention)...)
+	if !t.ContextRetention.IsZero() {
+		add(CapErasure, CapContextRetention)
+	}
 	if t.OnFinal != nil || t.Notifies != "" {
 		add(CapOnFinal)
 	}

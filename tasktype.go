@@ -75,6 +75,9 @@ type TaskType struct {
 	// Retention is the minimum time for which finished tasks are kept: a roll is dropped whole
 	// when nothing has happened in it for that long.
 	Retention Duration `json:"retention"`
+	// ContextRetention is how long after the end of a task its contents are erased; zero: they are
+	// kept as long as the task.
+	ContextRetention Duration `json:"context_retention,omitzero"`
 
 	// MaxSteps is the most stages that a task visits, from its submit or its last redrive on, if
 	// any stage has a Next.
@@ -185,7 +188,7 @@ func (t TaskType) Validate() error {
 		out.add("roll_rows", "is %d; it must be %d to %d", t.RollRows, MinRollRows, MaxRollRows)
 	}
 	checkDuration(&out, "roll_age", t.RollAge, MinRollAge, MaxRollAge)
-	checkDuration(&out, "retention", t.Retention, MinRetention, MaxRetention)
+	t.checkRetention(&out)
 	t.Retry.check("retry", &out)
 	t.checkMapping(&out)
 	t.checkLimits("", &out)

@@ -371,6 +371,10 @@ type (
 	// makes one. See [asyncflow.Duration].
 	Duration = asyncflow.Duration
 
+	// Retention is how long final tasks and their contents are kept. See [asyncflow.Retention] for
+	// its fields.
+	Retention = asyncflow.Retention
+
 	// Priority is a head start in seconds: one number, or a list with one for each stage. See
 	// [asyncflow.Priority].
 	Priority = asyncflow.Priority

@@ -13,6 +13,9 @@ func (g *Governor) SetJobs(jobs ...Job) { g.jobs = jobs }
 // SetTurn changes how long a run of the job operations begins with others.
 func (g *Governor) SetTurn(d time.Duration) { g.standard.operations.turn = d }
 
+// SetEraseTurn changes how long the job erase stays with a tenant.
+func (g *Governor) SetEraseTurn(d time.Duration) { g.standard.erase.turn = d }
+
 // CalmRolls exports longestQuietRolls.
 const CalmRolls = longestQuietRolls
 

@@ -44,6 +44,7 @@ type standardJobs struct {
 	alerts       *alertsJob
 	forget       *forgetJob
 	dropTenants  *dropTenantsJob
+	erase        *eraseJob
 }
 
 func newStandardJobs(s *shared, committer Committer, auditRetention time.Duration) *standardJobs {
@@ -68,6 +69,7 @@ func newStandardJobs(s *shared, committer Committer, auditRetention time.Duratio
 		alerts:      &alertsJob{visits: wokenBy(store.AlertTables), committer: committer},
 		forget:      &forgetJob{visits: wokenBy(store.RecordTables), retention: auditRetention},
 		dropTenants: &dropTenantsJob{s},
+		erase:       &eraseJob{shared: s, turn: eraseTurn},
 	}
 }
 
@@ -88,6 +90,7 @@ func (s *standardJobs) list() []Job {
 		{"alerts", "@every 15s", s.alerts.run, s.alerts.dryRun},
 		{"forget", "@every 10m", s.forget.run, s.forget.dryRun},
 		{"drop-tenants", "@every 10s", s.dropTenants.run, s.dropTenants.dryRun},
+		{"erase", "@every 5s", s.erase.run, s.erase.dryRun},
 	}
 }
 

@@ -56,7 +56,7 @@ var smallNumbers = map[string]string{
 	"waits of fan_outs":                               "a seq",
 	"weight of endpoints":                             "the API's limit",
 	"target of notifications":                         "as in task_types",
-	"type of checkpoints, claim_stages, claim_windows, edges, fan_outs, journal, lease, notifications, outbox, past_keys, " +
+	"type of checkpoints, claim_stages, claim_windows, content_cursors, content_waits, edges, fan_outs, journal, lease, notifications, outbox, past_keys, " +
 		"ready, signal_waits, signals, spawns, task, voters, votes, wait": "as in task_types",
 }
 

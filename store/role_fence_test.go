@@ -55,6 +55,7 @@ type calls struct {
 // withoutSQL are the methods that run no statement of a tenant, or return no error.
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
 	"Accepted", "Home", "NumbersAtHand", "QuiesceTenant", "StatsStatements", "ChargeSubmits",
+	"ExpiringTypes",
 	// it logs what fails: ReleaseKey returns that
 	"ReleaseKeys",
 	// so does it: TakeBackClaims returns that
@@ -273,6 +274,7 @@ func secondFence(t *testing.T, b *bundle) {
 		spec := twoStages()
 		spec.Flow = &asyncflow.Flow{Ordered: true}
 		spec.Stages[1].Mode = asyncflow.ModeClaim
+		spec.ContextRetention = asyncflow.NewDuration(time.Hour)
 		b.putOf(name, spec)
 		for _, r := range b.Submit(t.Context(), name,
 			[]asyncflow.NewTask{newTask(`1`), newTask(`2`), newTask(`3`)}) {

@@ -26,7 +26,8 @@ func TestRollsOfAType(t *testing.T) {
 
 	const own = "rolled-own"
 	_, err := p.api.PutTaskType(ctx, own, client.TaskTypeSpec{RollRows: 1000,
-		Retention: client.NewDuration(48 * time.Hour), Stages: []client.Stage{{Name: "only"}}})
+		Retention: client.Retention{Tasks: client.NewDuration(48 * time.Hour)},
+		Stages:    []client.Stage{{Name: "only"}}})
 	require.NoError(t, err)
 	waiting := make([]client.NewTask, 1000)
 	for i := range waiting {

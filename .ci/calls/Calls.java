@@ -50,14 +50,14 @@ class Calls {
         .fanOut(new FanOut().items("/pages").onChildFailure(new ChildFailure(tolerate)));
     Stage resize = new Stage().name("resize")
         .retry(new RetryPolicy().interval(new Interval("poly")));
-    TaskTypeSpec spec = new TaskTypeSpec().retention("720h")
+    TaskTypeSpec spec = new TaskTypeSpec().retention(new Retention("720h"))
         .stages(List.of(inspect, pages, resize));
     equal(types.putTaskTypeWithHttpInfo(TYPE, spec, null, null, null).getStatusCode(), 201);
     equal(types.putTaskTypeWithHttpInfo(TYPE, spec, null, null, null).getStatusCode(), 200);
 
     TaskType got = types.getTaskType(TYPE);
     equal(got.getVersion(), 1);
-    equal(got.getRetention(), "720h");
+    equal(got.getRetention().getActualInstance(), "720h");
     List<Stage> stages = got.getStages();
     equal(stages.get(0).getTimeout(), "90s");
     equal(stages.get(0).getMaxProcessingTime(), "90m");

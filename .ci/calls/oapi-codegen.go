@@ -47,7 +47,9 @@ func putTaskType(c *client.ClientWithResponses) {
 	var tolerate client.ChildFailure1
 	tolerate.Tolerate.Percent = pointer(2.5)
 	check(children.FromChildFailure1(tolerate))
-	spec := client.TaskTypeSpec{Retention: pointer("720h"), Stages: []client.Stage{
+	var kept client.Retention
+	check(kept.FromRetention0("720h"))
+	spec := client.TaskTypeSpec{Retention: &kept, Stages: []client.Stage{
 		{Name: "inspect", Timeout: pointer("90s"), MaxProcessingTime: pointer("90m"),
 			Retry: &client.RetryPolicy{MaxAttempts: pointer(3), Interval: &list}},
 		{Name: "pages", Retry: &client.RetryPolicy{Interval: &number},
@@ -64,7 +66,7 @@ func putTaskType(c *client.ClientWithResponses) {
 	got, err := c.GetTaskTypeWithResponse(ctx, typ)
 	check(err)
 	stages := got.JSON200.Stages
-	equal(*got.JSON200.Retention, "720h")
+	equal(value(got.JSON200.Retention.AsRetention0()), "720h")
 	equal(*stages[0].Timeout, "90s")
 	equal(*stages[0].MaxProcessingTime, "90m")
 	equal(value(stages[0].Retry.Interval.AsInterval1()), []float64{5, 30.5})

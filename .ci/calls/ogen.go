@@ -54,7 +54,8 @@ func putTaskType(c *client.Client) {
 	text := client.NewStringInterval("poly")
 	tolerate := client.NewChildFailure1ChildFailure(client.ChildFailure1{
 		Tolerate: client.ChildTolerance{Percent: client.NewOptFloat64(2.5)}})
-	spec := client.TaskTypeSpec{Retention: duration("720h"), Stages: []client.Stage{
+	kept := client.NewOptRetention(client.NewStringRetention("720h"))
+	spec := client.TaskTypeSpec{Retention: kept, Stages: []client.Stage{
 		{Name: "inspect", Timeout: duration("90s"), MaxProcessingTime: duration("90m"),
 			Retry: retry(list)},
 		{Name: "pages", Retry: retry(number),
@@ -70,7 +71,7 @@ func putTaskType(c *client.Client) {
 
 	got := value(c.GetTaskType(ctx, client.GetTaskTypeParams{Type: typ})).(*client.TaskTypeHeaders)
 	stages := got.Response.Stages
-	equal(got.Response.Retention, duration("720h"))
+	equal(got.Response.Retention, kept)
 	equal(stages[0].Timeout, duration("90s"))
 	equal(stages[0].MaxProcessingTime, duration("90m"))
 	equal(stages[0].Retry.Value.Interval.Value, list)

@@ -41,14 +41,14 @@ def put_task_type() -> None:
         ),
     )
     resize = api.Stage(name="resize", retry=api.RetryPolicy(interval=api.Interval("poly")))
-    spec = api.TaskTypeSpec(stages=[inspect, pages, resize], retention="720h")
+    spec = api.TaskTypeSpec(stages=[inspect, pages, resize], retention=api.Retention("720h"))
     put = types.put_task_type_with_http_info(TYPE, spec)
     assert (put.status_code, put.data.version) == (201, 1), put
     put = types.put_task_type_with_http_info(TYPE, spec)  # changes nothing
     assert (put.status_code, put.data.version) == (200, 1), put
 
     got = types.get_task_type(TYPE)
-    assert got.retention == "720h", got
+    assert got.retention.actual_instance == "720h", got
     assert got.stages[0].timeout == "90s", got
     assert got.stages[0].max_processing_time == "90m", got
     assert [stage.retry.interval.actual_instance for stage in got.stages] == [

@@ -2816,6 +2816,14 @@ type Resume struct {
 	Ramp Duration `json:"ramp,omitempty,omitzero"`
 }
 
+// Retention How long final tasks are kept at least: a duration, a minute to ten years; by default 180
+// days. With an object, their contents may be erased earlier: `context` after the end of each
+// task, as by `DELETE /v1/tasks/{id}`. That is a minute or more, and no longer than `tasks`. An
+// answer has an object if there is a `context`.
+//
+// Example: {"context":"7d","tasks":"180d"}
+type Retention = asyncflow.Retention
+
 // RetryPolicy How often a stage is attempted, and the pauses between attempts.
 type RetryPolicy = asyncflow.RetryPolicy
 
@@ -3613,15 +3621,14 @@ type TaskType struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
-	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
-	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
-	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
-	// for 30m1h, 216h for 1w2d.
+	// Retention How long final tasks are kept at least: a duration, a minute to ten years; by default 180
+	// days. With an object, their contents may be erased earlier: `context` after the end of each
+	// task, as by `DELETE /v1/tasks/{id}`. That is a minute or more, and no longer than `tasks`. An
+	// answer has an object if there is a `context`.
 	//
 	//
-	// Example: 30s
-	Retention Duration `json:"retention,omitempty,omitzero"`
+	// Example: {"context":"7d","tasks":"180d"}
+	Retention Retention `json:"retention,omitempty,omitzero"`
 
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
@@ -3690,15 +3697,14 @@ type TaskTypeSpec struct {
 	// Example: 100/s
 	Rate Rate `json:"rate,omitempty,omitzero"`
 
-	// Retention A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
-	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
-	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
-	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
-	// for 30m1h, 216h for 1w2d.
+	// Retention How long final tasks are kept at least: a duration, a minute to ten years; by default 180
+	// days. With an object, their contents may be erased earlier: `context` after the end of each
+	// task, as by `DELETE /v1/tasks/{id}`. That is a minute or more, and no longer than `tasks`. An
+	// answer has an object if there is a `context`.
 	//
 	//
-	// Example: 30s
-	Retention Duration `json:"retention,omitempty,omitzero"`
+	// Example: {"context":"7d","tasks":"180d"}
+	Retention Retention `json:"retention,omitempty,omitzero"`
 
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`

@@ -30,8 +30,8 @@ func TestCLIVersions(t *testing.T) {
 	t.Parallel()
 	run := clientOf(t, startNode(t, database(t)))
 	first := writeFile(t, `{types: [{name: pipe, stages: [{name: one, timeout: 10s}]}]}`)
-	second := writeFile(t, `{types: [{name: pipe, retention: 30d, stages: [{name: one, timeout: 20s},
-		{name: two}]}]}`)
+	second := writeFile(t, `{types: [{name: pipe, retention: {tasks: 30d, context: 7d},
+		stages: [{name: one, timeout: 20s}, {name: two}]}]}`)
 	run(0, "types", "apply", "-f", first)
 	run(0, "types", "apply", "-f", second)
 	require.Regexp(t, `^VERSION +APPLIED +STATE *\n2 .* present *\n1 .*\n$`,
@@ -40,7 +40,7 @@ func TestCLIVersions(t *testing.T) {
 	require.Contains(t, run(0, "types", "diff", "-f", writeFile(t, old)),
 		`stages[one].timeout: "20s" becomes "10s"`, "it is a document")
 	require.Equal(t, `~ type pipe
-    retention: "4320h" becomes "30d"
+    retention: "4320h" becomes {"tasks":"30d","context":"7d"}
     stages: one becomes one → two
     stages[one].timeout: "10s" becomes "20s"
 `, run(0, "types", "versions", "pipe", "2", "--diff", "1"))
@@ -50,7 +50,7 @@ func TestCLIVersions(t *testing.T) {
 	run(exitNotFound, "types", "rollback", "pipe", "9")
 
 	would := run(0, "types", "rollback", "pipe", "1", "--dry-run")
-	require.Contains(t, would, `retention: "30d" becomes "4320h"`)
+	require.Contains(t, would, `retention: {"tasks":"30d","context":"7d"} becomes "4320h"`)
 	require.Contains(t, run(0, "types", "versions", "pipe"), "2 ", "nothing was applied")
 	run(0, "types", "pause", "pipe")
 	run(0, "tasks", "submit", "pipe")

@@ -104,8 +104,7 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `^rescue moved 5 rows in \S+\n$`, r.stdout)
 	for _, job := range []string{"promote", "vacuum", "operations", "children", "expire-keys",
-		"fold",
-		"forget"} {
+		"fold", "forget", "erase"} {
 		t.Run(job, func(t *testing.T) {
 			require.Zero(t, runCLI(t, env, "governance", "run", job).code)
 			require.Zero(t, runCLI(t, env, "governance", "run", job, "--dry-run").code)

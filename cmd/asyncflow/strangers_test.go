@@ -138,8 +138,7 @@ func everyJob(t *testing.T, url string) {
 	cliFlow(t, url)
 	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_SECRET": testSecret}
 	for _, job := range []string{"rescue", "promote", "vacuum", "operations", "children",
-		"expire-keys", "fold",
-		"forget", "drop-tenants"} {
+		"expire-keys", "fold", "forget", "drop-tenants", "erase"} {
 		for _, args := range [][]string{{}, {"--dry-run"}} {
 			r := runCLI(t, env, append([]string{"governance", "run", job}, args...)...)
 			require.Zero(t, r.code, "%s: %s", job, r.stderr)

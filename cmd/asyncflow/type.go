@@ -91,7 +91,7 @@ func (g *globals) printType(t client.TaskType, err error) error {
 		"schedule_interval", t.ScheduleInterval.Text(), "max_in_flight", inFlight, "rate",
 		t.Rate.String(), "max_deliver_bytes", deliverBytes, "max_steps", steps, "flow", flow,
 		"roll_rows", strconv.Itoa(t.RollRows), "roll_age",
-		t.RollAge.Text(), "retention", t.Retention.Text(),
+		t.RollAge.Text(), "retention", t.Retention.String(),
 		"stage_mapping", mapping, "on final", told, "created", timeText(t.CreatedAt), "updated",
 		timeText(t.UpdatedAt)); err != nil {
 		return err

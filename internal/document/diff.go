@@ -66,7 +66,8 @@ func (t Type) after(present asyncflow.TaskType) client.TaskType {
 	return client.TaskType{Stages: full.Stages, Retry: full.Retry,
 		ScheduleLimit: full.ScheduleLimit, ScheduleInterval: full.ScheduleInterval,
 		MaxInFlight: full.MaxInFlight, Rate: full.Rate, Flow: full.Flow,
-		RollRows: full.RollRows, RollAge: full.RollAge, Retention: full.Retention,
+		RollRows: full.RollRows, RollAge: full.RollAge,
+		Retention:       full.Kept(),
 		MaxDeliverBytes: full.MaxDeliverBytes, MaxSteps: full.MaxSteps,
 		StageMapping: full.StageMapping, OnFinal: withoutSecret(t.OnFinal)}
 }

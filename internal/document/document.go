@@ -98,7 +98,8 @@ func (t Type) taskType() asyncflow.TaskType {
 	full := asyncflow.TaskType{Name: t.Name, Retry: t.Retry, ScheduleLimit: t.ScheduleLimit,
 		ScheduleInterval: t.ScheduleInterval,
 		Limits:           asyncflow.Limits{MaxInFlight: t.MaxInFlight, Rate: t.Rate}, Flow: t.Flow,
-		RollRows: t.RollRows, RollAge: t.RollAge, Retention: t.Retention,
+		RollRows: t.RollRows, RollAge: t.RollAge,
+		Retention: t.Retention.Tasks, ContextRetention: t.Retention.Context,
 		MaxDeliverBytes: t.MaxDeliverBytes, MaxSteps: t.MaxSteps, StageMapping: t.StageMapping,
 		OnFinal: onFinal(t.OnFinal)}
 	for _, s := range t.Stages {

@@ -87,7 +87,8 @@ func TestEveryFieldIsKept(t *testing.T) {
 			"retry":{"max_attempts":5,"interval":6},"schedule_limit":7,"schedule_interval":"8s",
 			"max_in_flight":9,"rate":"10/m","flow":{"max_in_flight":2,"rate":"3/s"},"roll_rows":1234,
 			"roll_age":"13h","retention":"336h","max_deliver_bytes":1234,"max_steps":77,` + told + `}`,
-			`{"stages":[{"name":"two"}],"stage_mapping":{"one":"two"}}`}, ""},
+			`{"stages":[{"name":"two"}],"stage_mapping":{"one":"two"},
+			"retention":{"tasks":"336h","context":"24h"}}`}, ""},
 		{"Stage", "PUT", "/v1/task-types/staged", []string{"{" + stage + `,
 			"deliver":{"input":true,"outputs":["one"]},"fan_out":{"items":"/a",
 			"shared":"/b","max_parallel":2,"on_child_failure":{"tolerate":{"count":3}},"results":"settled"}}`,
@@ -138,6 +139,8 @@ func TestEveryDurationIsReadAsWritten(t *testing.T) {
 	}{
 		{"TaskTypeSpec.retention", "PUT", "/v1/task-types/a",
 			`{"stages":[{"name":"one"}],"retention":%q}`, long},
+		{"TaskTypeSpec.retention", "PUT", "/v1/task-types/a",
+			`{"stages":[{"name":"one"}],"retention":{"context":%q}}`, long},
 		{"TaskTypeSpec.roll_age", "PUT", "/v1/task-types/a",
 			`{"stages":[{"name":"one"}],"roll_age":%q}`, long},
 		{"TaskTypeSpec.schedule_interval", "PUT", "/v1/task-types/a",

@@ -58,14 +58,16 @@ var (
 	jobFails = desc("job_consecutive_failures",
 		"How many runs of a job have failed since the last successful one.", "job")
 	nodesNow = desc("nodes", "Nodes by state: alive, gone.", "state")
-	firing   = desc("alert_firing", "1 for each ongoing episode of an alert.", "tenant", "alert",
+	overdue  = desc("contents_overdue_seconds",
+		"How long contents have been due to be erased; 0 if none are.", "tenant")
+	firing = desc("alert_firing", "1 for each ongoing episode of an alert.", "tenant", "alert",
 		"subject")
 )
 
 // Describe lists the metrics.
 func (d *database) Describe(out chan<- *prometheus.Desc) {
 	for _, one := range []*prometheus.Desc{databaseUp, unread, tasksNow, oldestDue, backlogNow,
-		backlogAge, jobSuccess, jobTook, jobFails, nodesNow, firing} {
+		backlogAge, jobSuccess, jobTook, jobFails, nodesNow, overdue, firing} {
 		out <- one
 	}
 }
@@ -87,18 +89,20 @@ func (d *database) Collect(out chan<- prometheus.Metric) {
 func (d *database) readAll() []prometheus.Metric {
 	ctx, cancel := context.WithTimeout(context.Background(), readTime)
 	defer cancel()
-	var tasks, above, alerts part
+	var tasks, above, alerts, contents part
 	var all sync.WaitGroup
 	all.Go(func() { tasks = d.readTasks(ctx) })
 	all.Go(func() { above = d.readGovernance(ctx) })
 	all.Go(func() { alerts = d.readAlerts(ctx) })
+	all.Go(func() { contents = d.readContents(ctx) })
 	all.Wait()
 	up := 1.0
 	if errors.Join(tasks.err, above.err, alerts.err) != nil {
 		up = 0
 	}
-	return append(slices.Concat(tasks.metrics, above.metrics, alerts.metrics),
-		gauge(databaseUp, up), gauge(unread, float64(max(tasks.unread, alerts.unread))))
+	missing := max(tasks.unread, alerts.unread, contents.unread)
+	return append(slices.Concat(tasks.metrics, above.metrics, alerts.metrics, contents.metrics),
+		gauge(databaseUp, up), gauge(unread, float64(missing)))
 }
 
 // part is what was read of one kind of figures.
@@ -188,6 +192,29 @@ func (d *database) readGovernance(ctx context.Context) part {
 	}
 	return part{metrics: append(all, gauge(nodesNow, float64(alive), "alive"),
 		gauge(nodesNow, float64(gone), "gone"))}
+}
+
+// readContents reads how late the erasure of contents is, of up to maxFiring tenants in which types
+// ask for it.
+func (d *database) readContents(ctx context.Context) (p part) {
+	for tenant := range d.store.Catalog.Tenants() {
+		if len(d.store.ExpiringTypes(tenant)) == 0 || len(p.metrics) == maxFiring {
+			continue
+		}
+		late, err := d.readOverdue(ctx, tenant)
+		if err != nil {
+			p.unread++
+			continue
+		}
+		p.metrics = append(p.metrics, gauge(overdue, late.Seconds(), tenant))
+	}
+	return p
+}
+
+func (d *database) readOverdue(ctx context.Context, tenant string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, tenantTime)
+	defer cancel()
+	return d.store.OverdueContents(ctx, tenant)
 }
 
 // readAlerts reads the ongoing episodes. If there are too many, each tenant has as many series as

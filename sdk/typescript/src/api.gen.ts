@@ -1960,6 +1960,20 @@ export interface components {
         /** @description Any JSON value. It is stored and passed on byte by byte, and never interpreted. */
         JSON: unknown;
         /**
+         * @description How long final tasks are kept at least: a duration, a minute to ten years; by default 180
+         *     days. With an object, their contents may be erased earlier: `context` after the end of each
+         *     task, as by `DELETE /v1/tasks/{id}`. That is a minute or more, and no longer than `tasks`. An
+         *     answer has an object if there is a `context`.
+         * @example {
+         *       "tasks": "180d",
+         *       "context": "7d"
+         *     }
+         */
+        Retention: string | {
+            tasks?: components["schemas"]["Duration"];
+            context?: components["schemas"]["Duration"];
+        };
+        /**
          * @description The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
          *     |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
          *     rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
@@ -2042,7 +2056,7 @@ export interface components {
              */
             roll_rows?: number;
             roll_age?: components["schemas"]["Duration"];
-            retention?: components["schemas"]["Duration"];
+            retention?: components["schemas"]["Retention"];
             /**
              * @description The most visits of stages that a task makes from its submit or its last redrive on, if
              *     any stage has `next`; then it fails, with its path as the error. By default 100.
@@ -2516,7 +2530,7 @@ export interface components {
             flow?: components["schemas"]["Flow"];
             roll_rows?: number;
             roll_age?: components["schemas"]["Duration"];
-            retention?: components["schemas"]["Duration"];
+            retention?: components["schemas"]["Retention"];
             max_steps?: number;
             /** @description Where tasks continue that are in a stage that was removed. */
             stage_mapping?: {

@@ -199,6 +199,9 @@ func queueDrop(set *config.TableSet, at config.TableSet, now time.Time) *pgx.Bat
 		  SELECT type, id FROM {edges} WHERE on_type IN (`+config.TypesAtSQL+`) AND on_id >= $3
 		    AND on_id < $4 AND status IS NULL LIMIT $6) e`), set.Name, at.First, first, next, now,
 		catalog.JobBatch)
+	b.Queue(set.Tables.SQL(0, `DELETE FROM {content_cursors}
+		WHERE type IN (`+config.TypesAtSQL+`) AND upto >= $3 AND upto < $4`), set.Name, at.First,
+		first, next)
 	b.Queue(set.Tables.SQL(0, `UPDATE {sets} SET first_pos = first_pos + 1 WHERE name = $1`),
 		set.Name)
 	b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL

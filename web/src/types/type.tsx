@@ -48,6 +48,8 @@ export function Type() {
 }
 
 function Facts({ type: t }: { type: Schemas["TaskType"] }) {
+  const { tasks: kept, context: contents } =
+    typeof t.retention === "object" ? t.retention : { tasks: t.retention };
   return (
     <section>
       <h2>Settings</h2>
@@ -66,7 +68,8 @@ function Facts({ type: t }: { type: Schemas["TaskType"] }) {
         {branches(t.stages) && t.max_steps !== undefined && (
           <div><dt>A task visits at most</dt><dd>{count(t.max_steps)} stages</dd></div>
         )}
-        {t.retention && <div><dt>Ended tasks are kept for</dt><dd>{span(t.retention)}</dd></div>}
+        {kept && <div><dt>Ended tasks are kept for</dt><dd>{span(kept)}</dd></div>}
+        {contents && <div><dt>Their contents are kept for</dt><dd>{span(contents)}</dd></div>}
         {t.roll_rows !== undefined && t.roll_age && (
           <div><dt>A roll has</dt><dd>{count(t.roll_rows)} tasks, or {span(t.roll_age)}</dd></div>
         )}

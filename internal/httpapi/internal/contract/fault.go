@@ -116,14 +116,19 @@ func schemaFault(e *openapi3.SchemaError, at string) asyncflow.FieldError {
 	return asyncflow.FieldError{Field: field, Message: schemaMessage(e)}
 }
 
-// variantFault returns what is wrong with an object that only one schema of a oneOf could allow;
-// zero: the fault is something else.
+// variantFault returns what is wrong with an object, or a text with a pattern, that only one schema
+// of a oneOf could allow; zero: the fault is something else.
 func variantFault(e *openapi3.SchemaError, field string) asyncflow.FieldError {
-	_, ok := e.Value.(map[string]any)
-	if !ok || e.SchemaField != "oneOf" || variants(e.Schema) != "" { // the message names all
+	if e.SchemaField != "oneOf" || variants(e.Schema) != "" { // the message names all
 		return asyncflow.FieldError{}
 	}
-	one := onlySchemaFor(e.Value, e.Schema.OneOf)
+	var one *openapi3.Schema
+	switch e.Value.(type) {
+	case map[string]any:
+		one = onlySchemaFor(e.Value, e.Schema.OneOf)
+	case string:
+		one = patternAmong(e.Schema.OneOf)
+	}
 	if one == nil {
 		return asyncflow.FieldError{}
 	}
@@ -131,6 +136,16 @@ func variantFault(e *openapi3.SchemaError, field string) asyncflow.FieldError {
 		return fault
 	}
 	return asyncflow.FieldError{}
+}
+
+// patternAmong returns the schema of texts with a pattern; nil: there is none.
+func patternAmong(all openapi3.SchemaRefs) *openapi3.Schema {
+	for _, one := range all {
+		if one.Value.Pattern != "" {
+			return one.Value
+		}
+	}
+	return nil
 }
 
 func join(field, name string) string {

@@ -1,0 +1,249 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// The contents of the tasks of a type with a ContextRetention are erased that long after the end of
+// each task. Tasks end in another order than that of their numbers, and nothing has an index on the
+// end. So cursors go over the numbers of each roll, once, that long after the tasks were submitted:
+// whatever ended at once is due then. Each other task that a cursor passes gets a row in
+// content_waits: one that is live can't be due earlier than that long after the visit, and so it is
+// visited again only then. See ADR 49.
+
+const (
+	// expiryLock is the lock of a step, and the name of the job.
+	expiryLock = "erase"
+	// expiryWindow is how many tasks a step looks at; expiryTasks, expiryRows and expiryBytes are
+	// the most tasks that it erases, with the rows of their journals and the bytes of their
+	// contents. One task may be larger.
+	expiryWindow = 500
+	expiryTasks  = stepTasks
+	expiryRows   = 5000
+	expiryBytes  = 16 << 20
+	// mostHold is the longest time for which a cursor waits for a task that is final.
+	mostHold = 10 * time.Minute
+	// mostAgain is after how long a task is visited again at the latest whose contents are needed.
+	mostAgain = time.Hour
+)
+
+// ExpiryStep is what a step of the job erase did.
+type ExpiryStep struct {
+	Done int  // how many tasks it erased
+	More bool // another step may be due
+	// Next is when the next step is due if none is now; zero: none will be.
+	Next time.Time
+}
+
+// ExpiringTypes returns the names of a tenant's types with contents that are erased after a time.
+func (s *Tasks) ExpiringTypes(tenant string) (names []string) {
+	for name, t := range s.core.Catalog.TypesOf(tenant) {
+		if !t.ContextRetention.IsZero() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// BeginExpiry makes the cursors of a tenant's types in rolls that have none. It returns the names
+// of the types for which a step is due, and when the next one is due of any other; zero: none is.
+// CodeConflict while a node runs that doesn't know erased tasks.
+func (s *Tasks) BeginExpiry(
+	ctx context.Context, tenant string,
+) (due []string, next time.Time, err error) {
+	types := map[int32]*config.Type{}
+	for _, t := range s.core.Catalog.TypesOf(tenant) {
+		if !t.ContextRetention.IsZero() {
+			types[t.Number()] = t
+		}
+	}
+	if len(types) == 0 {
+		return nil, next, nil
+	}
+	if err := s.core.CheckKnown(ctx, erasureNeeds); err != nil {
+		return nil, next, postgres.Wrap(err, "BeginExpiry(%q)", tenant)
+	}
+	now := s.core.Clock.Now()
+	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
+		firsts, err := beginCursors(ctx, tx, tenant, types, now)
+		for number, since := range firsts {
+			at := since.Add(types[number].ContextRetention.Std())
+			switch {
+			case !at.After(now):
+				due = append(due, types[number].Name)
+			case next.IsZero() || at.Before(next):
+				next = at
+			}
+		}
+		return err
+	})
+	slices.Sort(due)
+	return due, next, postgres.Wrap(err, "BeginExpiry(%q)", tenant)
+}
+
+// beginCursors makes the cursors that are missing. It returns since when the contents are kept that
+// are due next, by the number of the type.
+func beginCursors(
+	ctx context.Context, tx pgx.Tx, tenant string, types map[int32]*config.Type, now time.Time,
+) (map[int32]time.Time, error) {
+	names := config.NewTables(tenant, config.SharedSet)
+	all := slices.Collect(maps.Keys(types))
+	var numbers []int32
+	var starts []int64
+	var sinces []time.Time
+	for number, t := range types {
+		for _, position := range t.Rolls() {
+			first := config.FirstOfRoll(position)
+			numbers = append(numbers, number, number)
+			starts = append(starts, first, first+asyncflow.FirstBySQL)
+			since := now.Add(-t.ContextRetention.Std()) // it is due at once
+			sinces = append(sinces, since, since)
+		}
+	}
+	_, err := tx.Exec(ctx, names.SQL(0, `
+		INSERT INTO {content_cursors} (type, upto, passed, since)
+		SELECT u.type, u.first + $4, u.first - 1, u.since
+		FROM unnest($1::int[], $2::bigint[], $3::timestamptz[]) AS u (type, first, since)
+		WHERE NOT EXISTS (SELECT FROM {content_cursors} c
+		    WHERE c.type = u.type AND c.upto = u.first + $4)
+		  AND EXISTS (SELECT FROM {types} t WHERE t.number = u.type)
+		ON CONFLICT DO NOTHING`), numbers, starts, sinces, asyncflow.FirstBySQL-1)
+	if err != nil {
+		return nil, err
+	}
+	rows, _ := tx.Query(ctx, names.SQL(0, `
+		SELECT u.type, min(f.since) FROM unnest($1::int[]) AS u (type), LATERAL (
+		  SELECT since FROM {content_cursors} WHERE type = u.type AND since < 'infinity'
+		  UNION ALL
+		  (SELECT since FROM {content_waits} WHERE type = u.type ORDER BY since LIMIT 1)) f
+		GROUP BY u.type`), all)
+	firsts := map[int32]time.Time{}
+	var number int32
+	var since time.Time
+	_, err = pgx.ForEachRow(rows, []any{&number, &since}, func() error {
+		firsts[number] = since
+		return nil
+	})
+	return firsts, err
+}
+
+// expiry is a step of the job erase.
+type expiry struct {
+	ctx  context.Context
+	s    *Tasks
+	tx   pgx.Tx
+	t    *config.Type
+	keep time.Duration // after the end
+	now  time.Time     // by the database's clock
+	step ExpiryStep
+
+	erased []int64
+}
+
+// ExpireContents takes a step for a type: it erases the contents of some tasks that ended long
+// enough ago. A step is one transaction, which one node at a time takes for a tenant. A step that
+// waits for a lock for too long has done nothing, and is due again.
+func (s *Tasks) ExpireContents(ctx context.Context, tenant, name string) (ExpiryStep, error) {
+	t, err := s.core.Catalog.Fresh(ctx, tenant, name)
+	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // it was deleted
+		return ExpiryStep{}, nil
+	}
+	if err != nil {
+		return ExpiryStep{}, err
+	}
+	x := &expiry{step: ExpiryStep{Next: s.core.Clock.Now()}}
+	ctx = postgres.Patient(ctx)
+	err = s.core.Exclusively(ctx, tenant, expiryLock, func(tx pgx.Tx, now time.Time) error {
+		x.ctx = ctx
+		x.s = s
+		x.tx = tx
+		x.t = t
+		x.now = now
+		return x.take()
+	})
+	if errors.Is(err, config.ErrElsewhere) || config.RolledOn(err) ||
+		postgres.State(err) == pgerrcode.LockNotAvailable {
+		return ExpiryStep{Next: s.core.Clock.Now()}, nil
+	}
+	if err != nil {
+		return ExpiryStep{}, postgres.Wrap(err, "ExpireContents(%q, %q)", tenant, name)
+	}
+	for _, id := range x.erased {
+		s.core.Watchers.Tell(t.Key(), id)
+	}
+	return x.step, nil
+}
+
+// take takes the step that has been due for longest, if any is.
+func (x *expiry) take() error {
+	if _, err := x.tx.Exec(x.ctx, erasurePatience); err != nil {
+		return err
+	}
+	// Its retention stays as it is: after the answer to a change nothing is erased by the old one.
+	kind, err := config.ReadTaskType(x.ctx, x.tx, x.t.Tenant, x.t.Name, "FOR SHARE SKIP LOCKED")
+	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // it is being changed, or was deleted
+		return postgres.ErrIdle
+	}
+	if err != nil {
+		return err
+	}
+	if x.keep = kind.ContextRetention.Std(); x.keep == 0 {
+		x.step = ExpiryStep{}
+		return postgres.ErrIdle
+	}
+	b := &pgx.Batch{}
+	postgres.QueueSettings(b, postgres.SearchSettings)
+	if err := x.tx.SendBatch(x.ctx, b).Close(); err != nil {
+		return err
+	}
+	if x.t, err = config.RollsNow(x.ctx, x.tx, x.t); err != nil {
+		return err
+	}
+	c, since, err := x.first()
+	if err != nil {
+		return err
+	}
+	x.step = ExpiryStep{}
+	if since == nil {
+		return postgres.ErrIdle
+	}
+	if x.due(*since).After(x.now) {
+		x.step.Next = x.due(*since)
+		return postgres.ErrIdle
+	}
+	x.step.More = true
+	if c.upto == 0 {
+		return x.visitWaits()
+	}
+	return x.advance(c)
+}
+
+// due returns when contents are to be erased that are kept since a time.
+func (x *expiry) due(since time.Time) time.Time { return since.Add(x.keep) }
+
+// first returns the cursor that is due first; one with upto 0 stands for the tasks in
+// content_waits. since is nil if there is none.
+func (x *expiry) first() (c contentCursor, since *time.Time, err error) {
+	rows, _ := x.tx.Query(x.ctx, x.t.SQL(0, `
+		SELECT upto, passed, closing, since FROM (
+		  SELECT upto, passed, closing, since FROM {content_cursors}
+		  WHERE type = $1 AND since < 'infinity'
+		  UNION ALL
+		  (SELECT 0, 0, false, since FROM {content_waits} WHERE type = $1 ORDER BY since LIMIT 1)) c
+		ORDER BY since, upto LIMIT 1`), x.t.Number())
+	_, err = pgx.ForEachRow(rows, []any{&c.upto, &c.passed, &c.closing, &since},
+		func() error { return nil })
+	return c, since, err
+}

@@ -1,0 +1,205 @@
+package tasks
+
+import (
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+)
+
+// contentCursor is a row of content_cursors.
+type contentCursor struct {
+	upto, passed int64
+	closing      bool
+}
+
+func (c contentCursor) position() int { return asyncflow.TaskID{Number: c.upto}.Position() }
+
+// visited is a task as a visit finds it.
+type visited struct {
+	id      int64
+	created time.Time
+	erased  bool
+	ended   *time.Time // nil: it is live
+	rows    int        // of its journal, about
+	bytes   int64      // of its contents, if they are due
+}
+
+// visitSQL reads tasks $2: since when, whether they are final, and how much of them would be erased
+// if they had ended by $3.
+const visitSQL = `
+SELECT t.id, t.created_at, t.options -> 'erased' IS NOT NULL, j.at, coalesce(j.seq, 0)::int,
+  CASE WHEN j.at <= $3 THEN octet_length(t.context) + (
+    SELECT coalesce(sum(coalesce(octet_length(o.output), 0)
+      + coalesce(octet_length(o.error), 0)), 0)
+    FROM {journal} o WHERE o.type = t.type AND o.id = t.id) ELSE 0 END
+FROM {task} t LEFT JOIN LATERAL (
+  SELECT CASE WHEN l.final <> '' THEN l.at END AS at, l.seq FROM {journal} l
+  WHERE l.type = t.type AND l.id = t.id ORDER BY l.seq DESC LIMIT 1) j ON true
+WHERE t.type = $1 AND t.id `
+
+// visit reads tasks of one roll, by number.
+func (x *expiry) visit(position int, which string, args ...any) (all []visited, err error) {
+	rows, _ := x.tx.Query(x.ctx, x.t.SQL(position, visitSQL+which), append([]any{x.t.Number()},
+		args...)...)
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (v visited, err error) {
+		err = row.Scan(&v.id, &v.created, &v.erased, &v.ended, &v.rows, &v.bytes)
+		return v, err
+	})
+}
+
+// plan says what becomes of visited tasks.
+type plan struct {
+	erase       []int64
+	rows        int
+	bytes       int64
+	waits       []int64 // are kept in content_waits
+	waitsSince  []time.Time
+	without     []int64 // have no contents any more
+	mostReached bool    // nothing more may be erased in this step
+}
+
+// add plans for a task that is live, or final; it reports whether the step has no room for it.
+func (p *plan) add(x *expiry, v visited) (full bool) {
+	switch {
+	case v.erased:
+		p.without = append(p.without, v.id)
+	case v.ended == nil:
+		p.wait(v.id, x.now)
+	case x.due(*v.ended).After(x.now):
+		p.wait(v.id, *v.ended)
+	case len(p.erase) > 0 && (len(p.erase) == expiryTasks || p.rows+v.rows > expiryRows ||
+		p.bytes+v.bytes > expiryBytes):
+		p.mostReached = true
+		return true
+	default:
+		p.erase = append(p.erase, v.id)
+		p.rows += v.rows
+		p.bytes += v.bytes
+	}
+	return false
+}
+
+func (p *plan) wait(id int64, since time.Time) {
+	p.waits = append(p.waits, id)
+	p.waitsSince = append(p.waitsSince, since)
+}
+
+// visitWaits visits the tasks of content_waits that have been due for longest, of one roll.
+func (x *expiry) visitWaits() error {
+	rows, _ := x.tx.Query(x.ctx, x.t.SQL(0, `SELECT id FROM {content_waits}
+		WHERE type = $1 AND since <= $2 ORDER BY since LIMIT $3`), x.t.Number(), x.now.Add(-x.keep),
+		expiryTasks)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	position := asyncflow.TaskID{Number: ids[0]}.Position()
+	ids = config.ByPosition(ids)[position]
+	if !x.t.Has(position) { // the roll was dropped
+		return x.write(plan{without: ids})
+	}
+	found, err := x.visit(position, `= ANY ($2)`, ids, x.now.Add(-x.keep))
+	if err != nil {
+		return err
+	}
+	var p plan
+	left := ids
+	for _, v := range found {
+		left = slices.DeleteFunc(left, func(id int64) bool { return id == v.id })
+		p.add(x, v)
+	}
+	p.without = append(p.without, left...) // a compaction has left them out
+	return x.write(p)
+}
+
+// advance takes a cursor over the next tasks.
+func (x *expiry) advance(c contentCursor) error {
+	position := c.position()
+	if !x.t.Has(position) {
+		_, err := x.tx.Exec(x.ctx, x.t.SQL(0, `DELETE FROM {content_cursors}
+			WHERE type = $1 AND upto = $2`), x.t.Number(), c.upto)
+		return err
+	}
+	found, err := x.visit(position, `> $2 AND t.id <= $4 ORDER BY t.id LIMIT $5`, c.passed,
+		x.now.Add(-x.keep), c.upto, expiryWindow)
+	if err != nil {
+		return err
+	}
+	var p plan
+	var since *time.Time // nil: it is due again at once
+	hold := min(x.keep/100, mostHold)
+	for _, v := range found {
+		if x.due(v.created).After(x.now) {
+			since = &v.created
+			break
+		}
+		soon := v.ended != nil && !v.erased && x.due(*v.ended).After(x.now) &&
+			!x.due(*v.ended).After(x.now.Add(hold))
+		if soon {
+			since = v.ended
+			break
+		}
+		if p.add(x, v) {
+			break
+		}
+		c.passed = v.id
+	}
+	if err := x.write(p); err != nil {
+		return err
+	}
+	if since == nil && !p.mostReached && len(found) < expiryWindow {
+		return x.end(c, position)
+	}
+	_, err = x.tx.Exec(x.ctx, x.t.SQL(0, `UPDATE {content_cursors}
+		SET passed = $3, since = coalesce($4, since) WHERE type = $1 AND upto = $2`), x.t.Number(),
+		c.upto, c.passed, since)
+	return err
+}
+
+// end ends a pass over a roll. Numbers come a little later than the next ones, those of long
+// transactions much later. So once the roll is sealed, another pass looks for what was missed.
+func (x *expiry) end(c contentCursor, position int) error {
+	_, err := x.tx.Exec(x.ctx, x.t.SQL(0, `UPDATE {content_cursors} c
+		SET passed = CASE WHEN r.sealed AND NOT c.closing THEN c.upto - $4 ELSE $5 END,
+		  since = CASE WHEN NOT r.sealed THEN $3 WHEN c.closing THEN 'infinity' ELSE c.since END,
+		  closing = r.sealed
+		FROM (SELECT sealed_at IS NOT NULL AS sealed FROM {rolls}
+		  WHERE table_set = $6 AND position = $7) r
+		WHERE c.type = $1 AND c.upto = $2`), x.t.Number(), c.upto, x.now, asyncflow.FirstBySQL,
+		c.passed, x.t.SetAt(position).Name, position)
+	return err
+}
+
+// write erases what is planned, and writes down what is kept.
+func (x *expiry) write(p plan) error {
+	if len(p.erase) > 0 {
+		done, refused, err := x.s.eraseAll(x.ctx, x.tx, x.t, p.erase,
+			asyncflow.Erasure{At: x.now, By: asyncflow.RetentionErases})
+		if err != nil {
+			return err
+		}
+		x.erased = append(x.erased, done...)
+		x.step.Done += len(done)
+		again := min(x.keep, mostAgain)
+		for _, id := range p.erase {
+			if refused[id] != nil {
+				p.wait(id, x.now.Add(again-x.keep))
+			} else {
+				p.without = append(p.without, id)
+			}
+		}
+	}
+	b := &pgx.Batch{}
+	b.Queue(x.t.SQL(0, `DELETE FROM {content_waits} WHERE type = $1 AND id = ANY ($2)`),
+		x.t.Number(), p.without)
+	b.Queue(x.t.SQL(0, `
+		INSERT INTO {content_waits} (type, id, since)
+		SELECT $1, id, since FROM unnest($2::bigint[], $3::timestamptz[]) AS u (id, since)
+		ON CONFLICT (type, id) DO UPDATE SET since = excluded.since`), x.t.Number(), p.waits,
+		p.waitsSince)
+	return x.tx.SendBatch(x.ctx, b).Close()
+}
