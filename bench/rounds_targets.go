@@ -59,6 +59,10 @@ var targets = []target{
 	{"Submit to arrival at 100 tasks/s, p50", "latency.latency_p50", "ms", 1.1, atMost},
 	{"Submit to arrival at 100 tasks/s, p99", "latency.latency_p99", "ms", 3, atMost},
 	{"Submit to arrival at half of the maximum rate, p99", "half.latency_p99", "ms", 60, atMost},
+	{
+		"One key, 1,000 submits/s that replace its task, p99 of a submit",
+		"debounce.submit_p99", "ms", 20, atMost,
+	},
 	{"Memory of a node with 1 M pending tasks", "pending.memory", "MB", 120, atMost},
 	{"Contexts of 10 KB", "context10k.rate", "tasks/s", 5_000, atLeast},
 	{"Contexts of 100 KB", "context100k.rate", "tasks/s", 800, atLeast},

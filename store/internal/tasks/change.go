@@ -132,10 +132,6 @@ func checkChange(c hot.Candidate, p asyncflow.Patch) error {
 	return nil
 }
 
-// MaxEdits is how often the context of a task can be changed: each change keeps a context, and no
-// quota counts it.
-const MaxEdits = 1000
-
 // checkEdit returns a patch without a context that the task's stage has now, byte by byte, and
 // refuses another one of a task that was given too many.
 func checkEdit(
@@ -159,7 +155,7 @@ func checkEdit(
 		return p, err
 	case same:
 		p.Context = nil
-	case edits >= MaxEdits:
+	case edits >= asyncflow.MaxEdits:
 		return p, asyncflow.Errorf(asyncflow.CodeConflict,
 			"task %s can't get another context: it was given %d, which is the most", id, edits)
 	}
