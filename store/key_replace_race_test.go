@@ -167,9 +167,10 @@ func (m *replaceMachine) begin(t *rapid.T) {
 			require.Equal(t, w.context, string(l.Context))
 			w.begun = true
 		}
-		kind := rapid.SampledFrom([]asyncflow.OutcomeKind{asyncflow.OutcomeFailed,
-			asyncflow.OutcomeRejected, asyncflow.OutcomeDone, asyncflow.OutcomeLost}).Draw(t, "ends")
-		m.b.settle(m.b.known(), l, asyncflow.Outcome{Kind: kind})
+		kinds := []asyncflow.OutcomeKind{asyncflow.OutcomeFailed, asyncflow.OutcomeRejected,
+			asyncflow.OutcomeDone, asyncflow.OutcomeLost}
+		m.b.settle(m.b.known(), l,
+			asyncflow.Outcome{Kind: rapid.SampledFrom(kinds).Draw(t, "ends")})
 	}
 }
 
