@@ -7208,6 +7208,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "type": "thumbnails",
+                 *       "context": {
+                 *         "image": "harbour.jpg"
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["NewTask"];
             };
         };
