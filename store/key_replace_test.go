@@ -285,6 +285,25 @@ func replaceInOldRoll(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
+// A task of a roll that the node doesn't know of yet is replaced, while its own roll still takes
+// tasks.
+func TestReplaceInANewRoll(t *testing.T) { eachSet(t, replaceInNewRoll) }
+
+func replaceInNewRoll(t *testing.T, b *bundle) {
+	b.put(twoStages())
+	late := behind(t, b)
+	opened, err := b.OpenRoll(t.Context(), b.known().Set())
+	require.NoError(t, err)
+	require.True(t, opened)
+	for key, delay := range map[string]time.Duration{"waits": time.Hour, "ready": 0} {
+		first := b.submit(replacing(key, `1`, delay, 0))[0].ID
+		require.Equal(t, 2, first.Position())
+		r := late.submit(replacing(key, `2`, delay, 0))[0]
+		require.Equal(t, []any{first, true}, []any{r.ID, r.Replaced}, key)
+	}
+	b.checkTokens("pipe")
+}
+
 // What a replaced task meets: a change beside it, dependencies, a rerun, a pause of its type.
 func TestReplaceMeets(t *testing.T) {
 	b := setup(t)
