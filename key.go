@@ -75,20 +75,34 @@ const (
 	ConflictReject OnConflict = "reject"
 	// ConflictCancel cancels the other task, unless it is final. The new task gets the key.
 	ConflictCancel OnConflict = "cancel_running"
+	// ConflictReplace gives the other task the new context and a new time, if it has not begun.
+	// Otherwise the new task gets the key.
+	ConflictReplace OnConflict = "replace"
+)
+
+// MaxReplacedBytes is how many bytes of contexts a task keeps that were replaced, and MaxEdits how
+// often its context is changed. A task that would have more is let go: the next one gets the key.
+const (
+	MaxReplacedBytes = 16 << 20
+	MaxEdits         = 1000
 )
 
 // OnConflicts are all values of OnConflict.
-var OnConflicts = []OnConflict{ConflictReturn, ConflictReject, ConflictCancel}
+var OnConflicts = []OnConflict{ConflictReturn, ConflictReject, ConflictCancel, ConflictReplace}
 
 // Returns reports whether the submit is answered with the other task.
 func (o OnConflict) Returns() bool { return cmp.Or(o, ConflictReturn) == ConflictReturn }
+
+// Changes reports whether the submit may change the other task.
+func (o OnConflict) Changes() bool { return o == ConflictCancel || o == ConflictReplace }
 
 // check adds what is wrong with o, in a submit with a key or without.
 func (o OnConflict) check(key string, out *problems) {
 	switch {
 	case o == "":
 	case !slices.Contains(OnConflicts, o):
-		out.add("on_conflict", "is %.40q; it must be return, reject or cancel_running", string(o))
+		out.add("on_conflict", "is %.40q; it must be return, reject, cancel_running or replace",
+			string(o))
 	case key == "":
 		out.add("on_conflict", "needs a key")
 	}

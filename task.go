@@ -55,6 +55,16 @@ type NewTask struct {
 	KeyWindow KeyWindow
 	// OnConflict says what becomes of the submit if the key stands for another task.
 	OnConflict OnConflict
+	// MaxWait bounds how long later submits with ConflictReplace postpone the task, from its first
+	// submit on; zero: no bound.
+	MaxWait Duration
+	// Operates reports whether the caller may change tasks of others: those that were not submitted
+	// with ConflictReplace.
+	Operates bool
+	// By is who submits the task, for the journal of the one that it replaces; "": unknown.
+	By string
+	// Full is why it can't be another task, so that it only replaces one; nil: it can.
+	Full error
 	// Takes is the task from which the new one takes the key, if that still has it; zero: none.
 	Takes TaskID
 	// DependsOn are the tasks that it waits for.
@@ -84,6 +94,8 @@ type Options struct {
 	Notification *Notification `json:"notification,omitempty"`
 	// RerunOf is the id of the task that it runs again; "": none.
 	RerunOf string `json:"rerun_of,omitempty"`
+	// Replaceable reports whether a later submit with its key may replace its context.
+	Replaceable bool `json:"replaceable,omitempty"`
 	// Erased says when and by whom its contents were erased; nil: it has them.
 	Erased *Erasure `json:"erased,omitempty"`
 	Labels
@@ -94,7 +106,7 @@ func (o Options) IsZero() bool {
 	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == "" &&
 		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil &&
 		o.OnFinal == nil && o.Notification == nil && o.RerunOf == "" && o.Erased == nil &&
-		o.Labels.IsZero()
+		!o.Replaceable && o.Labels.IsZero()
 }
 
 // Validate checks a new task. now is the database's time, and maxContext the limit for the
@@ -136,8 +148,23 @@ func (t NewTask) checkKey(out *problems) {
 		out.add("key_window", "is %s; it must be up to %s (180 days)", t.KeyWindow, MaxKeyWindow)
 	}
 	t.OnConflict.check(t.Options.Key, out)
-	if t.OnConflict == ConflictCancel && len(t.DependsOn) > 0 {
-		out.add("on_conflict", "cancel_running and depends_on exclude each other")
+	if t.OnConflict.Changes() && len(t.DependsOn) > 0 {
+		out.add("on_conflict", "%s and depends_on exclude each other", t.OnConflict)
+	}
+	t.checkMaxWait(out)
+}
+
+func (t NewTask) checkMaxWait(out *problems) {
+	switch wait := t.MaxWait.Std(); {
+	case t.MaxWait.IsZero():
+	case t.OnConflict != ConflictReplace:
+		out.add("max_wait", "needs on_conflict replace")
+	case wait < 0 || wait > MaxDelay:
+		out.add("max_wait", "is %s; it must be up to %s (a year)", t.MaxWait, MaxDelay)
+	case t.Delay.IsZero():
+		out.add("max_wait", "needs a delay")
+	case wait < t.Delay.Std():
+		out.add("max_wait", "is %s; it must be at least the delay, which is %s", t.MaxWait, t.Delay)
 	}
 }
 

@@ -41,6 +41,7 @@ var scenarios = []scenario{
 	context10k, context100k,
 	children, plain, join, release,
 	claims, oneClaim,
+	debounce,
 	pending,
 	httpAlone, storeAlone,
 }

@@ -61,6 +61,10 @@ var targets = []target{
 	{"Submit to arrival at half of the maximum rate, p99", "half.latency_p99", "ms", 60, atMost},
 	{"End of a task to its event at 1,000 ends/s, p99", "told.late_p99", "ms", 250, atMost},
 	{"End of a task to the answer of a submit that waits, p50", "waits.late_p50", "ms", 2, atMost},
+	{
+		"One key, 1,000 submits/s that replace its task, p99 of a submit",
+		"debounce.submit_p99", "ms", 20, atMost,
+	},
 	{"Memory of a node with 1 M pending tasks", "pending.memory", "MB", 120, atMost},
 	{"Contexts of 10 KB", "context10k.rate", "tasks/s", 5_000, atLeast},
 	{"Contexts of 100 KB", "context100k.rate", "tasks/s", 800, atLeast},

@@ -49,10 +49,11 @@ func TestKeyedSubmitsAreRetried(t *testing.T) {
 func TestBatchesWithoutAKeyAreNotRetried(t *testing.T) {
 	t.Parallel()
 	for name, task := range map[string]NewTask{
-		"no key": {},
-		"reject": {Key: "a", OnConflict: asyncflow.ConflictReject},
-		"cancel": {Key: "a", OnConflict: asyncflow.ConflictCancel},
-		"final":  {Key: "a", KeyWindow: asyncflow.KeyUntilFinal},
+		"no key":  {},
+		"reject":  {Key: "a", OnConflict: asyncflow.ConflictReject},
+		"cancel":  {Key: "a", OnConflict: asyncflow.ConflictCancel},
+		"replace": {Key: "a", OnConflict: asyncflow.ConflictReplace},
+		"final":   {Key: "a", KeyWindow: asyncflow.KeyUntilFinal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

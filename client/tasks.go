@@ -70,7 +70,7 @@ func (c *Client) SubmitAndWait(
 		if err != nil {
 			return Task{}, err
 		}
-		got = Task{ID: submitted.ID, Existing: submitted.Existing}
+		got = Task{ID: submitted.ID, Existing: submitted.Existing, Replaced: submitted.Replaced}
 	case err != nil:
 		return got, tries.result(err)
 	case got.Status.Final():
@@ -85,6 +85,7 @@ func (c *Client) SubmitAndWait(
 		return got, err
 	}
 	last.Existing = got.Existing
+	last.Replaced = got.Replaced
 	return last, err
 }
 

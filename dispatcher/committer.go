@@ -31,6 +31,8 @@ type Committer struct {
 	tenantSlots  *slots.PerTenant            // of tenants, in tries to write something apart
 	keyed        *batch.Batcher[store.TypeKey, *submission]
 	dependent    *batch.Batcher[store.TypeKey, *submission] // that depend on other tasks
+	replaced     *batch.Batcher[replacedKey, *submission]   // that replace the one with their key
+	replacing    *batch.Batcher[store.TypeKey, *submission] // the last ones of these
 	heldKeys     *heldKeys
 	lookups      *batch.Batcher[store.TypeKey, lookup]
 	freed        *batch.Batcher[store.TypeKey, string] // flow keys
@@ -61,6 +63,9 @@ const (
 	reportLinger = 1500 * time.Microsecond
 	settleLinger = 3 * time.Millisecond
 	lookupLinger = 500 * time.Microsecond
+	// replaceLinger is the least time between two writes of a key whose task is replaced: each
+	// keeps a context, and a task may have only so many.
+	replaceLinger = 10 * time.Millisecond
 )
 
 // NewCommitter returns a committer over a store. Close it before the store.
@@ -84,6 +89,11 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	c.keyed.Size = (*submission).size
 	c.keyed.Writers = 2 // one may wait for another node's submit
 	c.heldKeys = newHeldKeys(c)
+	c.replaced = batch.New(c.writing, c.replaceOnce)
+	c.replaced.Linger = func(*submission) time.Duration { return replaceLinger }
+	c.replacing = batch.New(c.writing, c.commitKeyed)
+	c.replacing.Size = (*submission).size
+	c.replacing.Writers = 2
 	c.dependent = batch.New(c.writing, c.commitDependent)
 	c.dependent.Size = (*submission).size
 	c.lookups = batch.New(c.writing, c.lookUp)
@@ -106,6 +116,7 @@ const closePatience = 5 * time.Second
 // Close waits until everything that was handed over is written.
 func (c *Committer) Close() {
 	defer time.AfterFunc(closePatience, c.giveUp).Stop()
+	c.replaced.Drain()
 	c.keyed.Drain()
 	c.dependent.Drain()
 	c.heldKeys.drain()

@@ -21,6 +21,9 @@ type submission struct {
 	result *store.Submitted
 	until  time.Time // no try begins after that
 	call   *submitCall
+	// overtaken are earlier submits of its key, with contexts that this one replaces.
+	overtaken []*submission
+	ended     chan struct{} // closed by end; nil: nobody waits for it
 }
 
 func (s *submission) size() int { return len(s.Context) }
@@ -41,6 +44,10 @@ func (s *submission) end(err error) {
 	}
 	if s.Lease != nil && (err != nil || s.result.Existing) {
 		s.call.unused(s)
+	}
+	s.endOvertaken()
+	if s.ended != nil {
+		close(s.ended)
 	}
 	s.call.done(1)
 }
@@ -152,10 +159,14 @@ func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeK
 // dependencies, because these are looked up.
 func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 	plain := make([]*write, 0, len(items))
+	var replacing []*submission
 	for _, item := range items {
 		switch {
 		case len(item.DependsOn) > 0:
 			c.dependent.Add(key, item)
+			continue
+		case item.Key != nil && item.Key.Replace != nil:
+			replacing = append(replacing, item)
 			continue
 		case item.Key != nil:
 			c.keyed.Add(key, item)
@@ -165,6 +176,7 @@ func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 		plain = append(plain, &item.write)
 	}
 	c.add(key, plain...)
+	c.addReplacing(key, replacing)
 }
 
 // submitUntil returns when tasks that came at a time are no longer tried.

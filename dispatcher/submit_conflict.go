@@ -25,7 +25,7 @@ func (c *Committer) resolveKeys(
 	ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
 ) {
 	for i := range results {
-		if r := &results[i]; r.Existing && r.Err == nil {
+		if r := &results[i]; r.Existing && r.Err == nil && !r.Replaced {
 			c.resolveKey(ctx, tenant, tasks[i], r)
 		}
 	}

@@ -82,6 +82,10 @@ func (c *Committer) insertedKeyed(
 		switch holder := s.Key.Holder; {
 		case waits[&s.Insertion]:
 			held = append(held, s)
+		case s.Key.Refused != nil:
+			s.end(s.Key.Refused)
+		case s.Key.Replaced != nil:
+			s.endReplaced()
 		case holder.Number != 0:
 			s.endExisting()
 		default:

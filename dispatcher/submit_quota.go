@@ -125,8 +125,8 @@ func (p *pendingCount) withdraw(n int64) {
 func (p *pendingCount) leave(n int64) { p.underway.Add(-n) }
 
 // enter checks tasks against the tenant's quota of pending tasks. It refuses the tasks over the
-// quota in results, unless their key belongs to an existing task and they don't replace that. The
-// caller must call leave when the admitted tasks are written.
+// quota in results, unless their key belongs to an existing task and they don't cancel that: a task
+// that replaces it may only do so. The caller must call leave when the admitted tasks are written.
 func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 	results []store.Submitted) (
 	leave func()) {
@@ -148,7 +148,11 @@ func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncf
 				"error", lookErr)
 		}
 		for i, known := range known {
-			if !known || tasks[int(granted)+i].OnConflict == asyncflow.ConflictCancel {
+			task := &tasks[int(granted)+i]
+			switch {
+			case known && task.OnConflict == asyncflow.ConflictReplace:
+				task.Full = err
+			case !known || task.OnConflict == asyncflow.ConflictCancel:
 				results[int(granted)+i].Err = err
 			}
 		}

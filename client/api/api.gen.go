@@ -2393,6 +2393,14 @@ type NewTask struct {
 	// Example: until_final
 	KeyWindow KeyWindow `json:"key_window,omitempty,omitzero"`
 
+	// MaxWait How long after the first submit of a task it is due at the latest, however often submits
+	// with on_conflict replace postpone it. That of the latest submit counts. It needs a
+	// delay, and is at least as long; at most 8760h. Without it there is no such bound.
+	//
+	//
+	// Example: 1m
+	MaxWait Duration `json:"max_wait,omitempty,omitzero"`
+
 	// Metadata Short texts by name, to find the task by: up to 16, with names of up to 40 letters, digits
 	// and _ . : / -. They must not be secret.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
@@ -2400,7 +2408,10 @@ type NewTask struct {
 	// OnConflict What becomes of the submit if its key stands for another task. return, the default: the answer
 	// is that task, if its submit had the same context, and 422 otherwise. reject: 422, which names that
 	// task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
-	// key; this needs the scope operate besides.
+	// key; this needs the scope operate besides. replace: that task gets the new context and is
+	// due delay later, if no attempt of it was made; otherwise, or after 1,000 contexts or 16 MiB
+	// of them, it stays as it is, and the new task gets the key. A task that was not submitted
+	// with replace itself is replaced only with the scope operate, and 422 otherwise.
 	OnConflict OnConflict `json:"on_conflict,omitempty,omitzero"`
 	OnFinal    *OnFinal   `json:"on_final,omitempty"`
 
@@ -2516,7 +2527,10 @@ type Notification struct {
 // OnConflict What becomes of the submit if its key stands for another task. return, the default: the answer
 // is that task, if its submit had the same context, and 422 otherwise. reject: 422, which names that
 // task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
-// key; this needs the scope operate besides.
+// key; this needs the scope operate besides. replace: that task gets the new context and is
+// due delay later, if no attempt of it was made; otherwise, or after 1,000 contexts or 16 MiB
+// of them, it stays as it is, and the new task gets the key. A task that was not submitted
+// with replace itself is replaced only with the scope operate, and 422 otherwise.
 type OnConflict = asyncflow.OnConflict
 
 // OnFinal Where the end of a task is told: url gets a signed POST with the event (see finalEvent), at
@@ -3289,6 +3303,10 @@ type SubmittedTask struct {
 	// belongs to a task that is running or final.
 	OrderTime time.Time `json:"order_time,omitempty,omitzero"`
 
+	// Replaced True if this task has the context of the submit now, or that of a later one, by
+	// on_conflict replace.
+	Replaced bool `json:"replaced,omitempty,omitzero"`
+
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
 	// Example: thumbnails
@@ -3399,6 +3417,10 @@ type Task struct {
 
 	// Redriven After a redrive: the dependents that were redriven with it.
 	Redriven []string `json:"redriven,omitempty,omitzero"`
+
+	// Replaced Only in the answer to a submit: true if its context, or that of a later submit, became
+	// the one of this task, by on_conflict replace.
+	Replaced bool `json:"replaced,omitempty,omitzero"`
 
 	// RerunOf The task that it runs again.
 	//

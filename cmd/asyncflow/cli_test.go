@@ -106,6 +106,8 @@ func TestUsageErrors(t *testing.T) {
 		"no type":     {[]string{"tasks", "submit"}, "name a task type, or a file"},
 		"bad context": {[]string{"tasks", "submit", "t", "{bad"}, "the context is not valid JSON"},
 		"empty key":   {[]string{"tasks", "submit", "t", "--key", ""}, "--key must not be empty"},
+		"max wait without replace": {[]string{"tasks", "submit", "t", "--key", "k", "--max-wait",
+			"1m"}, "--max-wait needs --on-conflict replace"},
 		"empty flow key": {[]string{"tasks", "submit", "t", "--flow-key="},
 			"--flow-key must not be empty"},
 		"no such file": {[]string{"tasks", "submit", "t", "@/does/not/exist"}, "no such file"},
@@ -272,15 +274,19 @@ func TestSubmitSendsWhatWasAsked(t *testing.T) {
 		`{"type":"t","context":[1],"priority":60,"delay":"5m","retry":{"max_attempts":3}}`, body)
 	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", "--run-at", "2026-11-21T10:00:00Z").code)
 	require.JSONEq(t, `{"type":"t","context":{},"run_at":"2026-11-21T10:00:00Z"}`, body)
+	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", "--key", "k", "--on-conflict", "replace",
+		"--delay", "5s", "--max-wait", "1m").code)
+	require.JSONEq(t, `{"type":"t","context":{},"key":"k","on_conflict":"replace","delay":"5s",
+		"max_wait":"1m"}`, body)
 }
 
 // Submitting a key again reports that nothing new was submitted.
 func TestSubmitSaysThatTheTaskExisted(t *testing.T) {
 	t.Parallel()
-	existing := true
+	existing, replaced := true, false
 	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		answer(w, 200, client.SubmittedTask{ID: "t.1.7", Type: "t", Status: client.StatusSucceeded,
-			Existing: existing})
+			Existing: existing, Replaced: replaced})
 	})
 	for _, wait := range [][]string{nil, {"--output", "json"}} {
 		t.Run(fmt.Sprint(wait), func(t *testing.T) {
@@ -294,7 +300,10 @@ func TestSubmitSaysThatTheTaskExisted(t *testing.T) {
 			require.Equal(t, wait != nil, strings.Contains(r.stdout, `"existing": true`), r.stdout)
 		})
 	}
-	existing = false
+	replaced = true
+	require.Equal(t, "asyncflow: task t.1.7 has the new context: nothing new was submitted\n",
+		runCLI(t, env, "tasks", "submit", "t", "--key", "k").stderr)
+	existing, replaced = false, false
 	require.Empty(t, runCLI(t, env, "tasks", "submit", "t", "--key", "k").stderr)
 }
 

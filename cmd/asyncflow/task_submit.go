@@ -23,7 +23,8 @@ type tasksSubmitCmd struct {
 	Key         *string       `placeholder:"KEY"`
 
 	KeyWindow  *asyncflow.KeyWindow `placeholder:"TIME" help:"A time, or until_final; a day by default."`
-	OnConflict string               `placeholder:"return|reject|cancel_running"`
+	OnConflict string               `placeholder:"return|reject|cancel_running|replace"`
+	MaxWait    time.Duration        `placeholder:"TIME" help:"How long replace postpones a task at most."`
 
 	FlowKey       *string  `placeholder:"KEY"`
 	DependsOn     []string `sep:"none" placeholder:"TASK" help:"A task to wait for; repeatable."`
@@ -45,7 +46,10 @@ func (c *tasksSubmitCmd) Help() string {
 	return `With --key, if a task with that key exists, the command shows it and submits nothing. It
 says so on standard error and, with --output json, in the field existing. The key stands for the
 task for a day, or as --key-window says. With --on-conflict reject that is an error; with
-cancel_running, the earlier task is cancelled, unless it is final, and a new one is submitted.
+cancel_running, the earlier task is cancelled, unless it is final, and a new one is submitted. With
+replace, an earlier task that has not begun gets the context, and is due --delay from now, but no
+later than --max-wait after its first submit; if it has begun, a new one is submitted. The field
+replaced says so.
 
 With --wait, standard error says after 2 s what the task waits for. The exit code is 0 if the task
 succeeded, 6 if it failed, and 7 if it was not final in time.
@@ -66,6 +70,8 @@ Examples:
 
     asyncflow tasks submit thumbnails '{"image": "harbour.jpg"}' --wait
     asyncflow tasks submit thumbnails @context.json --delay 5m
+    asyncflow tasks submit index '{"document": 17}' --key document-17 --on-conflict replace \
+      --delay 5s --max-wait 1m
     asyncflow tasks submit mail '{}' --user customer-17 --tags eu,nightly --metadata order=4711
     asyncflow tasks submit thumbnails -f contexts.jsonl
     asyncflow tasks submit report --depends-on resize.1.7 \
@@ -89,7 +95,11 @@ func (c *tasksSubmitCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
-	if submitted.Existing {
+	switch {
+	case submitted.Replaced:
+		fmt.Fprintf(g.stderr, "asyncflow: task %s has the new context: nothing new was submitted\n",
+			submitted.ID)
+	case submitted.Existing:
 		fmt.Fprintf(g.stderr,
 			"asyncflow: the key stands for task %s already: nothing new was submitted\n",
 			submitted.ID)
@@ -132,6 +142,8 @@ func (c *tasksSubmitCmd) check() error {
 		return asyncflow.InvalidField("--key-window", "needs --key")
 	case c.Key == nil && c.OnConflict != "":
 		return asyncflow.InvalidField("--on-conflict", "needs --key")
+	case c.MaxWait != 0 && c.OnConflict != string(asyncflow.ConflictReplace):
+		return asyncflow.InvalidField("--max-wait", "needs --on-conflict replace")
 	case c.ContextFrom != "" && c.ContextFrom != asyncflow.ContextFromDependencies:
 		return asyncflow.InvalidField("--context-from", "is %q; it must be %s", c.ContextFrom,
 			asyncflow.ContextFromDependencies)
@@ -208,6 +220,7 @@ func (c *tasksSubmitCmd) template() client.NewTask {
 		t.KeyWindow = *c.KeyWindow
 	}
 	t.OnConflict = asyncflow.OnConflict(c.OnConflict)
+	t.MaxWait = client.NewDuration(c.MaxWait)
 	if c.FlowKey != nil {
 		t.FlowKey = *c.FlowKey
 	}

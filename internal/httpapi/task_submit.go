@@ -65,6 +65,8 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 		return result.Err
 	case wait > 0:
 		return s.answerFinal(c, result, wait)
+	case result.Replaced: // its context is the caller's own
+		return writeDocument(c, http.StatusOK, submittedLine(&result))
 	case result.Existing:
 		return s.answerExisting(c, result)
 	}
@@ -120,7 +122,7 @@ func (s *Server) checkTask(
 	if err := checkContext(task.Context, quota); err != nil {
 		return err
 	}
-	if err := checkConflict(ctx, task.OnConflict); err != nil {
+	if err := checkConflict(ctx, task); err != nil {
 		return err
 	}
 	err := s.checkPriority(ctx, task.Type, task.Options.Priority)
@@ -135,8 +137,14 @@ func (s *Server) checkTask(
 }
 
 // checkConflict refuses a submit that may cancel another task, for a caller that may cancel none.
-func checkConflict(ctx context.Context, c asyncflow.OnConflict) error {
-	if c != asyncflow.ConflictCancel || principalOf(ctx).Has(auth.ScopeOperate) {
+// Of one that may replace another task it notes who submits it.
+func checkConflict(ctx context.Context, task *asyncflow.NewTask) error {
+	operates := principalOf(ctx).Has(auth.ScopeOperate)
+	if task.OnConflict == asyncflow.ConflictReplace {
+		task.Operates = operates
+		task.By = asyncflow.AuditText(principalOf(ctx).Subject, asyncflow.MaxAuditText)
+	}
+	if task.OnConflict != asyncflow.ConflictCancel || operates {
 		return nil
 	}
 	return asyncflow.Errorf(asyncflow.CodeForbidden, "on_conflict cancel_running cancels tasks: "+
@@ -164,6 +172,7 @@ func taskIn(t *api.NewTask) asyncflow.NewTask {
 		Delay:      t.Delay,
 		KeyWindow:  t.KeyWindow,
 		OnConflict: t.OnConflict,
+		MaxWait:    t.MaxWait,
 		DependsOn:  t.DependsOn,
 		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey,
 			ContextFrom: t.ContextFrom, OnFinal: onFinalIn(t.OnFinal),
@@ -186,6 +195,7 @@ func submittedOut(r store.Submitted) api.SubmittedTask {
 		OrderTime:  r.OrderTime,
 		CreatedAt:  r.CreatedAt,
 		Existing:   r.Existing,
+		Replaced:   r.Replaced,
 		WaitsUntil: r.WaitsUntil,
 	}
 }
@@ -213,7 +223,11 @@ func appendSubmitted(b []byte, r *store.Submitted) []byte {
 	if !r.OrderTime.IsZero() {
 		b = r.OrderTime.AppendFormat(append(b, `","order_time":"`...), time.RFC3339Nano)
 	}
-	b = append(append(b, `","stage":"`...), r.Stage...)
+	b = append(b, '"')
+	if r.Replaced {
+		b = append(b, `,"replaced":true`...)
+	}
+	b = append(append(b, `,"stage":"`...), r.Stage...)
 	b = append(append(b, `","status":"`...), r.Status...)
 	b = append(append(b, `","type":"`...), r.ID.Type...)
 	if !r.WaitsUntil.IsZero() {

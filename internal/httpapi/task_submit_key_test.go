@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -279,4 +280,64 @@ func TestIdempotencyKeysInABatch(t *testing.T) {
 	assert.Equal(t, asyncflow.StatusPending, a.Tasks[2].Task.Status)
 	assert.Equal(t, 400, a.Tasks[3].Error.Status)
 	assert.Equal(t, asyncflow.StatusPending, a.Tasks[4].Task.Status)
+}
+
+// A submit replaces the task with its key, if that has not begun, by a call or in a batch. The
+// answer says so, and shows nobody else's context.
+func TestOnConflictReplace(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	submitter := b.newToken("acme", auth.ScopeSubmit)
+	task := func(doc, more string) string {
+		return `{"type":"pipe","context":` + doc + `,"key":"k","on_conflict":"replace"` + more + `}`
+	}
+	first := read[api.SubmittedTask](b, 201, b.callAs(submitter, "POST", "/v1/tasks",
+		task(`1`, `,"delay":"1h","max_wait":"90m"`)))
+	assert.False(t, first.Replaced)
+	second := read[api.SubmittedTask](b, 200, b.callAs(submitter, "POST", "/v1/tasks",
+		task(`2`, `,"delay":"1h","max_wait":"90m"`)))
+	assert.Equal(t, []any{first.ID, true, true, asyncflow.StatusWaiting},
+		[]any{second.ID, second.Existing, second.Replaced, second.Status})
+	assert.True(t, second.OrderTime.After(first.OrderTime))
+	late := read[api.SubmittedTask](b, 200, b.callAs(submitter, "POST", "/v1/tasks",
+		task(`3`, `,"delay":"80m","max_wait":"80m"`)))
+	assert.Equal(t, 80*time.Minute, late.OrderTime.Sub(first.CreatedAt))
+
+	batch := read[api.SubmittedBatch](b, 201, b.callAs(submitter, "POST", "/v1/tasks/batch",
+		`{"tasks":[`+task(`4`, `,"delay":"1h"`)+`,`+task(`5`, `,"delay":"1h"`)+`]}`)).Tasks
+	for _, r := range batch {
+		require.NotNil(t, r.Task)
+		assert.Equal(t, []any{first.ID, true}, []any{r.Task.ID, r.Task.Replaced})
+	}
+	journal := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+first.ID+"/attempts", ""))
+	last := journal.Data[len(journal.Data)-1]
+	assert.Equal(t, []any{asyncflow.OutcomeChanged, `5`},
+		[]any{asyncflow.OutcomeKind(last.Outcome), string(last.Output)})
+	assert.NotEmpty(t, last.Subject)
+
+	for more, field := range map[string]string{
+		`,"max_wait":"5s"`:                            "max_wait needs a delay",
+		`,"delay":"10s","max_wait":"9s"`:              "max_wait is 9s; it must be at least the delay",
+		`,"delay":"10s","max_wait":"54w"`:             "max_wait is 9072h0m0s; it must be up to 8760h0m0s (a year)",
+		`,"delay":"10s","max_wait":"-9s"`:             "max_wait",
+		`,"depends_on":[{"task":"` + first.ID + `"}]`: "replace and depends_on exclude each other",
+	} {
+		a := b.call("POST", "/v1/tasks", task(`1`, more))
+		require.Equal(t, 400, a.status, more)
+		require.Contains(t, string(a.body), field, more)
+	}
+	a := b.call("POST", "/v1/tasks",
+		`{"type":"pipe","context":1,"key":"k","delay":"1s","max_wait":"5s"}`)
+	require.Equal(t, 400, a.status)
+	require.Equal(t, []asyncflow.FieldError{{Field: "max_wait",
+		Message: "needs on_conflict replace"}}, a.problem.Errors)
+
+	read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"pipe","context":1,"key":"other","delay":"1h"}`))
+	other := strings.Replace(task(`2`, ``), `"k"`, `"other"`, 1)
+	a = b.callAs(submitter, "POST", "/v1/tasks", other)
+	require.Equal(t, 422, a.status)
+	require.Contains(t, a.problem.Errors[0].Message, "it takes the scope operate")
+	r := read[api.SubmittedTask](b, 200, b.call("POST", "/v1/tasks", other))
+	require.True(t, r.Replaced)
 }

@@ -52,7 +52,8 @@ func (s *Server) giveBackChildren(
 	}
 	n := 0
 	for i := range submitted {
-		if submitted[i].Err != nil || submitted[i].Existing {
+		r := &submitted[i]
+		if r.Err != nil || r.Existing && !r.Replaced { // a replaced context makes its children
 			n += s.countNew(t, &tasks[i]) - 1
 		}
 	}

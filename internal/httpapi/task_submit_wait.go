@@ -95,6 +95,7 @@ func (s *Server) writeTask(c *fiber.Ctx, task store.Task, submitted store.Submit
 			OrderTime: out.OrderTime, CreatedAt: out.CreatedAt}
 	}
 	out.Existing = submitted.Existing
+	out.Replaced = submitted.Replaced
 	out.WaitsUntil = submitted.WaitsUntil
 	doc, err := encode(out)
 	if err != nil {

@@ -1953,10 +1953,13 @@ export interface components {
          * @description What becomes of the submit if its key stands for another task. return, the default: the answer
          *     is that task, if its submit had the same context, and 422 otherwise. reject: 422, which names that
          *     task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
-         *     key; this needs the scope operate besides.
+         *     key; this needs the scope operate besides. replace: that task gets the new context and is
+         *     due delay later, if no attempt of it was made; otherwise, or after 1,000 contexts or 16 MiB
+         *     of them, it stays as it is, and the new task gets the key. A task that was not submitted
+         *     with replace itself is replaced only with the scope operate, and 422 otherwise.
          * @enum {string}
          */
-        OnConflict: "return" | "reject" | "cancel_running";
+        OnConflict: "return" | "reject" | "cancel_running" | "replace";
         /** @description Any JSON value. It is stored and passed on byte by byte, and never interpreted. */
         JSON: unknown;
         /**
@@ -3259,6 +3262,13 @@ export interface components {
             key_window?: components["schemas"]["KeyWindow"];
             on_conflict?: components["schemas"]["OnConflict"];
             /**
+             * @description How long after the first submit of a task it is due at the latest, however often submits
+             *     with on_conflict replace postpone it. That of the latest submit counts. It needs a
+             *     delay, and is at least as long; at most 8760h. Without it there is no such bound.
+             * @example 1m
+             */
+            max_wait?: components["schemas"]["Duration"];
+            /**
              * @description Tasks of a type with the same flow_key share the limits of its flow. It has no effect if
              *     the type has no flow.
              */
@@ -3551,6 +3561,11 @@ export interface components {
             waits_until?: string;
             /** @description True if the key already belonged to this task. */
             existing?: boolean;
+            /**
+             * @description True if this task has the context of the submit now, or that of a later one, by
+             *     on_conflict replace.
+             */
+            replaced?: boolean;
         };
         /**
          * @example {
@@ -3620,6 +3635,11 @@ export interface components {
             type: components["schemas"]["Name"];
             /** @description Only in the answer to a submit: true if the key already belonged to this task. */
             existing?: boolean;
+            /**
+             * @description Only in the answer to a submit: true if its context, or that of a later submit, became
+             *     the one of this task, by on_conflict replace.
+             */
+            replaced?: boolean;
             /**
              * Format: date-time
              * @description Only in the answer to a submit: when its first wait for a dependency ends.
@@ -7331,7 +7351,8 @@ export interface operations {
              * @description With wait, the task is final. Without it, an earlier task has this key, and the answer
              *     is that task, with its result if it has one. In both cases existing says whether the
              *     task is an earlier one. If the context of the earlier task differs, the answer is 422. A
-             *     token without the scope read sees of an earlier task only how it stands.
+             *     token without the scope read sees of an earlier task only how it stands; so does a
+             *     submit that replaced its context, which replaced says.
              */
             200: {
                 headers: {

@@ -166,7 +166,8 @@ export class Client {
     }
     const left = end === Infinity ? {} : { timeoutMs: Math.max(0, end - Date.now()) };
     const last = await this.wait(got.id, { signal, ...left });
-    return got.existing ? { ...last, existing: true } : last;
+    const { existing, replaced } = got;
+    return { ...last, ...(existing && { existing }), ...(replaced && { replaced }) };
   }
 
   /**

@@ -18,6 +18,7 @@ type Submitted struct {
 	WaitsUntil time.Time
 	Existing   bool // the key stood for this task already
 	Reused     bool // it was submitted with another context, byte by byte
+	Replaced   bool // it has the context of this submit, or of a later one
 	Err        error
 }
 

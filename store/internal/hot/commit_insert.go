@@ -42,6 +42,7 @@ func NewInsertion(
 		first.Reason = asyncflow.WaitClaimer
 	}
 	options := task.Options
+	options.Replaceable = task.OnConflict == asyncflow.ConflictReplace
 	if options.DependsOn = len(task.DependsOn); options.DependsOn > 0 {
 		first.Kind = asyncflow.Park
 		first.Reason = asyncflow.WaitDependencies

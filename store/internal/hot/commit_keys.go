@@ -22,11 +22,17 @@ type Key struct {
 	Hash    [sha256.Size]byte // of the context
 	Expires time.Time         // config.KeyUntilFinal: with the end of its task
 	Takes   int64             // the task from which it takes the key, if that still has it; 0: none
+	Replace *Replace          // it replaces the context of the existing task; nil: it doesn't
 
 	// Holder is the existing task with this key; zero: the new task has it.
 	Holder asyncflow.TaskID
 	// Reused reports whether that task was submitted with another context, byte by byte.
 	Reused bool
+	// Replaced is the existing task with the new context; nil: that was not replaced.
+	Replaced *Replaced
+	// Refused is why the task was neither inserted nor replaced the existing one; nil: it was not
+	// refused.
+	Refused error
 	// Unseen reports whether the last try with KeysApart left the task out without a look at the
 	// key, as it had met too many locked ones.
 	Unseen bool
@@ -40,6 +46,10 @@ func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
 	}
 	k := &Key{Name: t.Options.Key, Hash: sha256.Sum256(t.Context), Takes: t.Takes.Number,
 		Expires: config.KeyUntilFinal}
+	if t.OnConflict == asyncflow.ConflictReplace {
+		k.Replace = &Replace{t.RunAt, t.Delay.Std(), t.MaxWait.Std(), t.Options.Priority, t.By,
+			t.Operates, t.Full}
+	}
 	if t.KeyWindow.UntilFinal() {
 		return k
 	}
@@ -100,12 +110,15 @@ const (
 	KeysApart                   // take the other keys
 )
 
-// InsertKeyed inserts the tasks of one roll, sorted by key, that have free keys. For the remaining
-// tasks it sets the existing task with their key. It is one transaction, which may be repeated: a
-// task keeps the key that it took in an earlier try. If other transactions lock keys, InsertKeyed
-// returns their tasks if wait is KeysApart; otherwise it fails, see IsHeld.
-func (s *Path) InsertKeyed(ctx context.Context, t *config.Type, items []*Insertion, wait KeyWait) (
-	held []*Insertion, err error) {
+// InsertWithKeys inserts the tasks of one roll, sorted by key, that have free keys. For the
+// remaining tasks it sets the existing task with their key, or replaces its context. It is one
+// transaction, which may be repeated: a task keeps the key that it took in an earlier try. If other
+// transactions lock keys, InsertWithKeys returns their tasks if wait is KeysApart; otherwise it
+// fails, see IsHeld.
+func InsertWithKeys(
+	ctx context.Context, s *Path, t *config.Type, items []*Insertion, wait KeyWait,
+	replace ReplaceFunc,
+) (held []*Insertion, err error) {
 	if len(items) == 0 { // an earlier try inserted all of them
 		return nil, postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "InsertKeyed(%q, %q)",
 			t.Tenant, t.Name)
@@ -114,6 +127,9 @@ func (s *Path) InsertKeyed(ctx context.Context, t *config.Type, items []*Inserti
 		now := s.core.Clock.Now()
 		holders, others, err := ClaimKeys(ctx, tx, t, items, now, wait)
 		if err != nil {
+			return err
+		}
+		if err := replaceHolders(ctx, tx, t, items, holders, others, replace); err != nil {
 			return err
 		}
 		held = nil
@@ -127,6 +143,7 @@ func (s *Path) InsertKeyed(ctx context.Context, t *config.Type, items []*Inserti
 			switch {
 			case put:
 				held = append(held, item)
+			case item.Key.Refused != nil:
 			case holder.ID == item.ID.Number:
 				fresh = append(fresh, item)
 			default:

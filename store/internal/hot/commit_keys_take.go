@@ -55,21 +55,39 @@ func takeKeys(
 			takers[name] = item
 		}
 	}
-	if len(takers) == 0 {
+	var given []givenKey
+	for name, item := range takers {
+		given = append(given, givenKey{name,
+			Holder{item.ID.Number, item.Key.Hash[:], item.Key.Expires}})
+	}
+	return giveKeys(ctx, tx, t, given, holders)
+}
+
+// givenKey is a key with the task for which it stands from now on.
+type givenKey struct {
+	name   string
+	holder Holder
+}
+
+// giveKeys writes for which tasks keys stand, and changes the holders.
+func giveKeys(
+	ctx context.Context, tx pgx.Tx, t *config.Type, given []givenKey, holders map[string]Holder,
+) error {
+	if len(given) == 0 {
 		return nil
 	}
 	var names []string
+	var ids []int64
 	var hashes [][]byte
 	var expires []time.Time
-	ids = ids[:0]
-	for name, item := range takers {
-		names = append(names, name)
-		ids = append(ids, item.ID.Number)
-		hashes = append(hashes, item.Key.Hash[:])
-		expires = append(expires, item.Key.Expires)
-		holders[name] = Holder{item.ID.Number, item.Key.Hash[:], item.Key.Expires}
+	for _, g := range given {
+		names = append(names, g.name)
+		ids = append(ids, g.holder.ID)
+		hashes = append(hashes, g.holder.Hash)
+		expires = append(expires, g.holder.Expires)
+		holders[g.name] = g.holder
 	}
-	_, err = tx.Exec(ctx, t.SQL(0, takeKeysSQL), t.Name, names, ids, hashes, expires)
+	_, err := tx.Exec(ctx, t.SQL(0, takeKeysSQL), t.Name, names, ids, hashes, expires)
 	return err
 }
 

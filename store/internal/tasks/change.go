@@ -136,10 +136,6 @@ func checkChange(c hot.Candidate, p asyncflow.Patch) error {
 	return nil
 }
 
-// MaxEdits is how often the context or the retry policy of a task can be changed: each change keeps
-// one, and no quota counts it.
-const MaxEdits = 1000
-
 // checkEdit returns a patch without a context that the task's stage has now, byte by byte. It
 // refuses another context or retry policy of a task that was given too many.
 func checkEdit(
@@ -161,7 +157,7 @@ func checkEdit(
 	if err == nil && same {
 		p.Context = nil
 	}
-	if err == nil && edits >= MaxEdits && (p.Context != nil || p.Retry != nil) {
+	if err == nil && edits >= asyncflow.MaxEdits && (p.Context != nil || p.Retry != nil) {
 		err = asyncflow.Errorf(asyncflow.CodeConflict,
 			"task %s can't get another context or retry policy: it was changed %d times, which is "+
 				"the most", id, edits)

@@ -1,0 +1,76 @@
+package dispatcher
+
+import (
+	"context"
+
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// replacedKey is an idempotency key of submits that replace the task with that key.
+type replacedKey struct {
+	store.TypeKey
+	name string
+}
+
+// addReplacing queues submits of a type that replace the tasks with their keys: those of a key
+// together.
+func (c *Committer) addReplacing(key store.TypeKey, items []*submission) {
+	byKey := map[string][]*submission{}
+	for _, item := range items {
+		byKey[item.Key.Name] = append(byKey[item.Key.Name], item)
+	}
+	for name, items := range byKey {
+		c.replaced.Add(replacedKey{key, name}, items...)
+	}
+}
+
+// replaceOnce writes one of the submits of a key that came together: the last one, as each replaces
+// the one before. It returns when that is answered, so that the next ones gather meanwhile: a key
+// that comes 1,000 times a second takes 100 writes a second of a node.
+func (c *Committer) replaceOnce(_ context.Context, key replacedKey, items []*submission) {
+	last := items[len(items)-1]
+	last.overtaken = items[:len(items)-1]
+	last.ended = make(chan struct{})
+	for _, s := range last.overtaken {
+		if s.Key.Replace.Full == nil {
+			last.Key.Replace.Full = nil
+		}
+	}
+	c.replacing.Add(key.TypeKey, last)
+	<-last.ended
+}
+
+// endReplaced answers the caller of a task whose context an existing one has now.
+func (s *submission) endReplaced() {
+	r := s.Key.Replaced
+	s.result.ID = r.ID
+	s.result.Existing = true
+	s.result.Replaced = true
+	s.result.Stage = r.Stage
+	s.result.Status = r.Status
+	s.result.OrderTime = r.OrderTime
+	s.result.CreatedAt = r.CreatedAt
+	s.end(nil)
+}
+
+// endOvertaken answers the callers of earlier submits of the key: with the task that the last one
+// made, or whose context it replaced. If it made one, the first of them did, and the others
+// replaced its context.
+func (s *submission) endOvertaken() {
+	made := s.result.Err == nil && !s.result.Existing
+	for i, earlier := range s.overtaken {
+		*earlier.result = *s.result
+		if made {
+			earlier.result.Existing = i > 0
+			earlier.result.Replaced = i > 0
+		}
+		if earlier.Lease != nil {
+			earlier.call.unused(earlier)
+		}
+		earlier.call.done(1)
+	}
+	if made && len(s.overtaken) > 0 {
+		s.result.Existing = true
+		s.result.Replaced = true
+	}
+}

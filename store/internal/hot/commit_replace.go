@@ -1,0 +1,94 @@
+package hot
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+)
+
+// Replace says how a submit replaces the context of the task with its key.
+type Replace struct {
+	RunAt    time.Time
+	Delay    time.Duration
+	MaxWait  time.Duration // since the task was submitted first; 0: no bound
+	Priority asyncflow.Priority
+	By       string // who submits
+	Operates bool   // also of a task that was not submitted to be replaced
+	Full     error  // why no other task can be made; nil: one can
+}
+
+// Due returns when a task is due that was submitted first at one time, and is replaced now.
+func (r *Replace) Due(first, now time.Time) time.Time {
+	due := now.Add(r.Delay)
+	if r.RunAt.After(now) {
+		due = r.RunAt
+	}
+	if last := first.Add(r.MaxWait); r.MaxWait > 0 && last.Before(due) {
+		due = last
+	}
+	return due
+}
+
+// Replaced is how a task stands after its context was replaced.
+type Replaced struct {
+	ID        asyncflow.TaskID
+	Stage     string
+	Status    asyncflow.Status
+	OrderTime time.Time
+	CreatedAt time.Time
+}
+
+// ReplaceFunc replaces the contexts of the tasks with the keys of some items. An item has another
+// key than the others. It sets Key.Replaced of an item for a task that it replaced, and Key.Refused
+// of one that may not be; the remaining items are to take their keys. The rows of the keys are
+// locked.
+type ReplaceFunc func(
+	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, holders map[string]Holder,
+) error
+
+// replaceHolders has items replace the contexts of the tasks with their keys, or gives them the
+// keys. It changes the holders. Of several items with a key, the last one does.
+func replaceHolders(
+	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion,
+	holders map[string]Holder, others map[string]bool, replace ReplaceFunc,
+) error {
+	last := map[string]*Insertion{}
+	for _, item := range items {
+		item.Key.Replaced = nil
+		item.Key.Refused = nil
+		h, known := holders[item.Key.Name]
+		_, put := others[item.Key.Name]
+		if item.Key.Replace != nil && known && !put && h.ID != item.ID.Number {
+			last[item.Key.Name] = item
+		}
+	}
+	if len(last) == 0 {
+		return nil
+	}
+	replacing := make([]*Insertion, 0, len(last))
+	for _, item := range items {
+		if last[item.Key.Name] == item {
+			replacing = append(replacing, item)
+		}
+	}
+	if err := replace(ctx, tx, t, replacing, holders); err != nil {
+		return err
+	}
+	var given []givenKey
+	for _, item := range replacing {
+		id := item.ID.Number
+		switch r := item.Key.Replaced; {
+		case item.Key.Refused != nil:
+			continue
+		case r != nil:
+			id = r.ID.Number
+		}
+		given = append(given, givenKey{item.Key.Name,
+			Holder{id, item.Key.Hash[:], item.Key.Expires}})
+	}
+	return giveKeys(ctx, tx, t, given, holders)
+}
