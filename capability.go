@@ -17,11 +17,13 @@ const (
 	CapOnFinal Capability = "on_final" // ends that are told
 	CapErasure Capability = "erasure"  // tasks without contents
 	CapWorkers Capability = "workers"  // filters by the worker of an attempt
+
+	CapSearchable Capability = "searchable" // fields by which tasks are found in an index
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
-	CapDays, CapOnFinal, CapErasure, CapWorkers}
+	CapDays, CapOnFinal, CapErasure, CapWorkers, CapSearchable}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {
@@ -60,6 +62,9 @@ func (t TaskType) Uses() (all []Capability) {
 	add(usesOf(t.ScheduleInterval, t.RollAge, t.Retention)...)
 	if t.OnFinal != nil || t.Notifies != "" {
 		add(CapOnFinal)
+	}
+	if len(t.Searchable) > 0 {
+		add(CapSearchable)
 	}
 	for i := range t.Stages {
 		s := &t.Stages[i]

@@ -75,6 +75,9 @@ type TaskType struct {
 	// Retention is the minimum time for which finished tasks are kept: a roll is dropped whole
 	// when nothing has happened in it for that long.
 	Retention Duration `json:"retention"`
+	// Searchable are the fields of tasks that have an index, so that filters by them don't search
+	// all tasks: SearchUser and the like. They count for tasks submitted from the next roll on.
+	Searchable []string `json:"searchable,omitempty"`
 
 	// MaxSteps is the most stages that a task visits, from its submit or its last redrive on, if
 	// any stage has a Next.
@@ -196,6 +199,7 @@ func (t TaskType) Validate() error {
 	t.checkSteps(&out)
 	t.checkLinks(&out)
 	t.checkTarget(&out)
+	t.checkSearchable(&out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)

@@ -41,7 +41,7 @@ var scenarios = []scenario{
 	children, plain, join, release,
 	claims, oneClaim,
 	pending,
-	httpAlone, storeAlone,
+	httpAlone, storeAlone, storeLabels, storeSearch,
 }
 
 // chosen returns the scenarios with the names; all when there are none.

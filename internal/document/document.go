@@ -100,7 +100,7 @@ func (t Type) taskType() asyncflow.TaskType {
 		Limits:           asyncflow.Limits{MaxInFlight: t.MaxInFlight, Rate: t.Rate}, Flow: t.Flow,
 		RollRows: t.RollRows, RollAge: t.RollAge, Retention: t.Retention,
 		MaxDeliverBytes: t.MaxDeliverBytes, MaxSteps: t.MaxSteps, StageMapping: t.StageMapping,
-		OnFinal: onFinal(t.OnFinal)}
+		OnFinal: onFinal(t.OnFinal), Searchable: t.Searchable}
 	for _, s := range t.Stages {
 		full.Stages = append(full.Stages, asyncflow.Stage(s))
 	}

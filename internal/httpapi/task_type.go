@@ -98,6 +98,7 @@ func taskTypeIn(name string, spec api.TaskTypeSpec) asyncflow.TaskType {
 		MaxSteps:         spec.MaxSteps,
 		StageMapping:     spec.StageMapping,
 		OnFinal:          onFinalIn(spec.OnFinal),
+		Searchable:       spec.Searchable,
 	}
 }
 
@@ -118,6 +119,7 @@ func specOut(t asyncflow.TaskType) api.TaskTypeSpec {
 		MaxSteps:         t.MaxSteps,
 		StageMapping:     t.StageMapping,
 		OnFinal:          onFinalOut(t.OnFinal),
+		Searchable:       t.Searchable,
 	}
 }
 
@@ -218,6 +220,8 @@ func (s *Server) taskTypeOut(t store.StoredType) api.TaskType {
 		MaxSteps:         t.MaxSteps,
 		StageMapping:     t.StageMapping,
 		OnFinal:          onFinalOut(t.OnFinal),
+		Searchable:       t.Searchable,
+		SearchableFrom:   t.SearchableFrom,
 		Notifies:         t.Notifies,
 		PausedAt:         t.PausedAt,
 		PauseReason:      t.PauseReason,
