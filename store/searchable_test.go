@@ -36,9 +36,10 @@ func (b *bundle) checkSearch(name string) (rows int) {
 			{search_entries}(y.search_from, %d, t.options) e
 			WHERE y.number = t.type AND t.type = {number}`, position)
 		found := `SELECT entry, id FROM {search} WHERE type = {number}`
-		assert.Zero(b.t, b.count(fill(t, position, `SELECT count(*) FROM (`+wanted+` EXCEPT `+found+`) s`)),
+		differ := `SELECT count(*) FROM (%s EXCEPT %s) s`
+		assert.Zero(b.t, b.count(fill(t, position, fmt.Sprintf(differ, wanted, found))),
 			"missing in roll %d of %s", position, name)
-		assert.Zero(b.t, b.count(fill(t, position, `SELECT count(*) FROM (`+found+` EXCEPT `+wanted+`) s`)),
+		assert.Zero(b.t, b.count(fill(t, position, fmt.Sprintf(differ, found, wanted))),
 			"too much in roll %d of %s", position, name)
 		rows += b.count(fill(t, position, `SELECT count(*) FROM (`+found+`) s`))
 	}
@@ -56,7 +57,8 @@ func meets(o asyncflow.Options, f store.Filter) bool {
 	for _, tag := range l.Tags {
 		some = some && slices.Contains(o.Tags, tag)
 	}
-	return some && (f.FlowKey == "" || f.FlowKey == o.FlowKey) && (l.User == "" || l.User == o.User) &&
+	return some && (f.FlowKey == "" || f.FlowKey == o.FlowKey) &&
+		(l.User == "" || l.User == o.User) &&
 		(l.Name == "" || has && value == l.Value)
 }
 
@@ -102,8 +104,8 @@ func (b *bundle) checkFound(name string, f store.Filter) {
 }
 
 // hostile are values that are hard to tell apart, to quote or to store.
-var hostile = []string{"u", "u1", "U1", "user", "a \"quoted\" one\\", "o'neill", "%", "ü", "u\u0308",
-	"\u202e\U0001F600", "null", strings.Repeat("x", 254), strings.Repeat("x", 255), " ", "\t", "{1}"}
+var hostile = []string{"u", "u1", "U1", "user", "a \"quoted\" one\\", "o'neill", "%", "ü",
+	"u\u0308", "\u202e\U0001F600", "null", strings.Repeat("x", 254), strings.Repeat("x", 255), " ", "\t", "{1}"}
 
 // randomLabelled returns a task with some labels, of a few values.
 func randomLabelled(r *rand.Rand) asyncflow.NewTask {
@@ -325,7 +327,7 @@ func TestWhatTasksMakeIsFound(t *testing.T) {
 	require.Equal(t, children+3, b.checkSearch("pipe"))
 }
 
-// An erased task isn't found by what it had, in no roll, and the field may have been left out since.
+// An erased task isn't found by what it had. The field may have been left out since.
 func TestErasedTasksAreNotFound(t *testing.T) { eachSet(t, erasedTasksAreNotFound) }
 
 func erasedTasksAreNotFound(t *testing.T, b *bundle) {

@@ -10,10 +10,11 @@ import (
 
 // InsertSearchSQL adds what tasks of the type $3 are found by: see SearchEntry.
 const InsertSearchSQL = `
-INSERT INTO {search} (type, entry, id) SELECT $3, u.* FROM unnest($1::bigint[], $2::bigint[]) u`
+INSERT INTO {search} (type, entry, id)
+SELECT $3, u.* FROM unnest($1::bigint[], $2::bigint[]) u`
 
-// DeleteSearchSQL deletes what tasks t of a roll are found by, in all fields that may ever have been
-// searchable. A condition on t follows, and two brackets. The OFFSET leaves the planner one plan, a
+// DeleteSearchSQL deletes what tasks t of a roll are found by, in all fields that may ever have
+// been searchable. A condition on t follows, and two brackets. The OFFSET leaves the planner one plan, a
 // walk down the index for each entry.
 const DeleteSearchSQL = `
 DELETE FROM {search} WHERE ctid = ANY (ARRAY(

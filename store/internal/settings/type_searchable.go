@@ -13,9 +13,9 @@ import (
 )
 
 // writeSearchFrom writes from which roll on all tasks of a type are found by each of its searchable
-// fields. A type that was just created has no tasks yet. For a new field of another type that is the
-// next roll, as a node that learns of it also learns of the field. before are the fields that the
-// type had.
+// fields. A type that was just created has no tasks yet. For a new field of another type that is
+// the next roll, as a node that learns of it also learns of the field. before are the fields that
+// the type had.
 func writeSearchFrom(
 	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, before []string,
 	created bool,

@@ -127,7 +127,8 @@ func (s *Tasks) countCandidates(
 	b.Queue(t.SQL(position, `
 SELECT w.looked, w.found, coalesce(w.least, 0),
   (SELECT created_at FROM {task} t WHERE t.type = $1 AND t.id = w.least)
-FROM (SELECT count(*) AS looked, count(*) FILTER (WHERE `+c.sql(len(args)+1)+`) AS found, min(t.id) AS least
+FROM (SELECT count(*) AS looked, min(t.id) AS least,
+    count(*) FILTER (WHERE `+c.sql(len(args)+1)+`) AS found
   FROM `+c.candidates(latest)+` c
   CROSS JOIN LATERAL (SELECT * FROM {task} t WHERE t.type = $1 AND t.id = c.id LIMIT 1) t`+
 		stateJoins+`) w`),
