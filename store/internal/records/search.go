@@ -15,8 +15,7 @@ SELECT $3, u.* FROM unnest($1::bigint[], $2::bigint[]) u`
 
 // DeleteSearchSQL deletes what tasks t of a roll are found by, in all fields that may ever have
 // been searchable. A condition on t follows, and two brackets. The OFFSET leaves the planner one
-// plan, a
-// walk down the index for each entry.
+// plan, a walk down the index for each entry.
 const DeleteSearchSQL = `
 DELETE FROM {search} WHERE ctid = ANY (ARRAY(
   SELECT s.ctid FROM {task} t, LATERAL {search_entries}(NULL, 0, t.options) e, LATERAL (
