@@ -20,11 +20,12 @@ const (
 	CapAlerts  Capability = "alerts"   // rules on failed tasks, flow keys and waits
 
 	CapContextRetention Capability = "context_retention" // contents that are erased after a time
+	CapSearchable       Capability = "searchable"        // fields by which tasks are found in an index
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
-	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention}
+	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention, CapSearchable}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {
@@ -72,6 +73,9 @@ func (t TaskType) Uses() (all []Capability) {
 	}
 	if t.OnFinal != nil || t.Notifies != "" {
 		add(CapOnFinal)
+	}
+	if len(t.Searchable) > 0 {
+		add(CapSearchable)
 	}
 	for i := range t.Stages {
 		s := &t.Stages[i]

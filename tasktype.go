@@ -78,6 +78,9 @@ type TaskType struct {
 	// ContextRetention is how long after the end of a task its contents are erased; zero: they are
 	// kept as long as the task.
 	ContextRetention Duration `json:"context_retention,omitzero"`
+	// Searchable are the fields of tasks that have an index, so that filters by them don't search
+	// all tasks: SearchUser and the like. They count for tasks submitted from the next roll on.
+	Searchable []string `json:"searchable,omitempty"`
 
 	// MaxSteps is the most stages that a task visits, from its submit or its last redrive on, if
 	// any stage has a Next.
@@ -199,6 +202,7 @@ func (t TaskType) Validate() error {
 	t.checkSteps(&out)
 	t.checkLinks(&out)
 	t.checkTarget(&out)
+	t.checkSearchable(&out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)

@@ -43,7 +43,7 @@ var scenarios = []scenario{
 	claims, oneClaim,
 	debounce,
 	pending,
-	httpAlone, storeAlone,
+	httpAlone, storeAlone, storeLabels, storeSearch,
 }
 
 // chosen returns the scenarios with the names; all when there are none.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -155,6 +156,11 @@ func (j *rollJob) restUntil(set *store.TableSet, rolls []store.Roll) (at time.Ti
 		closed = rolls
 	} else if _, age := j.store.Catalog.RollSize(set); open.MaxTasks > 0 {
 		at = open.OpenedAt.Add(age)
+	}
+	if !set.Closed && j.awaitsSearch(set) {
+		if soon := open.OpenedAt.Add(searchAfter); at.IsZero() || soon.Before(at) {
+			at = soon
+		}
 	}
 	for i, r := range closed {
 		if !r.ReadyDropped {
@@ -369,7 +375,8 @@ func (j *rollJob) drain(ctx context.Context, set *store.TableSet, r store.Roll) 
 
 // mustOpenNext reports whether the next roll must open: the previous one is drained, and the open
 // one has enough tasks, or is old and has any, or types have left it for tables of their own, and
-// look at both until it is drained. tasks is about how many it has.
+// look at both until it is drained, or types have new searchable fields. tasks is about how many it
+// has.
 func (j *rollJob) mustOpenNext(
 	ctx context.Context, set *store.TableSet, open store.Roll,
 ) (full bool, tasks int64, err error) {
@@ -380,11 +387,28 @@ func (j *rollJob) mustOpenNext(
 		return false, 0, nil
 	case j.typeHasLeft(set, open):
 		return true, 0, nil
+	case j.since(open.OpenedAt) > searchAfter && j.awaitsSearch(set):
+		return true, store.OwnSetTasks, nil // the set stays
 	case open.MaxTasks == 0 || !old && open.MaxTasks < most:
 		return false, 0, nil
 	}
 	tasks, err = j.store.TasksIn(ctx, set, open.Position)
 	return old || tasks >= most, tasks, err
+}
+
+// searchAfter is the least age of an open roll before another one opens because of types with new
+// searchable fields, however often these change.
+const searchAfter = 10 * time.Minute
+
+// awaitsSearch reports whether a type of a table set has fields that are searchable only from the
+// next roll on.
+func (j *rollJob) awaitsSearch(set *store.TableSet) bool {
+	for _, t := range j.store.Catalog.TypesOf(set.Tenant) {
+		if t.Set().Name == set.Name && t.AwaitsSearch() && set.End < asyncflow.MaxPosition {
+			return true
+		}
+	}
+	return false
 }
 
 // typeHasLeft reports whether a type has left the open roll of a table set.

@@ -115,6 +115,38 @@ func TestRollJobByAge(t *testing.T) {
 	require.Equal(t, asyncflow.StatusSucceeded, task.Status)
 }
 
+// A type with a new searchable field gets the next roll soon, but not one for each change.
+func TestRollJobOpensForSearchableFields(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.pipe(t, "pipe")
+	searchable := func(fields ...string) {
+		b.put(t, asyncflow.TaskType{Name: "pipe", Searchable: fields})
+	}
+	back(t, url, "opened_at", "11 min")
+	require.Zero(t, b.roll(t))
+	searchable("user")
+	require.Equal(t, 1, b.roll(t), "opened, without any task")
+	require.Len(t, b.rolls(t), 2)
+	back(t, url, "opened_at", "10 s")
+	require.Equal(t, 1, b.roll(t), "sealed")
+	require.Equal(t, 1, b.roll(t), "drained")
+	searchable("user", "tags")
+	back(t, url, "drained_at", "10 s")
+	require.Equal(t, 1, b.roll(t), "cleared, but the open one is younger than 10 minutes")
+	require.Len(t, b.rolls(t), 2)
+	back(t, url, "opened_at", "10 min")
+	b.roll(t)
+	rolls := b.rolls(t)
+	require.Equal(t, 3, rolls[len(rolls)-1].Position)
+	back(t, url, "opened_at", "1 h")
+	b.roll(t)
+	b.roll(t)
+	rolls = b.rolls(t)
+	require.Equal(t, 3, rolls[len(rolls)-1].Position, "all fields count")
+}
+
 // In another history of the database each type gets a roll, even without tasks.
 func TestRollJobInAnotherHistory(t *testing.T) {
 	t.Parallel()

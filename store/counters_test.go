@@ -57,7 +57,7 @@ var smallNumbers = map[string]string{
 	"weight of endpoints":                             "the API's limit",
 	"target of notifications":                         "as in task_types",
 	"type of checkpoints, claim_stages, claim_windows, content_cursors, content_waits, edges, fan_outs, journal, lease, notifications, outbox, past_keys, " +
-		"ready, signal_waits, signals, spawns, task, voters, votes, wait": "as in task_types",
+		"ready, search, signal_waits, signals, spawns, task, voters, votes, wait": "as in task_types",
 }
 
 func TestSmallNumbers(t *testing.T) {

@@ -40,6 +40,7 @@ func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
 		"links":   {linkedApproval(), "uses signals and links and next, "},
 		"deliver": {delivering, "uses deliver, "},
 		"ends":    {telling, "uses on_final, "},
+		"search":  {searchable(twoStages()), "uses searchable, "},
 	} {
 		err := put(c.spec)
 		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), name)

@@ -3105,10 +3105,18 @@ type ScheduleSpec struct {
 	User User `json:"user,omitempty,omitzero"`
 }
 
+// SearchableField user, tags, flow_key, or metadata. and the name of an entry, of up to 40 characters.
+//
+// Example: metadata.order
+type SearchableField = string
+
 // Searched The tasks that were searched for a page; absent if the page is full, or no task
 // was searched. Only tasks that may match are searched: with a status mostly those of that
-// status.
+// status, and by a searchable field those with its value.
 type Searched struct {
+	// ByIndex How many of them were found by a searchable field of their type; absent if none was.
+	ByIndex int `json:"by_index,omitempty,omitzero"`
+
 	// From When the first of them was submitted.
 	From time.Time `json:"from,omitempty,omitzero"`
 
@@ -3547,7 +3555,7 @@ type TaskList struct {
 
 	// Searched The tasks that were searched for a page; absent if the page is full, or no task
 	// was searched. Only tasks that may match are searched: with a status mostly those of that
-	// status.
+	// status, and by a searchable field those with its value.
 	Searched Searched `json:"searched,omitempty,omitzero"`
 }
 
@@ -3677,6 +3685,16 @@ type TaskType struct {
 	ScheduleInterval Duration `json:"schedule_interval"`
 	ScheduleLimit    int      `json:"schedule_limit"`
 
+	// Searchable The fields by which tasks are found in an index. Absent if there are none.
+	Searchable []SearchableField `json:"searchable,omitempty,omitzero"`
+
+	// SearchableFrom For each of these fields, the first roll in which the index has all tasks. The roll of a
+	// task is the first number in its id. Older tasks are searched one by one.
+	//
+	//
+	// Example: {"metadata.order":4,"user":1}
+	SearchableFrom map[string]int `json:"searchable_from,omitempty,omitzero"`
+
 	// StageMapping Where tasks continue that are in a stage that was removed.
 	StageMapping map[string]Name `json:"stage_mapping,omitempty,omitzero"`
 	Stages       []Stage         `json:"stages"`
@@ -3758,6 +3776,14 @@ type TaskTypeSpec struct {
 
 	// ScheduleLimit The most tasks that one lease takes. By default 200.
 	ScheduleLimit int `json:"schedule_limit,omitempty,omitzero"`
+
+	// Searchable The fields by which tasks are found in an index: filters by them then take the same time
+	// however many tasks there are. They count for tasks that are submitted from the next roll
+	// on, and for all tasks of a new type. By default none.
+	//
+	//
+	// Example: ["user","metadata.order"]
+	Searchable []SearchableField `json:"searchable,omitempty,omitzero"`
 
 	// StageMapping For each removed stage, the stage in which its tasks continue, at its first attempt.
 	StageMapping map[string]Name `json:"stage_mapping,omitempty,omitzero"`

@@ -85,6 +85,11 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	if t.OnFinal != nil {
 		told = toldText(t.OnFinal)
 	}
+	var searchable []string
+	for _, field := range t.Searchable {
+		searchable = append(searchable,
+			fmt.Sprintf("%s (from roll %d on)", field, t.SearchableFrom[field]))
+	}
 	if err := g.printFields("name", t.Name, "version", strconv.Itoa(t.Version), "paused",
 		timeText(t.PausedAt), "reason", t.PauseReason,
 		"ramping up until", timeText(t.RampUntil), "schedule_limit", strconv.Itoa(t.ScheduleLimit),
@@ -92,7 +97,8 @@ func (g *globals) printType(t client.TaskType, err error) error {
 		t.Rate.String(), "max_deliver_bytes", deliverBytes, "max_steps", steps, "flow", flow,
 		"roll_rows", strconv.Itoa(t.RollRows), "roll_age",
 		t.RollAge.Text(), "retention", t.Retention.String(),
-		"stage_mapping", mapping, "on final", told, "created", timeText(t.CreatedAt), "updated",
+		"stage_mapping", mapping, "on final", told, "searchable", strings.Join(searchable, ", "),
+		"created", timeText(t.CreatedAt), "updated",
 		timeText(t.UpdatedAt)); err != nil {
 		return err
 	}

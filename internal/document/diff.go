@@ -69,7 +69,8 @@ func (t Type) after(present asyncflow.TaskType) client.TaskType {
 		RollRows: full.RollRows, RollAge: full.RollAge,
 		Retention:       full.Kept(),
 		MaxDeliverBytes: full.MaxDeliverBytes, MaxSteps: full.MaxSteps,
-		StageMapping: full.StageMapping, OnFinal: withoutSecret(t.OnFinal)}
+		StageMapping: full.StageMapping, OnFinal: withoutSecret(t.OnFinal),
+		Searchable: full.Searchable}
 }
 
 // DiffSpecs returns how a version of a type differs from an older one.
@@ -118,6 +119,7 @@ func flatten(t client.TaskType, both func(string) bool) map[string]string {
 		"max_deliver_bytes": jsonText(t.MaxDeliverBytes),
 		"max_steps":         jsonText(t.MaxSteps),
 		"on_final":          jsonText(t.OnFinal),
+		"searchable":        jsonText(t.Searchable),
 		"retry":             jsonText(t.Retry),
 	}
 	for from, to := range t.StageMapping {

@@ -101,7 +101,7 @@ func (t Type) taskType() asyncflow.TaskType {
 		RollRows: t.RollRows, RollAge: t.RollAge,
 		Retention: t.Retention.Tasks, ContextRetention: t.Retention.Context,
 		MaxDeliverBytes: t.MaxDeliverBytes, MaxSteps: t.MaxSteps, StageMapping: t.StageMapping,
-		OnFinal: onFinal(t.OnFinal)}
+		OnFinal: onFinal(t.OnFinal), Searchable: t.Searchable}
 	for _, s := range t.Stages {
 		full.Stages = append(full.Stages, asyncflow.Stage(s))
 	}

@@ -67,7 +67,7 @@ func TestDocumentProblems(t *testing.T) {
 			"tasks is not known here; the keys are endpoints, schedules, types",
 			"types[0].Name is not known here; the keys are flow, max_deliver_bytes, " +
 				"max_in_flight, max_steps, name, on_final, rate, retention, retry, roll_age, roll_rows, " +
-				"schedule_interval, schedule_limit, stage_mapping, stages",
+				"schedule_interval, schedule_limit, searchable, stage_mapping, stages",
 			"types[0].stages[0].time_out is not known here; the keys are deliver, fan_out,",
 			"endpoints[0].uri is not known here; the keys are allow_duplicate, auth, batch, " +
 				"headers, listen, max_in_flight, rate, secret, secret_kind, stage, tls, type, " +

@@ -64,8 +64,8 @@ func (s *Server) ListTasks(
 		out.Data[i].WaitsBecause = "" // it is long, and mostly the same for all
 	}
 	if len(page.Tasks) < f.Limit {
-		out.Searched = api.Searched{Tasks: page.Searched.Tasks, From: page.Searched.From,
-			Until: page.Searched.Until, NextType: page.NextType}
+		out.Searched = api.Searched{Tasks: page.Searched.Tasks, ByIndex: page.Searched.ByIndex,
+			From: page.Searched.From, Until: page.Searched.Until, NextType: page.NextType}
 	}
 	return out, nil
 }

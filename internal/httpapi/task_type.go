@@ -99,6 +99,7 @@ func taskTypeIn(name string, spec api.TaskTypeSpec) asyncflow.TaskType {
 		MaxSteps:         spec.MaxSteps,
 		StageMapping:     spec.StageMapping,
 		OnFinal:          onFinalIn(spec.OnFinal),
+		Searchable:       spec.Searchable,
 	}
 }
 
@@ -119,6 +120,7 @@ func specOut(t asyncflow.TaskType) api.TaskTypeSpec {
 		MaxSteps:         t.MaxSteps,
 		StageMapping:     t.StageMapping,
 		OnFinal:          onFinalOut(t.OnFinal),
+		Searchable:       t.Searchable,
 	}
 }
 
@@ -219,6 +221,8 @@ func (s *Server) taskTypeOut(t store.StoredType) api.TaskType {
 		MaxSteps:         t.MaxSteps,
 		StageMapping:     t.StageMapping,
 		OnFinal:          onFinalOut(t.OnFinal),
+		Searchable:       t.Searchable,
+		SearchableFrom:   t.SearchableFrom,
 		Notifies:         t.Notifies,
 		PausedAt:         t.PausedAt,
 		PauseReason:      t.PauseReason,

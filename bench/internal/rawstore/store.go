@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -21,10 +22,15 @@ import (
 
 const taskType = "bench"
 
+// users is how many users tasks with labels have.
+const users = 1000
+
 // Store is a store with one task type.
 type Store struct {
 	// Leased is called after each lease, if it isn't nil.
 	Leased func(took time.Duration, leases []asyncflow.Lease)
+	// Labelled gives each task a user and an order.
+	Labelled bool
 
 	store     *store.Store
 	committer *dispatcher.Committer
@@ -41,8 +47,8 @@ func Prepare(ctx context.Context, url string) error {
 	return err
 }
 
-// Open opens the store of a database that is prepared.
-func Open(ctx context.Context, url string) (*Store, error) {
+// Open opens the store of a database that is prepared, with searchable fields.
+func Open(ctx context.Context, url string, searchable ...string) (*Store, error) {
 	s, err := store.Open(ctx, store.Config{URL: url, Node: "bench", Notify: true})
 	if err != nil {
 		return nil, err
@@ -57,7 +63,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		defer s.Close()
 		return <-ended
 	}}
-	t := asyncflow.TaskType{Name: taskType,
+	t := asyncflow.TaskType{Name: taskType, Searchable: searchable,
 		Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults()
 	if _, _, err = s.PutTaskType(ctx, rig.Tenant, t); err == nil {
 		r.typ, err = s.Catalog.Type(rig.Tenant, taskType)
@@ -87,6 +93,10 @@ func (s *Store) submit(ctx context.Context, first int) error {
 	for i := range batch {
 		context := json.RawMessage(payload.Append(nil, first+i, payload.Usual))
 		batch[i] = asyncflow.NewTask{Type: taskType, Context: context}
+		if s.Labelled {
+			batch[i].Options.User = fmt.Sprint("user-", (first+i)%users)
+			batch[i].Options.Metadata = map[string]string{"order": fmt.Sprint(first + i)}
+		}
 	}
 	for _, r := range s.committer.Submit(ctx, rig.Tenant, batch) {
 		if r.Err != nil {

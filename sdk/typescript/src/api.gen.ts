@@ -2070,7 +2070,22 @@ export interface components {
                 [key: string]: components["schemas"]["Name"];
             };
             on_final?: components["schemas"]["OnFinal"];
+            /**
+             * @description The fields by which tasks are found in an index: filters by them then take the same time
+             *     however many tasks there are. They count for tasks that are submitted from the next roll
+             *     on, and for all tasks of a new type. By default none.
+             * @example [
+             *       "user",
+             *       "metadata.order"
+             *     ]
+             */
+            searchable?: components["schemas"]["SearchableField"][];
         };
+        /**
+         * @description user, tags, flow_key, or metadata. and the name of an entry, of up to 40 characters.
+         * @example metadata.order
+         */
+        SearchableField: string;
         Stage: {
             name: components["schemas"]["Name"];
             timeout?: components["schemas"]["Duration"];
@@ -2514,6 +2529,12 @@ export interface components {
          *       "schedule_interval": "1s",
          *       "roll_rows": 5000000,
          *       "retention": "4320h",
+         *       "searchable": [
+         *         "user"
+         *       ],
+         *       "searchable_from": {
+         *         "user": 1
+         *       },
          *       "created_at": "2026-11-20T09:00:00Z",
          *       "updated_at": "2026-11-21T10:00:00Z"
          *     }
@@ -2540,6 +2561,19 @@ export interface components {
                 [key: string]: components["schemas"]["Name"];
             };
             on_final?: components["schemas"]["OnFinal"];
+            /** @description The fields by which tasks are found in an index. Absent if there are none. */
+            searchable?: components["schemas"]["SearchableField"][];
+            /**
+             * @description For each of these fields, the first roll in which the index has all tasks. The roll of a
+             *     task is the first number in its id. Older tasks are searched one by one.
+             * @example {
+             *       "user": 1,
+             *       "metadata.order": 4
+             *     }
+             */
+            searchable_from?: {
+                [key: string]: number;
+            };
             /**
              * @description Present if the type is a target of on_final: the origin to which its tasks tell the
              *     ends of other tasks.
@@ -3830,7 +3864,7 @@ export interface components {
         /**
          * @description The tasks that were searched for a page; absent if the page is full, or no task
          *     was searched. Only tasks that may match are searched: with a status mostly those of that
-         *     status.
+         *     status, and by a searchable field those with its value.
          * @example {
          *       "tasks": 5000,
          *       "from": "2026-11-20T00:00:00Z",
@@ -3840,6 +3874,8 @@ export interface components {
         Searched: {
             /** @description How many. */
             tasks: number;
+            /** @description How many of them were found by a searchable field of their type; absent if none was. */
+            by_index?: number;
             /**
              * Format: date-time
              * @description When the first of them was submitted.

@@ -129,9 +129,11 @@ func (s *TableSet) openRoll(ctx context.Context, tx pgx.Tx, position int, now ti
 	if _, err := tx.Exec(ctx, s.Tables.createRoll(position)); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `SELECT `+s.Tables.Qualify("open_roll")+`($1, $2, $3)`, s.Name, position,
-		now)
-	return err
+	b := &pgx.Batch{}
+	b.Queue(`SELECT `+s.Tables.Qualify("open_roll")+`($1, $2, $3)`, s.Name, position, now)
+	b.Queue(s.Tables.SQL(0, `UPDATE {rolls} SET searchable = true
+		WHERE table_set = $1 AND position = $2`), s.Name, position)
+	return tx.SendBatch(ctx, b).Close()
 }
 
 // TaskRows names rows of tasks of one table set: the numbers of their types, and their ids.

@@ -17,6 +17,8 @@ type TableSet struct {
 	First, Begin, End int
 	// Closed reports whether it gets no more tasks: the type that had it has gone to another set.
 	Closed bool
+	// searchable are the positions of the rolls with a table search, if any type of it needs them.
+	searchable []int
 
 	Tables *TableNames
 }
@@ -38,6 +40,9 @@ type Location struct {
 	set     *TableSet
 	from    int
 	Earlier *TableSet
+	// searchFrom are the searchable fields, each with the first roll in which all tasks of the type
+	// are found by it; nil: there are none.
+	searchFrom map[string]int
 }
 
 // Number returns the number of the type in rows.
@@ -120,7 +125,12 @@ func (t *Type) locate(at Location) {
 const locationsSQL = `
 SELECT coalesce(t.name, ''), coalesce(t.number, 0), coalesce(t.from_pos, 0),
   s.name, s.first_pos, s.begin_pos, s.end_pos,
-  e.name, coalesce(e.first_pos, 0), coalesce(e.begin_pos, 0), coalesce(e.end_pos, 0)
+  e.name, coalesce(e.first_pos, 0), coalesce(e.begin_pos, 0), coalesce(e.end_pos, 0),
+  ` + searchFromSQL + `,
+  CASE WHEN t.search_from IS NOT NULL THEN ARRAY(SELECT position FROM {rolls}
+    WHERE table_set = s.name AND searchable) END,
+  CASE WHEN t.search_from IS NOT NULL THEN ARRAY(SELECT position FROM {rolls}
+    WHERE table_set = e.name AND searchable) END
 FROM {types} t FULL JOIN {sets} s ON s.name = t.table_set
 LEFT JOIN {sets} e ON e.name = t.earlier_set`
 
@@ -149,6 +159,9 @@ func ReadLocations(ctx context.Context, q postgres.Querier, tenant, only string)
 			set.Tables = NewTables(tenant, read.Name)
 			sets[set.Name] = set
 		}
+		if read.searchable != nil {
+			set.searchable = read.searchable
+		}
 		return set
 	}
 	var name string
@@ -157,7 +170,8 @@ func ReadLocations(ctx context.Context, q postgres.Querier, tenant, only string)
 	var beforeName *string
 	_, err = pgx.ForEachRow(rows, []any{&name, &l.number, &l.from,
 		&read.Name, &read.First, &read.Begin, &read.End,
-		&beforeName, &before.First, &before.Begin, &before.End}, func() error {
+		&beforeName, &before.First, &before.Begin, &before.End,
+		&l.searchFrom, &read.searchable, &before.searchable}, func() error {
 		l.set = known(read)
 		l.Earlier = nil
 		if beforeName != nil && before.First < l.from { // otherwise its rolls are dropped
@@ -167,6 +181,7 @@ func ReadLocations(ctx context.Context, q postgres.Querier, tenant, only string)
 		if name != "" {
 			types[name] = l
 		}
+		l.searchFrom = nil // the next row has a map of its own
 		return nil
 	})
 	for _, set := range sets {

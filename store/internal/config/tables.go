@@ -43,10 +43,11 @@ func (t *TableNames) rollTable(kind string, position int) string {
 	return t.Qualify(fmt.Sprintf("%s_%s_%d", kind, t.set, position))
 }
 
-// Task, Journal and Ready return the names of the tables of a roll.
+// Task, Journal, Ready and Search return the names of the tables of a roll.
 func (t *TableNames) Task(position int) string    { return t.rollTable("task", position) }
 func (t *TableNames) Journal(position int) string { return t.rollTable("journal", position) }
 func (t *TableNames) Ready(position int) string   { return t.rollTable("ready", position) }
+func (t *TableNames) Search(position int) string  { return t.rollTable("search", position) }
 
 // createRoll returns the script that makes the tables of one roll. type is the number of the task
 // type of a row. There are no CHECK constraints: Postgres reads their text anew for each statement
@@ -92,7 +93,13 @@ CREATE TABLE {ready} (
   since      timestamptz
 ) WITH ({hot});
 CREATE INDEX ON {ready} (type, order_time, id);
-CREATE INDEX ON {ready} (type, key, order_time, id) WHERE key IS NOT NULL`)
+CREATE INDEX ON {ready} (type, key, order_time, id) WHERE key IS NOT NULL;
+CREATE TABLE {search} (
+  type  int    NOT NULL,
+  entry bigint NOT NULL,
+  id    bigint NOT NULL,
+  PRIMARY KEY (type, entry, id)
+) WITH ({cold})`)
 }
 
 // SQL returns a statement in which the names in braces are replaced by the tables at a position.
@@ -104,6 +111,8 @@ func (t *TableNames) SQL(position int, sql string) string {
 	full := strings.ReplaceAll(sql, "{options}", latestOptions)
 	full = strings.NewReplacer("{lease}", t.Qualify("lease"), "{wait}", t.Qualify("wait"),
 		"{task}", t.Task(position), "{journal}", t.Journal(position), "{ready}", t.Ready(position),
+		"{search}", t.Search(position),
+		"{search_entries}", t.Qualify("search_entries"),
 		"{keys}", t.Qualify("idempotency_keys"), "{claim}", t.Qualify("claim_keys"),
 		"{past_keys}", t.Qualify("past_keys"),
 		"{types}", t.Qualify("task_types"), "{type_versions}", t.Qualify("type_versions"),

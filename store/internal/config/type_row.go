@@ -20,6 +20,9 @@ type StoredType struct {
 	CreatedAt, UpdatedAt time.Time
 	// AwaitedSince is since when tasks may depend on tasks of the type; zero: none does.
 	AwaitedSince time.Time
+	// SearchableFrom has the first roll in which all tasks are found by a searchable field, for
+	// each of these.
+	SearchableFrom map[string]int
 }
 
 // Awaited reports whether tasks may depend on tasks of the type.
@@ -47,7 +50,8 @@ func ReadTaskType(
 // TaskTypeColumns begins a query of task types.
 const TaskTypeColumns = `SELECT name, version, spec, coalesce(stage_mapping, '{}'), paused_at,
 	coalesce(pause_reason, ''), resumed_at, coalesce(ramp_seconds, 0), created_at, updated_at,
-	awaited_since FROM `
+	awaited_since, CASE WHEN search_from IS NOT NULL AND spec->'searchable' IS NOT NULL
+	THEN search_from END FROM `
 
 // ScanTaskType reads a row of TaskTypeColumns.
 func ScanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
@@ -55,7 +59,8 @@ func ScanTaskType(row pgx.CollectableRow) (t StoredType, err error) {
 	var paused, resumed, awaited *time.Time
 	var ramp float64
 	if err := row.Scan(&t.Name, &t.Version, &spec, &t.StageMapping, &paused, &t.PauseReason,
-		&resumed, &ramp, &t.CreatedAt, &t.UpdatedAt, &awaited); err != nil {
+		&resumed, &ramp, &t.CreatedAt, &t.UpdatedAt, &awaited,
+		&t.SearchableFrom); err != nil {
 		return t, err
 	}
 	t.PausedAt = postgres.OrZero(paused)

@@ -74,10 +74,11 @@ func QueueTasks(b *pgx.Batch, t *config.Type, items []*Insertion) {
 			b.Queue(t.SQL(one.ID.Position(), records.InsertOneTaskSQL), []byte(one.Context),
 				one.ID.Number, one.Created, one.Verdict.OrderTime, OptionsText(one.Options),
 				t.Number())
-			continue
+		} else {
+			sql, args := taskInsert(t, records.InsertTaskSQL, part)
+			b.Queue(sql, args...)
 		}
-		sql, args := taskInsert(t, records.InsertTaskSQL, part)
-		b.Queue(sql, args...)
+		queueSearch(b, t, part)
 	}
 }
 
@@ -168,7 +169,7 @@ func (s *Path) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*I
 }
 
 // InsertMissing inserts the rows of the tasks, all of one roll, that no earlier try inserted, and
-// returns their ids.
+// returns their ids. It also inserts what they are found by.
 func InsertMissing(
 	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion,
 ) (inserted map[int64]bool, err error) {
@@ -184,7 +185,10 @@ func InsertMissing(
 		}
 		return nil, err
 	}
-	return inserted, checkOwn(ctx, tx, t, items, inserted)
+	if err := checkOwn(ctx, tx, t, items, inserted); err != nil {
+		return inserted, err
+	}
+	return inserted, insertSearch(ctx, tx, t, items, inserted)
 }
 
 // checkOwn checks that rows that existed already belong to these very tasks. If an id named another

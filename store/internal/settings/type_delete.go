@@ -180,7 +180,8 @@ func retire(ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time) error
 		if set != nil && !set.Shared() {
 			for p := set.First; p <= set.End; p++ {
 				b.Queue(`DROP TABLE IF EXISTS ` + set.Tables.Task(p) + `, ` +
-					set.Tables.Journal(p) + `, ` + set.Tables.Ready(p))
+					set.Tables.Journal(p) + `, ` + set.Tables.Ready(p) + `, ` +
+					set.Tables.Search(p))
 			}
 			b.Queue(t.SQL(0, `DELETE FROM {sets} WHERE name = $1`), set.Name)
 			b.Queue(t.SQL(0, `INSERT INTO {retired} AS r (name, end_pos) VALUES ($1, $2)
@@ -281,10 +282,26 @@ func (d *Deleting) deleteFrom(
 	if err != nil || d.Rows == catalog.JobBatch { // their tasks may have more
 		return err
 	}
+	if err := d.deleteSearch(ctx, tx, shared, position, *last); err != nil {
+		return err
+	}
 	tag, err = tx.Exec(ctx, shared.SQL(position, `DELETE FROM {task}
 		WHERE type = $1 AND id BETWEEN $2 AND $3`), d.number, d.from, *last)
 	d.Rows += int(tag.RowsAffected())
 	d.from = *last + 1
+	return err
+}
+
+// deleteSearch deletes what the next tasks of the type are found by, up to a last one.
+func (d *Deleting) deleteSearch(
+	ctx context.Context, tx pgx.Tx, shared *config.TableNames, position int, last int64,
+) error {
+	has, err := config.HasSearch(ctx, tx, shared, position)
+	if err != nil || !has {
+		return err
+	}
+	_, err = tx.Exec(ctx, shared.SQL(position, records.DeleteSearchSQL+
+		`t.type = $1 AND t.id BETWEEN $2 AND $3))`), d.number, d.from, last)
 	return err
 }
 

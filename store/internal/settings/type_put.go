@@ -112,6 +112,11 @@ func writeTaskType(
 		return stored, g, err
 	}
 	g.bytes = docBytes(t, t.StageMapping)
+	if len(t.Searchable) > 0 { // no next roll opens meanwhile; first, as moves of the type do
+		if err := lockSets(ctx, tx, tenant, t.Name); err != nil {
+			return stored, g, err
+		}
+	}
 	old, err := config.ReadTaskType(ctx, tx, tenant, t.Name, "FOR NO KEY UPDATE")
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound && asyncflow.IsTarget(t.Name) &&
@@ -135,6 +140,9 @@ func writeTaskType(
 		}
 		g.bytes = docBytes(t, t.StageMapping) - docBytes(old.TaskType, old.StageMapping)
 		err = changeTaskType(ctx, tx, tenant, old.TaskType, t, spec, now)
+	}
+	if err == nil {
+		err = writeSearchFrom(ctx, tx, tenant, t, old.Searchable, g.one != "")
 	}
 	if err != nil {
 		return stored, g, err

@@ -149,21 +149,25 @@ const countedPages = 20
 // page from the last ANALYZE. For small tables and tables without ANALYZE it counts the first
 // pages.
 func (s *Settings) measureRolls(ctx context.Context, t *config.Type, rolls []TypeRoll) error {
-	var tasks, journals, readies []string
+	var tasks, journals, readies, searches []string
 	for _, r := range rolls {
 		tables := t.SetAt(r.Position).Tables
 		tasks = append(tasks, tables.Task(r.Position))
 		journals = append(journals, tables.Journal(r.Position))
 		readies = append(readies, tables.Ready(r.Position))
+		searches = append(searches, tables.Search(r.Position))
 	}
 	rows, err := s.core.DB(t.Tenant).Query(ctx, `
 		SELECT coalesce(pg_total_relation_size(c.oid), 0)
 		    + coalesce(pg_total_relation_size(to_regclass(journal)), 0)
-		    + coalesce(pg_total_relation_size(to_regclass(ready)), 0),
+		    + coalesce(pg_total_relation_size(to_regclass(ready)), 0)
+		    + coalesce(pg_total_relation_size(to_regclass(search)), 0),
 		  coalesce(pg_relation_size(c.oid) / current_setting('block_size')::bigint, 0),
 		  coalesce(c.reltuples / nullif(c.relpages, 0), -1)
-		FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY r (task, journal, ready, n)
-		LEFT JOIN pg_class c ON c.oid = to_regclass(task) ORDER BY n`, tasks, journals, readies)
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+		  WITH ORDINALITY r (task, journal, ready, search, n)
+		LEFT JOIN pg_class c ON c.oid = to_regclass(task) ORDER BY n`, tasks, journals, readies,
+		searches)
 	if err != nil {
 		return err
 	}

@@ -118,17 +118,21 @@ func (s *Tasks) countCandidates(
 	const window = CountLook / 10
 	settings := maps.Clone(postgres.HotSettings) // it is planned like the hot statements
 	settings["statement_timeout"] = strconv.FormatInt(most.Milliseconds(), 10)
+	position := asyncflow.TaskID{Number: w.before - 1}.Position()
+	c = c.at(t, position)
+	args := c.bound(t.Number(), w.least, w.before, window)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN READ ONLY")
 	postgres.QueueSettings(b, settings)
-	b.Queue(t.SQL(asyncflow.TaskID{Number: w.before - 1}.Position(), `
+	b.Queue(t.SQL(position, `
 SELECT w.looked, w.found, coalesce(w.least, 0),
   (SELECT created_at FROM {task} t WHERE t.type = $1 AND t.id = w.least)
-FROM (SELECT count(*) AS looked, count(*) FILTER (WHERE `+c.sql(5)+`) AS found, min(t.id) AS least
+FROM (SELECT count(*) AS looked, min(t.id) AS least,
+    count(*) FILTER (WHERE `+c.sql(len(args)+1)+`) AS found
   FROM `+c.candidates(latest)+` c
   CROSS JOIN LATERAL (SELECT * FROM {task} t WHERE t.type = $1 AND t.id = c.id LIMIT 1) t`+
 		stateJoins+`) w`),
-		append([]any{t.Number(), w.least, w.before, window}, c.args(t)...)...).
+		append(args, c.args(t)...)...).
 		QueryRow(func(row pgx.Row) error {
 			var created *time.Time
 			err := row.Scan(&v.looked, &found, &v.last, &created)

@@ -29,7 +29,15 @@ func (e *erasure) write(t *config.Type, position int, all []erasable) error {
 		keys[i] = all[i].options.Key
 	}
 	ids := idsOf(all)
+	searchable, err := config.HasSearch(e.ctx, e.tx, t.SetAt(position).Tables, position)
+	if err != nil {
+		return err
+	}
 	b := &pgx.Batch{}
+	if searchable { // before the options, which say what they are found by
+		b.Queue(t.SQL(position, records.DeleteSearchSQL+`t.type = $1 AND t.id = ANY ($2)))`),
+			t.Number(), ids)
+	}
 	b.Queue(t.SQL(position, `
 		UPDATE {task} t SET context = $4, options = u.options::json
 		FROM unnest($2::bigint[], $3::text[]) AS u (id, options)
@@ -46,7 +54,7 @@ func (e *erasure) write(t *config.Type, position int, all []erasable) error {
 	if err := e.tx.SendBatch(e.ctx, b).Close(); err != nil {
 		return err
 	}
-	return e.vacuumSoon(t, position)
+	return e.vacuumSoon(t, position, searchable)
 }
 
 // queueEraseLateVotes deletes the votes that came late on the tasks, or on what they were votes on:
@@ -77,9 +85,13 @@ func queueEraseJournal(b *pgx.Batch, t *config.Type, position int, ids []int64) 
 
 // vacuumSoon has Postgres vacuum the tables of a roll about a minute after an erasure, however
 // large they are: the old rows are there until then. Other rolls have no such rows, and no vacuum.
-func (e *erasure) vacuumSoon(t *config.Type, position int) error {
+func (e *erasure) vacuumSoon(t *config.Type, position int, searchable bool) error {
 	names := t.SetAt(position).Tables
-	for _, table := range []string{names.Task(position), names.Journal(position)} {
+	all := []string{names.Task(position), names.Journal(position)}
+	if searchable {
+		all = append(all, names.Search(position))
+	}
+	for _, table := range all {
 		var known bool
 		err := e.tx.QueryRow(e.ctx, `SELECT coalesce('autovacuum_vacuum_threshold=0'
 			= ANY (reloptions), false) FROM pg_class WHERE oid = $1::text::regclass`, table).

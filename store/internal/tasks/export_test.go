@@ -20,6 +20,7 @@ func (s *Tasks) ExplainPage(
 		return nil, err
 	}
 	c.bytes = PageText
+	c = c.at(t, t.End)
 	window := c.windowArgs(t, asyncflow.NewTaskID(t.Name, t.End, 0).Number,
 		asyncflow.NewTaskID(t.Name, t.End+1, 0).Number, PageLook)
 	for sql, args := range map[string][]any{

@@ -103,6 +103,8 @@ type criteria struct {
 	unerased    bool             // tasks that have their contents
 	fewReady    bool             // at most fewReady tasks are ready
 	idle        map[int]bool     // positions of rolls where nothing happened since endedSince
+	keys        []searchKey      // by which tasks are found where fields are searchable, best first
+	entries     []int64          // of the key that counts for a roll; nil: none does
 }
 
 func criteriaOf(f Filter) criteria {
@@ -124,21 +126,27 @@ func (s *Tasks) criteriaFor(ctx context.Context, t *config.Type, f Filter) (crit
 	return c, c.learn(ctx, s.core.DB(t.Tenant), t)
 }
 
-// learn finds out in which rolls nothing ended in time, and whether few tasks are ready, if
-// these matter. The latter decides only which table the candidates come from. They are complete
-// either way, so the number may change meanwhile.
+// learn finds out in which rolls nothing ended in time, whether few tasks are ready, and by which
+// searchable field tasks are found, if these matter. The latter two decide only which table the
+// candidates come from. They are complete either way, so the numbers may change meanwhile.
 func (c *criteria) learn(ctx context.Context, db postgres.Querier, t *config.Type) (err error) {
 	if !c.endedSince.IsZero() {
 		if c.idle, err = idleRolls(ctx, db, t, c.endedSince); err != nil {
 			return err
 		}
 	}
-	if !slices.Contains(c.among(), asyncflow.StatusPending) {
+	if slices.Contains(c.among(), asyncflow.StatusPending) {
+		err := db.QueryRow(ctx, t.SQL(0, `SELECT count(*) <= $1
+			FROM (SELECT FROM {readies} r WHERE type = $2 LIMIT $1::int + 1) r`),
+			fewReady, t.Number()).Scan(&c.fewReady)
+		if err != nil {
+			return err
+		}
+	}
+	if t.SearchFrom() == nil {
 		return nil
 	}
-	return db.QueryRow(ctx, t.SQL(0,
-		`SELECT count(*) <= $1 FROM (SELECT FROM {readies} r WHERE type = $2 LIMIT $1::int + 1) r`),
-		fewReady, t.Number()).Scan(&c.fewReady)
+	return c.learnKeys(ctx, db, t)
 }
 
 // idleRolls returns the positions of the rolls in which nothing happened since a time.
@@ -201,8 +209,12 @@ const otherwise = `{journal} c WHERE type = $1 AND final <> 'succeeded'`
 // within bounds: a condition, an order by id and a limit, such as "id > $2 ORDER BY id LIMIT $3".
 // As the history is long, it reads the smallest place that has them all: live tasks are in
 // the token tables, and tasks that failed or were cancelled have an index of their own. It
-// reads all tasks instead of a long backlog: the latest of both are the same.
+// reads all tasks instead of a long backlog: the latest of both are the same. Where a field is
+// searchable, they may come from the table search.
 func (c criteria) candidates(bounds string) string {
+	if c.entries != nil {
+		return c.found(bounds)
+	}
 	from := c.tables()
 	if len(from) == 0 {
 		from = []string{`{task} c WHERE type = $1`}

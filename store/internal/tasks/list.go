@@ -33,6 +33,7 @@ func (p Page) ends(f Filter) bool {
 // before the last of them.
 type Searched struct {
 	Tasks       int
+	ByIndex     int       // how many of them were found by the index of a searchable field
 	bytes       int       // of their contexts and outputs, if these were searched
 	From, Until time.Time // when the first and the last of them were submitted; zero: there is none
 }
@@ -40,8 +41,9 @@ type Searched struct {
 // add adds the tasks of a window. The windows of a roll are not in the order of time.
 func (s *Searched) add(v view) {
 	s.Tasks += v.looked
+	s.ByIndex += v.byIndex
 	s.bytes += v.bytes
-	if v.looked == 0 {
+	if v.created.IsZero() {
 		return
 	}
 	if s.From.IsZero() || v.created.Before(s.From) {
@@ -181,6 +183,7 @@ func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter, p Page) 
 type view struct {
 	tasks   []Task    // that meet the criteria
 	looked  int       // candidates
+	byIndex int       // how many of them are by the index of a searchable field
 	bytes   int       // of their contexts and outputs, if these were searched
 	last    int64     // number before which the search goes on
 	created time.Time // of the candidate with the least number
@@ -199,6 +202,7 @@ func (s *Tasks) readWindow(
 	ctx context.Context, t *config.Type, c criteria, least, before int64, window, limit int,
 ) (v view, err error) {
 	position := asyncflow.TaskID{Number: before - 1}.Position()
+	c = c.at(t, position)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	postgres.QueueSettings(b, postgres.HotSettings)
@@ -221,6 +225,9 @@ func (s *Tasks) readWindow(
 	})
 	b.Queue("COMMIT")
 	err = s.core.DB(t.Tenant).Send(ctx, b)
+	if c.entries != nil {
+		v.byIndex = v.looked
+	}
 	if v.looked < window && (c.content == "" || v.bytes < c.bytes) { // the range has no more
 		v.last = least
 	}

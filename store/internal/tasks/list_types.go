@@ -95,15 +95,27 @@ func (s *Tasks) withCandidates(
 		return types, nil
 	}
 	bySet := map[string][]*config.Type{}
+	byKey := map[string][]*config.Type{}
 	var kept []*config.Type
+	c := criteriaOf(f)
+	keys := c.searchKeys()
 	for _, t := range types {
-		if set := t.Set(); t.Earlier == nil && set.End-set.First < checkedRolls {
-			bySet[set.Name] = append(bySet[set.Name], t)
-		} else {
+		set := t.Set()
+		switch {
+		case t.Earlier != nil || set.End-set.First >= checkedRolls:
 			kept = append(kept, t)
+		case c.tables() == nil && keyFor(t, keys) >= 0:
+			byKey[set.Name] = append(byKey[set.Name], t)
+		default:
+			bySet[set.Name] = append(bySet[set.Name], t)
 		}
 	}
 	err := s.searching(ctx, types[0].Tenant, func(tx pgx.Tx) error {
+		found, err := foundTypes(ctx, tx, byKey, keys)
+		if err != nil {
+			return err
+		}
+		kept = append(kept, found...)
 		for _, alike := range bySet {
 			found, err := candidateTypes(ctx, tx, alike, f)
 			if err != nil {
@@ -118,6 +130,31 @@ func (s *Tasks) withCandidates(
 	}
 	slices.SortFunc(kept, func(a, b *config.Type) int { return strings.Compare(a.Name, b.Name) })
 	return kept, err
+}
+
+// foundTypes returns the types, by table sets, that have tasks by their searchable fields.
+func foundTypes(
+	ctx context.Context, tx pgx.Tx, bySet map[string][]*config.Type, keys []searchKey,
+) (found []*config.Type, err error) {
+	b := &pgx.Batch{}
+	numbers := map[int32]bool{}
+	for _, alike := range bySet {
+		queueFoundTypes(b, alike, keys, numbers)
+	}
+	if b.Len() == 0 {
+		return nil, nil
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, err
+	}
+	for _, alike := range bySet {
+		for _, t := range alike {
+			if numbers[t.Number()] {
+				found = append(found, t)
+			}
+		}
+	}
+	return found, nil
 }
 
 // candidateTypes returns the types of one table set with tasks that may match. The ORDER BY makes

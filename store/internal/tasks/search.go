@@ -43,11 +43,13 @@ func search(
 	if c.key != "" {
 		end = min(end, only+1)
 	}
+	c = c.at(t, position)
+	args := c.bound(t.Number(), after, end, window)
 	rows, _ := tx.Query(ctx, t.SQL(position, `
-SELECT t.id, coalesce(`+c.sql(5)+`, false)
+SELECT t.id, coalesce(`+c.sql(len(args)+1)+`, false)
 FROM `+c.candidates(`id > $2 AND id < $3 ORDER BY id LIMIT $4`)+` c
 JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`
-ORDER BY t.id`), append([]any{t.Number(), after, end, window}, c.args(t)...)...)
+ORDER BY t.id`), append(args, c.args(t)...)...)
 	var id int64
 	var meets bool
 	_, err = pgx.ForEachRow(rows, []any{&id, &meets}, func() error {

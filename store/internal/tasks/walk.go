@@ -63,7 +63,8 @@ func (w *walk) next() bool {
 
 // pass goes on after a window.
 func (w *walk) pass(v view) {
-	if v.looked > 0 && v.created.Before(w.since.Add(-sinceSlack)) { // later ones are older still
+	// Later ones are older still. Without a time, the task is gone that the table search has.
+	if !v.created.IsZero() && v.created.Before(w.since.Add(-sinceSlack)) {
 		first := rangeOf(w.t, w.before)
 		if first == rollOf(w.t, w.before) {
 			w.before = 0

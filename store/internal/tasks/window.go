@@ -15,7 +15,10 @@ import (
 func (c criteria) listSQL() string {
 	limit := 5
 	if c.content != "" {
-		limit = 6
+		limit++
+	}
+	if c.entries != nil {
+		limit++
 	}
 	return listColumns + `
 FROM ` + c.window() + ` c
@@ -62,7 +65,7 @@ func (c criteria) windowArgs(t *config.Type, least, before int64, window int) []
 	if c.content != "" {
 		args = append(args, c.bytes)
 	}
-	return args
+	return c.bound(args...)
 }
 
 // contentSQL is a condition on the rows of stateJoins: the text stands in the task's context or in

@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/records"
 	"github.com/asyncflow/asyncflow/store/internal/settings"
 )
 
@@ -309,12 +310,23 @@ func rewriteRoll(
 ) error {
 	task := set.Tables.Task(position)
 	journal := set.Tables.Journal(position)
+	searchable, err := config.HasSearch(ctx, tx, set.Tables, position)
+	if err != nil {
+		return err
+	}
+	all := task + `, ` + journal
+	if searchable { // first, as lists read it first
+		all = set.Tables.Search(position) + `, ` + all
+	}
 	b := &pgx.Batch{}
-	b.Queue(`LOCK TABLE ` + task + `, ` + journal + ` IN ACCESS EXCLUSIVE MODE`)
+	b.Queue(`LOCK TABLE ` + all + ` IN ACCESS EXCLUSIVE MODE`)
 	b.Queue(`ALTER TABLE ` + task + ` DROP CONSTRAINT ` + postgres.Sealed)
-	b.Queue(`TRUNCATE ` + task + `, ` + journal)
+	b.Queue(`TRUNCATE ` + all)
 	b.Queue(insertRows(task), r.task)
 	b.Queue(insertRows(journal), r.journal)
+	if searchable {
+		b.Queue(set.Tables.SQL(position, records.RefillSearchSQL), position)
+	}
 	b.Queue(sealTable(set, task))
 	return tx.SendBatch(ctx, b).Close()
 }

@@ -209,6 +209,7 @@ func queueDrop(set *config.TableSet, at config.TableSet, now time.Time) *pgx.Bat
 	b.Queue(set.Tables.SQL(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`),
 		set.Name, at.First)
 	b.Queue(`DROP TABLE ` + set.Tables.Task(at.First) + `, ` + set.Tables.Journal(at.First))
+	b.Queue(`DROP TABLE IF EXISTS ` + set.Tables.Search(at.First))
 	if set.Closed && at.First == at.End {
 		b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
 			set.Name)

@@ -73,6 +73,15 @@ function Facts({ type: t }: { type: Schemas["TaskType"] }) {
         {t.roll_rows !== undefined && t.roll_age && (
           <div><dt>A roll has</dt><dd>{count(t.roll_rows)} tasks, or {span(t.roll_age)}</dd></div>
         )}
+        {t.searchable && (
+          <div>
+            <dt>Searchable by</dt>
+            <dd>
+              {t.searchable.map((field) => (
+                `${field} (from roll ${t.searchable_from?.[field] ?? "?"} on)`)).join(", ")}
+            </dd>
+          </div>
+        )}
         {Object.entries(t.stage_mapping ?? {}).map(([from, to]) => (
           <div key={from}><dt>Tasks of the removed stage {from}</dt><dd>go on in {to}</dd></div>
         ))}
