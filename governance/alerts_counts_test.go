@@ -163,11 +163,16 @@ const anyEndpoint = "0190a6f0-0000-7000-8000-000000000002"
 // admitted leases the one task of a type that may begin. All others that are due are filed.
 func (b *bundle) admitted(t *testing.T, pipe *store.Type) asyncflow.Lease {
 	t.Helper()
-	g, err := b.LeaseLimited(t.Context(), pipe, 100,
-		func(store.InFlight) store.Admission { return admitting{} })
-	require.NoError(t, err)
-	require.Len(t, g.Leases, 1)
-	return g.Leases[0]
+	var leases []asyncflow.Lease
+	require.Eventually(t, func() bool { // its pause may last for a moment
+		g, err := b.LeaseLimited(t.Context(), pipe, 100,
+			func(store.InFlight) store.Admission { return admitting{} })
+		require.NoError(t, err)
+		leases = g.Leases
+		return len(leases) > 0
+	}, patience, 20*time.Millisecond)
+	require.Len(t, leases, 1)
+	return leases[0]
 }
 
 // endPauses ends the pauses of tasks that wait for another attempt.
