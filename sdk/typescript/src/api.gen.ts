@@ -9476,6 +9476,21 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "url": "https://ops.example.com/asyncflow",
+                 *       "rules": {
+                 *         "backlog_age": "5m",
+                 *         "failure_rate": 0.5,
+                 *         "failure_attempts": 20,
+                 *         "failed_for_good": 3,
+                 *         "failed_within": "1h",
+                 *         "blocked_key": "15m",
+                 *         "long_wait": "30s",
+                 *         "long_wait_within": "10m"
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["NewAlerts"];
             };
         };
