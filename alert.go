@@ -118,7 +118,7 @@ func (r AlertRules) FailedPeriod() time.Duration {
 	return cmp.Or(r.FailedWithin.Std(), DefaultFailedWithin)
 }
 
-// LongWaitPeriod returns the period in which the tasks were started whose waits are compared.
+// LongWaitPeriod returns the period of the starts that are compared.
 func (r AlertRules) LongWaitPeriod() time.Duration {
 	return cmp.Or(r.LongWaitWithin.Std(), FailureWindow)
 }

@@ -20,7 +20,7 @@ const (
 	CapAlerts  Capability = "alerts"   // rules on failed tasks, flow keys and waits
 
 	CapContextRetention Capability = "context_retention" // contents that are erased after a time
-	CapSearchable       Capability = "searchable"        // fields by which tasks are found in an index
+	CapSearchable       Capability = "searchable"        // fields that have an index
 )
 
 // Capabilities are all that this version knows.

@@ -63,8 +63,8 @@ const (
 	reportLinger = 1500 * time.Microsecond
 	settleLinger = 3 * time.Millisecond
 	lookupLinger = 500 * time.Microsecond
-	// replaceLinger is the least time between two writes of a key whose task is replaced: each
-	// keeps a context, and a task may have only so many.
+	// replaceLinger is the least time between two writes of a key with a task that is replaced:
+	// each keeps a context, and a task may have only so many.
 	replaceLinger = 10 * time.Millisecond
 )
 

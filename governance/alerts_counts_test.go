@@ -235,7 +235,7 @@ func TestBlockedKeyAlert(t *testing.T) {
 	require.Equal(t, 1, b.resolves(t, url), "the key was released")
 }
 
-// A key of which the first task is retried fires by the first of its failures, while that task
+// A key with a first task that is retried fires by the first of its failures, while that task
 // waits and while it runs again. With on_failure: park others overtake it, and no key stands still.
 func TestAlertOfAKeyWhoseFirstTaskIsRetried(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ const (
 	eraseAtOnce = 2
 )
 
-// eraseJob erases the contents of tasks whose retention is over. Other nodes do the same; each step
+// eraseJob erases the contents of tasks after their retention. Other nodes do the same; each step
 // is taken by one node. A tenant rests until the next task may be due.
 type eraseJob struct {
 	*shared

@@ -34,7 +34,8 @@ const (
 	expiryBytes  = 16 << 20
 	// mostHold is the longest time for which a cursor waits for a task that is final.
 	mostHold = 10 * time.Minute
-	// mostAgain is after how long a task is visited again at the latest whose contents are needed.
+	// mostAgain is after how long a task with contents that are needed is visited again at the
+	// latest.
 	mostAgain = time.Hour
 )
 
