@@ -157,27 +157,52 @@ func (b *bundle) givenBack() (n int) {
 	return n
 }
 
-// giveBack cuts a connection while the database hands out the claim: it is given back at once, as
-// it is known that nobody has it.
+// giveBack cuts connections while the database hands out their claim, until it is given back: at
+// once, as it is known that nobody has it. A claim that waits for too long is refused instead.
 func (b *bundle) giveBack() {
 	b.t.Helper()
+	token := b.newToken("acme", auth.ScopeWork)
+	require.Eventually(b.t, func() bool {
+		b.cutClaim(token)
+		return within(time.Second, func() bool { return b.givenBack() > 0 })
+	}, patience, time.Millisecond)
+}
+
+// within waits for a condition for some time, and reports whether it holds.
+func within(limit time.Duration, holds func() bool) bool {
+	over := time.After(limit)
+	for !holds() {
+		select {
+		case <-over:
+			return false
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return true
+}
+
+// cutClaim cuts a connection while its claim waits for a lock of the database.
+func (b *bundle) cutClaim(token string) {
 	ctx := b.t.Context()
 	tx, err := b.db.Begin(ctx)
-	require.NoError(b.t, err)
+	if !assert.NoError(b.t, err) {
+		return
+	}
 	defer tx.Rollback(context.Background())
 	_, err = tx.Exec(ctx, `LOCK TABLE tenant_acme.lease IN SHARE MODE`)
-	require.NoError(b.t, err)
-	conn, err := b.rawClaim(b.newToken("acme", auth.ScopeWork),
-		`{"type":"judge","stage":"look","claimer":"gone"}`)
-	require.NoError(b.t, err)
-	require.Eventually(b.t, func() (waits bool) {
-		return tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted
-			AND relation = 'tenant_acme.lease'::regclass)`).Scan(&waits) == nil && waits
-	}, patience, time.Millisecond)
-	require.NoError(b.t, conn.Close())
-	require.NoError(b.t, tx.Commit(ctx))
-	require.Eventually(b.t, func() bool { return b.givenBack() == 1 }, patience,
-		10*time.Millisecond)
+	assert.NoError(b.t, err)
+	conn, err := b.rawClaim(token, `{"type":"judge","stage":"look","claimer":"gone"}`)
+	if !assert.NoError(b.t, err) {
+		return
+	}
+	defer conn.Close()
+	within(time.Second, func() (waits bool) {
+		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted
+			AND relation = 'tenant_acme.lease'::regclass)`).Scan(&waits)
+		return assert.NoError(b.t, err) && waits
+	})
+	conn.Close()
+	assert.NoError(b.t, tx.Commit(ctx))
 }
 
 func readClaims(t *testing.T, conn net.Conn) []api.Delivery {
