@@ -58,8 +58,8 @@ type NewTask struct {
 	// MaxWait bounds how long later submits with ConflictReplace postpone the task, from its first
 	// submit on; zero: no bound.
 	MaxWait Duration
-	// Operates reports whether the caller may change tasks of others: those that were not submitted
-	// with ConflictReplace.
+	// Operates reports whether the caller may change any task, also one that was not submitted with
+	// ConflictReplace.
 	Operates bool
 	// By is who submits the task, for the journal of the one that it replaces; "": unknown.
 	By string

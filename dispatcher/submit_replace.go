@@ -6,21 +6,24 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// replacedKey is an idempotency key of submits that replace the task with that key.
+// replacedKey is an idempotency key of submits that replace the task with that key, by callers who
+// may replace the same tasks.
 type replacedKey struct {
 	store.TypeKey
-	name string
+	name     string
+	operates bool // see asyncflow.Replace
 }
 
-// addReplacing queues submits of a type that replace the tasks with their keys: those of a key
-// together.
+// addReplacing queues submits of a type that replace the tasks with their keys. The submits of a key
+// are queued together.
 func (c *Committer) addReplacing(key store.TypeKey, items []*submission) {
-	byKey := map[string][]*submission{}
+	byKey := map[replacedKey][]*submission{}
 	for _, item := range items {
-		byKey[item.Key.Name] = append(byKey[item.Key.Name], item)
+		k := replacedKey{key, item.Key.Name, item.Key.Replace.Operates}
+		byKey[k] = append(byKey[k], item)
 	}
-	for name, items := range byKey {
-		c.replaced.Add(replacedKey{key, name}, items...)
+	for k, items := range byKey {
+		c.replaced.Add(k, items...)
 	}
 }
 
@@ -40,7 +43,7 @@ func (c *Committer) replaceOnce(_ context.Context, key replacedKey, items []*sub
 	<-last.ended
 }
 
-// endReplaced answers the caller of a task whose context an existing one has now.
+// endReplaced answers the caller with the existing task that has the context now.
 func (s *submission) endReplaced() {
 	r := s.Key.Replaced
 	s.result.ID = r.ID
@@ -53,9 +56,9 @@ func (s *submission) endReplaced() {
 	s.end(nil)
 }
 
-// endOvertaken answers the callers of earlier submits of the key: with the task that the last one
-// made, or whose context it replaced. If it made one, the first of them did, and the others
-// replaced its context.
+// endOvertaken answers the callers of earlier submits of the key with the task that the last one
+// made or changed. If it made one, the first submit is told so, and the others that they replaced
+// its context.
 func (s *submission) endOvertaken() {
 	made := s.result.Err == nil && !s.result.Existing
 	for i, earlier := range s.overtaken {

@@ -113,7 +113,7 @@ func (b *bundle) rollOn() {
 	}
 }
 
-// replaceMachine submits to two nodes, one of which loses a connection at any statement, and knows
+// replaceMachine submits to two nodes. One loses a connection at any statement. It knows
 // which context of each key must be in line: the last one that was acknowledged, unless it has
 // begun.
 type replaceMachine struct {

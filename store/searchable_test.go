@@ -408,7 +408,7 @@ func searchBesideTheVersionBefore(t *testing.T, b *bundle) {
 	b.checkFound("pipe", f)
 }
 
-// A transaction whose snapshot is older than the field, but not older than a roll, doesn't leave a
+// A transaction with a snapshot that is older than the field, but not than a roll, doesn't leave a
 // task out of the index.
 func TestOldSnapshotsAreSearchable(t *testing.T) { eachSet(t, oldSnapshotsAreSearchable) }
 

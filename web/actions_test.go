@@ -91,7 +91,8 @@ func TestActionsOnTypes(t *testing.T) {
 
 	p.Click("Edit")
 	p.Run(`return field("The type as JSON")?.value.includes("first")`)
-	edited := strings.Replace(p.Value("The type as JSON"), "{", `{"max_in_flight": 17, `, 1)
+	edited := strings.Replace(p.Value("The type as JSON"), "{", `{"max_in_flight": 17,
+		"searchable": ["user"], `, 1)
 	p.Fill("The type as JSON", edited)
 	p.Click("Show changes")
 	p.See(`added: "max_in_flight": 17`)
@@ -101,6 +102,8 @@ func TestActionsOnTypes(t *testing.T) {
 
 	// Back to the first version.
 	p.Click("Edit")
+	p.Run(`const doc = field("The type as JSON")?.value ?? "";
+		return doc.includes("searchable") && !doc.includes("searchable_from")`)
 	p.Fill("Begin with version", "1")
 	p.Run(`return field("The type as JSON")?.value.includes("max_in_flight") === false`)
 	p.Click("Show changes")

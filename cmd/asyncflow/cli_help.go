@@ -84,7 +84,7 @@ var longTexts = map[string]map[string]string{
 		"--failed-within":   "The period over which failed tasks are counted: 1m to 24h. Default: 1h.",
 		"--blocked-key": "Fire when a flow key of an ordered type has stood still for this long, " +
 			"because of a failed task or of one that waits or is retried.",
-		"--long-wait": "Fire when 1 % of the started tasks of a type had been due for longer than " +
+		"--long-wait": "Fire when 1 % of the started tasks of a type had been due for at least " +
 			"this, or when none is started and one has been due for this long: at least 10ms.",
 		"--long-wait-within": "The period in which tasks are started whose waits count: 1m to 1h. " +
 			"Default: 5m.",

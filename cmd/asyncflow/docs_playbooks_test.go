@@ -101,7 +101,7 @@ type playbookSite struct {
 	tasks              map[string]string // ids by name
 }
 
-// prepare makes a type whose worker answers with the status in the context. Its tasks fail, wait
+// prepare makes a type. Its worker answers with the status in the context. Its tasks fail, wait
 // at the second stage, for their time or for other tasks, or, as it is paused, for capacity.
 func (s *playbookSite) prepare(w *worker) {
 	s.Helper()

@@ -17,7 +17,7 @@ import (
 // BlockedKeys are the ordered flow keys of a type that stand still.
 type BlockedKeys struct {
 	Count   int
-	Longest []asyncflow.BlockedKey // those that have stood still for longest: at most MaxAlertKeys
+	Longest []asyncflow.BlockedKey // at most MaxAlertKeys, longest first
 }
 
 // maxWaitingHeads is the most keys of a tenant with a waiting first task that BlockedKeys looks at:

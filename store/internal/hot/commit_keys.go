@@ -120,7 +120,7 @@ func InsertWithKeys(
 	replace ReplaceFunc,
 ) (held []*Insertion, err error) {
 	if len(items) == 0 { // an earlier try inserted all of them
-		return nil, postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "InsertKeyed(%q, %q)",
+		return nil, postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "InsertWithKeys(%q, %q)",
 			t.Tenant, t.Name)
 	}
 	err = RunInsert(ctx, s, t, func(tx pgx.Tx, w *Writes) error {
@@ -159,7 +159,7 @@ func InsertWithKeys(
 		})
 		return s.insertFresh(ctx, tx, w, fresh)
 	})
-	return held, postgres.Wrap(err, "InsertKeyed(%q, %q)", t.Tenant, t.Name)
+	return held, postgres.Wrap(err, "InsertWithKeys(%q, %q)", t.Tenant, t.Name)
 }
 
 // Holder is the task to which a key belongs.

@@ -160,8 +160,8 @@ func (x *expiry) advance(c contentCursor) error {
 	return err
 }
 
-// end ends a pass over a roll. Numbers come a little later than the next ones, those of long
-// transactions much later. So once the roll is sealed, another pass looks for what was missed.
+// end ends a pass over a roll. Some numbers come a little later than the next ones, and numbers of
+// long transactions much later. So once the roll is sealed, another pass looks for what was missed.
 func (x *expiry) end(c contentCursor, position int) error {
 	_, err := x.tx.Exec(x.ctx, x.t.SQL(0, `UPDATE {content_cursors} c
 		SET passed = CASE WHEN r.sealed AND NOT c.closing THEN c.upto - $4 ELSE $5 END,

@@ -165,7 +165,7 @@ func (r *replacements) lock(
 	return resting, nil
 }
 
-// movingSQL returns the tasks whose token rows were just moved: they are neither leased, nor final,
+// movingSQL returns the tasks with token rows that were just moved: they are neither leased, nor final,
 // nor do they wait for what a replaced task can't wait for.
 const movingSQL = `
 SELECT u.id FROM unnest($1::bigint[]) AS u (id)
