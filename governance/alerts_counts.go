@@ -38,6 +38,16 @@ func (j *alertsJob) blockedKeys(
 	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) error {
 	blocked, err := j.store.BlockedKeys(ctx, tenant, at.Add(-rules.BlockedKey.Std()))
+	if err != nil {
+		// The other rules go on, and episodes of this one neither begin nor end.
+		j.log.Warn("the flow keys of a tenant couldn't be looked at for the alert blocked_key",
+			"tenant", tenant, "error", err)
+		for name := range j.store.Catalog.TypesOf(tenant) {
+			r.add(asyncflow.AlertReading{Alert: asyncflow.AlertBlockedKey, Subject: name,
+				Open: true})
+		}
+		return nil
+	}
 	for name, keys := range blocked {
 		r.add(asyncflow.AlertReading{Alert: asyncflow.AlertBlockedKey, Subject: name,
 			Value: seconds(at.Sub(keys.Longest[0].Since)), Limit: rules.BlockedKey.Std().Seconds(),

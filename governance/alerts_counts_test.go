@@ -189,6 +189,34 @@ func (b *bundle) endPauses(t *testing.T, url string) {
 const longWaiting = `UPDATE tenant_acme.wait SET order_time = order_time - interval '1 h'
 	WHERE reason = 'flow_key'`
 
+// While the flow keys can't be looked at, other rules go on, and no episode about keys ends.
+func TestBlockedKeyHoldsNoOtherAlert(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	pipe := b.ordered(t, "pipe", asyncflow.FlowBlock)
+	b.putAlerts(t, tenant, asyncflow.AlertRules{FailedInTotal: 1,
+		BlockedKey: asyncflow.NewDuration(30 * time.Minute)})
+	b.settle(t, pipe, b.inLine(t, pipe, "customer", 2), poisoned)
+	exec(t, url, longWaiting+`; UPDATE tenant_acme.flow_blocks SET since = since - interval '1 h';
+		DELETE FROM tenant_acme.tallies`)
+	require.Equal(t, 1, b.turn(t, url, tenant))
+	b.firing(t, asyncflow.AlertBlockedKey, "pipe")
+
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE tenant_acme.flow_blocks`)
+	require.NoError(t, err)
+	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, failed) VALUES ('pipe', now(), 1)`)
+	require.Equal(t, 1, b.turn(t, url, tenant))
+	b.firing(t, asyncflow.AlertFailedForGood, asyncflow.AllTypes)
+	require.Zero(t, b.resolves(t, url))
+	b.firing(t, asyncflow.AlertBlockedKey, "pipe")
+}
+
 // A flow key that a failed task blocks fires while others wait for it, and names the key and the
 // task. It is over when the key is released.
 func TestBlockedKeyAlert(t *testing.T) {

@@ -179,6 +179,28 @@ func expireLongTasks(t *testing.T, b *bundle) {
 	b.expires(0)
 }
 
+// However many tasks took long, one that was done at once is erased at most a hundredth of the time
+// later.
+func TestExpireIsNotHeldUp(t *testing.T) {
+	b := setup(t)
+	kind := keepHour()
+	kind.ContextRetention = asyncflow.NewDuration(10 * time.Hour)
+	const late = 6 * time.Minute // a hundredth of that
+	b.put(kind)
+	for i := range 8 {
+		b.submit(newTask(fmt.Sprint(i)))
+	}
+	b.failAll()
+	submitted := b.Clock.Now().Add(-10*time.Hour - late)
+	b.exec(b.at(1, `UPDATE {task} SET created_at = $1`), submitted)
+	// The first seven took 4, 8, 12, … minutes, the last one no time.
+	b.exec(b.at(1, `UPDATE {journal} j SET at = $1::timestamptz + n % 8 * interval '4 minutes'
+		FROM (SELECT id, row_number() OVER (ORDER BY id) AS n FROM {task}) t
+		WHERE t.id = j.id`), submitted)
+	b.expires(2)
+	require.Equal(t, 6, b.count(`SELECT count(*) FROM tenant_acme.content_waits`))
+}
+
 // Sealed and compacted rolls are like others; what a compaction has left out is forgotten.
 func TestExpireInCompactedRolls(t *testing.T) { eachSet(t, expireInCompactedRolls) }
 

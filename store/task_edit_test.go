@@ -256,13 +256,13 @@ func TestEditsHaveABound(t *testing.T) {
 		INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, next_time,
 		  output)
 		SELECT type, id, 500 + n, at, stage, attempt, outcome, next_time, '"new"' FROM {journal},
-		  generate_series(1, 997) n WHERE seq = 2`))
+		  generate_series(1, 998) n WHERE seq = 2`))
 	b.change(id, edit(`"the last"`))
 	b.change(id, edit(`"the last"`))
 	_, err := b.Change(t.Context(), tenant, id, edit(`"one more"`))
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
-	require.ErrorContains(t, err, "it was changed 1000 times")
+	require.ErrorContains(t, err, "it was given 1000")
 	_, err = b.Change(t.Context(), tenant, id, retries(5))
-	require.ErrorContains(t, err, "it was changed 1000 times")
+	require.ErrorContains(t, err, "it was given 1000")
 	require.Equal(t, `"the last"`, string(b.lease(pipe, 1)[0].Context))
 }

@@ -20,6 +20,10 @@ type BlockedKeys struct {
 	Longest []asyncflow.BlockedKey // at most MaxAlertKeys, longest first
 }
 
+// blockedKeysTime bounds each statement of BlockedKeys: all alerts of the tenant wait for it, and
+// the alerts of other tenants.
+const blockedKeysTime = 5 * time.Second
+
 // maxWaitingHeads is the most keys of a tenant with a waiting first task that BlockedKeys looks at:
 // the keys in which others have waited for longest.
 const maxWaitingHeads = 1000
@@ -55,6 +59,8 @@ heads AS (
     SELECT w.id, w.reason, coalesce(w.since, w.order_time) AS since FROM {wait} w
     WHERE w.type = l.type AND w.key = l.key AND w.reason <> 'flow_key'
       AND w.reason <> 'dependencies' AND (w.reason <> 'delay' OR w.attempt > 1)
+      AND (w.attempt > 1 OR w.reason IN ('retry', 'snooze', 'children', 'signal')
+        OR coalesce(w.since, w.order_time) <= $5)
       AND NOT (l.parks AND w.reason IN ('retry', 'snooze'))
     UNION ALL
     SELECT e.id, '', e.leased_at FROM {lease} e
@@ -83,14 +89,23 @@ type blockedKey struct {
 
 // BlockedKeys returns the ordered flow keys of a tenant's types that have stood still since before
 // a time, although a task was due: because of a failed task, or of a first task that waits. It
-// leaves out paused types.
+// leaves out paused types. With millions of keys it may take too long: CodeUnavailable.
 func (s *Counts) BlockedKeys(
 	ctx context.Context, tenant string, before time.Time,
 ) (map[string]BlockedKeys, error) {
-	rows, err := s.readBlockedKeys(ctx, tenant, before)
-	if err == nil {
-		err = s.addFirstFailures(ctx, rows)
-	}
+	ctx = postgres.Patient(ctx)
+	var rows []blockedKey
+	err := pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) (err error) {
+		_, err = tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true)`,
+			blockedKeysTime.String())
+		if err != nil {
+			return err
+		}
+		if rows, err = s.readBlockedKeys(ctx, tx, tenant, before); err != nil {
+			return err
+		}
+		return s.addFirstFailures(ctx, tx, rows)
+	})
 	if hot.IsUndefinedTable(err) { // a type was deleted, or a roll dropped, a moment ago
 		err = nil
 	}
@@ -121,7 +136,7 @@ func (s *Counts) BlockedKeys(
 
 // readBlockedKeys reads the rows of blockedKeysSQL.
 func (s *Counts) readBlockedKeys(
-	ctx context.Context, tenant string, before time.Time,
+	ctx context.Context, tx pgx.Tx, tenant string, before time.Time,
 ) (all []blockedKey, err error) {
 	byNumber := map[int32]*config.Type{}
 	var numbers []int32
@@ -140,9 +155,8 @@ func (s *Counts) readBlockedKeys(
 	if len(numbers) == 0 {
 		return nil, nil
 	}
-	rows, _ := s.core.DB(tenant).Query(postgres.Patient(ctx),
-		byNumber[numbers[0]].SQL(0, blockedKeysSQL), pgx.QueryExecModeExec, numbers, names, blocks,
-		parks, before, asyncflow.MaxAlertKeys, maxWaitingHeads)
+	rows, _ := tx.Query(ctx, byNumber[numbers[0]].SQL(0, blockedKeysSQL), pgx.QueryExecModeExec,
+		numbers, names, blocks, parks, before, asyncflow.MaxAlertKeys, maxWaitingHeads)
 	var number int32
 	var k blockedKey
 	_, err = pgx.ForEachRow(rows, []any{&number, &k.Key, &k.id, &k.keys, &k.Status, &k.WaitsFor,
@@ -168,7 +182,7 @@ GROUP BY u.id`
 
 // addFirstFailures sets since when the waiting first tasks of keys have got no further, where their
 // journals say so: a task that is retried comes to its place again with each attempt.
-func (s *Counts) addFirstFailures(ctx context.Context, all []blockedKey) error {
+func (s *Counts) addFirstFailures(ctx context.Context, tx pgx.Tx, all []blockedKey) error {
 	type table struct {
 		t        *config.Type
 		position int
@@ -210,5 +224,5 @@ func (s *Counts) addFirstFailures(ctx context.Context, all []blockedKey) error {
 				return err
 			})
 	}
-	return s.core.DB(all[0].t.Tenant).Send(ctx, b)
+	return tx.SendBatch(ctx, b).Close()
 }

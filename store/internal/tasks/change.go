@@ -151,7 +151,8 @@ func checkEdit(
 		    WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
 		    ORDER BY j.seq DESC LIMIT 1), t.context)::text = $3::text,
 		  (SELECT count(*) FROM {journal} j WHERE j.type = t.type AND j.id = t.id
-		    AND j.outcome = 'changed' AND (j.output IS NOT NULL OR j.options IS NOT NULL))
+		    AND j.outcome = 'changed'
+		    AND (j.output IS NOT NULL OR j.options->'retry' IS NOT NULL))
 		FROM {task} t WHERE t.type = $2 AND t.id = $1`), id.Number, t.Number(),
 		string(p.Context)).Scan(&same, &edits)
 	if err == nil && same {
@@ -159,8 +160,8 @@ func checkEdit(
 	}
 	if err == nil && edits >= asyncflow.MaxEdits && (p.Context != nil || p.Retry != nil) {
 		err = asyncflow.Errorf(asyncflow.CodeConflict,
-			"task %s can't get another context or retry policy: it was changed %d times, which is "+
-				"the most", id, edits)
+			"task %s can't get another context or retry policy: it was given %d, which is the "+
+				"most", id, edits)
 	}
 	return p, err
 }

@@ -137,9 +137,10 @@ func (x *expiry) advance(c contentCursor) error {
 			since = &v.created
 			break
 		}
-		soon := v.ended != nil && !v.erased && x.due(*v.ended).After(x.now) &&
-			!x.due(*v.ended).After(x.now.Add(hold))
-		if soon {
+		// Only tasks that ended soon after their submit hold the cursor, so that it is never behind
+		// by more than hold.
+		soon := v.ended != nil && !v.erased && !v.ended.After(v.created.Add(hold))
+		if soon && x.due(*v.ended).After(x.now) {
 			since = v.ended
 			break
 		}
