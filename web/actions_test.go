@@ -55,13 +55,15 @@ func (p *page) doHere(acts ...act) {
 	}
 }
 
-// has returns a check that a call now returns something that meets a condition.
+// has returns a check that a call returns something that meets a condition, soon: the page may say
+// the same as after an earlier change.
 func has[T any](p *page, call func() (T, error), ok func(T) bool) func() {
 	return func() {
 		p.t.Helper()
-		got, err := call()
-		require.NoError(p.t, err)
-		assert.True(p.t, ok(got), "%+v", got)
+		require.Eventually(p.t, func() bool {
+			got, err := call()
+			return err == nil && ok(got)
+		}, patience, 10*time.Millisecond)
 	}
 }
 
