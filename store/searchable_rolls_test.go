@@ -72,9 +72,9 @@ func eachRollHasItsBestIndex(t *testing.T, b *bundle) {
 
 // A node that doesn't know yet that a field was left out finds the tasks that another one submits
 // from then on: in lists of one type and of all types, counts, and the steps of operations.
-func TestAFieldThatWasLeftOutIsNotTrusted(t *testing.T) { eachSet(t, aFieldThatWasLeftOutIsNotTrusted) }
+func TestFieldsLeftOutAreNotTrusted(t *testing.T) { eachSet(t, fieldsLeftOutAreNotTrusted) }
 
-func aFieldThatWasLeftOutIsNotTrusted(t *testing.T, b *bundle) {
+func fieldsLeftOutAreNotTrusted(t *testing.T, b *bundle) {
 	b.put(base())
 	b.put(searchable(twoStages()))
 	far, steps := behind(t, b), behind(t, b)
