@@ -27,17 +27,16 @@ LANGUAGE sql IMMUTABLE SET search_path FROM CURRENT AS $$
   WHERE f.value IS NOT NULL AND (search_from IS NULL OR (search_from ->> f.field)::int <= roll)
 $$;
 
--- submit_search writes the entries of a task.
+-- submit_search writes the entries of a task. A snapshot may be older than the roll, and then has no
+-- row of it: whether the roll has the table, the catalog says.
 CREATE FUNCTION submit_search(table_set text, type_number int, number bigint, options json) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
   roll   int := number >> 40;
   fields json;
 BEGIN
-  SELECT t.search_from INTO fields FROM task_types t
-    JOIN rolls r ON r.table_set = submit_search.table_set AND r.position = roll AND r.searchable
-  WHERE t.number = type_number;
-  IF fields IS NOT NULL THEN
+  SELECT t.search_from INTO fields FROM task_types t WHERE t.number = type_number;
+  IF fields IS NOT NULL AND to_regclass(submit_table('search', table_set, roll)) IS NOT NULL THEN
     EXECUTE format('INSERT INTO %s (type, entry, id) SELECT $1, e, $2 FROM search_entries($3, $4, $5) e',
       submit_table('search', table_set, roll)) USING type_number, number, fields, roll, options;
   END IF;

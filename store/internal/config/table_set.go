@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"maps"
 
 	"github.com/jackc/pgx/v5"
 
@@ -217,7 +218,7 @@ func SameAs(t *Type, at Location) bool {
 			a.Begin == b.Begin && a.End == b.End)
 	}
 	return t.number == at.number && t.from == at.from && same(t.set, at.set) &&
-		same(t.Earlier, at.Earlier)
+		same(t.Earlier, at.Earlier) && maps.Equal(t.searchFrom, at.searchFrom)
 }
 
 // LockSet locks the row of a set and returns it as it is now; pgx.ErrNoRows when it is gone.

@@ -178,10 +178,10 @@ func retire(ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time) error
 	b.Queue(t.SQL(0, `DELETE FROM {type_versions} WHERE name = $1`), t.Name)
 	for _, set := range []*config.TableSet{t.Set(), t.Earlier} {
 		if set != nil && !set.Shared() {
-			for p := set.First; p <= set.End; p++ {
-				b.Queue(`DROP TABLE IF EXISTS ` + set.Tables.Task(p) + `, ` +
-					set.Tables.Journal(p) + `, ` + set.Tables.Ready(p) + `, ` +
-					set.Tables.Search(p))
+			for p := set.First; p <= set.End; p++ { // search first, as lists lock it first
+				b.Queue(`DROP TABLE IF EXISTS ` + set.Tables.Search(p) + `, ` +
+					set.Tables.Task(p) + `, ` + set.Tables.Journal(p) + `, ` +
+					set.Tables.Ready(p))
 			}
 			b.Queue(t.SQL(0, `DELETE FROM {sets} WHERE name = $1`), set.Name)
 			b.Queue(t.SQL(0, `INSERT INTO {retired} AS r (name, end_pos) VALUES ($1, $2)

@@ -112,12 +112,7 @@ func writeTaskType(
 		return stored, g, err
 	}
 	g.bytes = docBytes(t, t.StageMapping)
-	if len(t.Searchable) > 0 { // no next roll opens meanwhile; first, as moves of the type do
-		if err := lockSets(ctx, tx, tenant, t.Name); err != nil {
-			return stored, g, err
-		}
-	}
-	old, err := config.ReadTaskType(ctx, tx, tenant, t.Name, "FOR NO KEY UPDATE")
+	old, err := lockType(ctx, tx, tenant, t)
 	switch {
 	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound && asyncflow.IsTarget(t.Name) &&
 		t.Notifies == "":
@@ -149,6 +144,40 @@ func writeTaskType(
 	}
 	stored, err = config.ReadTaskType(ctx, tx, tenant, t.Name, "")
 	return stored, g, err
+}
+
+// lockType locks the row of a type and reads it. If it is to have searchable fields, no next roll
+// opens until the transaction ends. Then it doesn't wait for long: a transaction that submits by
+// SQL may lock the type's row, and the rolls of all types would wait, too.
+func lockType(
+	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType,
+) (old config.StoredType, err error) {
+	const lock = "FOR NO KEY UPDATE"
+	if len(t.Searchable) == 0 {
+		return config.ReadTaskType(ctx, tx, tenant, t.Name, lock)
+	}
+	if err := lockSets(ctx, tx, tenant, t.Name); err != nil { // first, as moves of the type do
+		return old, err
+	}
+	if _, err := tx.Exec(ctx, config.LockPatience); err != nil {
+		return old, err
+	}
+	old, err = config.ReadTaskType(ctx, tx, tenant, t.Name, lock)
+	if err != nil && asyncflow.CodeOf(err) != asyncflow.CodeNotFound {
+		return old, unlessTypeLocked(err, t.Name)
+	}
+	_, late := tx.Exec(ctx, `SET LOCAL lock_timeout TO DEFAULT`)
+	return old, postgres.FirstError(late, err)
+}
+
+// unlessTypeLocked explains that the row of a type is locked for longer than a change waits.
+func unlessTypeLocked(err error, name string) error {
+	if postgres.State(err) != pgerrcode.LockNotAvailable {
+		return err
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, RetryAfter: time.Second, Err: err,
+		Message: "a transaction that submitted tasks of " + name + " by SQL, or another change, " +
+			"keeps the type as it is: try again when that has ended"}
 }
 
 // changeTaskType writes the new settings of a type, if they differ and tasks and listeners allow

@@ -119,7 +119,9 @@ func (s *Tasks) countCandidates(
 	settings := maps.Clone(postgres.HotSettings) // it is planned like the hot statements
 	settings["statement_timeout"] = strconv.FormatInt(most.Milliseconds(), 10)
 	position := asyncflow.TaskID{Number: w.before - 1}.Position()
-	c = c.at(t, position)
+	if c, err = c.at(ctx, s.core.DB(t.Tenant), t, position); err != nil {
+		return found, v, err
+	}
 	args := c.bound(t.Number(), w.least, w.before, window)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN READ ONLY")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -20,6 +21,7 @@ const vacuumAtOnce = `autovacuum_vacuum_threshold = 0, autovacuum_vacuum_scale_f
 func (e *erasure) write(t *config.Type, position int, all []erasable) error {
 	options := make([]string, len(all))
 	keys := make([]string, len(all))
+	kept := []int64{} // entries of what stays
 	for i := range all {
 		text, err := json.Marshal(all[i].options.Erase(e.by))
 		if err != nil {
@@ -27,6 +29,9 @@ func (e *erasure) write(t *config.Type, position int, all []erasable) error {
 		}
 		options[i] = string(text)
 		keys[i] = all[i].options.Key
+		if key := all[i].options.FlowKey; key != "" {
+			kept = append(kept, records.SearchEntry(asyncflow.SearchFlowKey, key))
+		}
 	}
 	ids := idsOf(all)
 	searchable, err := config.HasSearch(e.ctx, e.tx, t.SetAt(position).Tables, position)
@@ -35,8 +40,8 @@ func (e *erasure) write(t *config.Type, position int, all []erasable) error {
 	}
 	b := &pgx.Batch{}
 	if searchable { // before the options, which say what they are found by
-		b.Queue(t.SQL(position, records.DeleteSearchSQL+`t.type = $1 AND t.id = ANY ($2)))`),
-			t.Number(), ids)
+		b.Queue(t.SQL(position, records.DeleteSearchSQL+`t.type = $1 AND t.id = ANY ($2)
+			AND e <> ALL ($3::bigint[])))`), t.Number(), ids, kept)
 	}
 	b.Queue(t.SQL(position, `
 		UPDATE {task} t SET context = $4, options = u.options::json

@@ -20,7 +20,9 @@ func (s *Tasks) ExplainPage(
 		return nil, err
 	}
 	c.bytes = PageText
-	c = c.at(t, t.End)
+	if c, err = c.at(ctx, s.core.DB(t.Tenant), t, t.End); err != nil {
+		return nil, err
+	}
 	window := c.windowArgs(t, asyncflow.NewTaskID(t.Name, t.End, 0).Number,
 		asyncflow.NewTaskID(t.Name, t.End+1, 0).Number, PageLook)
 	for sql, args := range map[string][]any{

@@ -103,8 +103,9 @@ type criteria struct {
 	unerased    bool             // tasks that have their contents
 	fewReady    bool             // at most fewReady tasks are ready
 	idle        map[int]bool     // positions of rolls where nothing happened since endedSince
-	keys        []searchKey      // by which tasks are found where fields are searchable, best first
-	entries     []int64          // of the key that counts for a roll; nil: none does
+	keys        []searchKey      // by which tasks may be found where fields are searchable
+	best        map[int][]int64  // by the position of a roll: the entries that are best there
+	entries     []int64          // of the roll that is read; nil: none count there
 }
 
 func criteriaOf(f Filter) criteria {
@@ -127,7 +128,7 @@ func (s *Tasks) criteriaFor(ctx context.Context, t *config.Type, f Filter) (crit
 }
 
 // learn finds out in which rolls nothing ended in time, whether few tasks are ready, and by which
-// searchable field tasks are found, if these matter. The latter two decide only which table the
+// searchable fields tasks may be found, if these matter. The latter two decide only which table the
 // candidates come from. They are complete either way, so the numbers may change meanwhile.
 func (c *criteria) learn(ctx context.Context, db postgres.Querier, t *config.Type) (err error) {
 	if !c.endedSince.IsZero() {
@@ -143,10 +144,10 @@ func (c *criteria) learn(ctx context.Context, db postgres.Querier, t *config.Typ
 			return err
 		}
 	}
-	if t.SearchFrom() == nil {
-		return nil
+	if t.SearchFrom() != nil {
+		c.learnKeys(t)
 	}
-	return c.learnKeys(ctx, db, t)
+	return nil
 }
 
 // idleRolls returns the positions of the rolls in which nothing happened since a time.

@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -52,77 +51,85 @@ func (c criteria) searchKeys() (keys []searchKey) {
 	return keys
 }
 
-// learnKeys finds out by which searchable fields of a type the tasks are found best: by the value
-// that the fewest tasks have, in the latest roll where that is known. It is none if many tasks have
-// each of them, and the status leaves a place with fewer. The number of tasks decides only where
-// candidates come from.
-func (c *criteria) learnKeys(ctx context.Context, db postgres.Querier, t *config.Type) error {
+// learnKeys notes the searchable fields by which tasks of a type may be found.
+func (c *criteria) learnKeys(t *config.Type) {
 	from := t.SearchFrom()
 	c.keys = slices.DeleteFunc(c.searchKeys(), func(key searchKey) bool {
 		return from[key.field] == 0
 	})
-	rolls := t.Rolls()
-	last := len(rolls) - 1
-	for last >= 0 && len(t.Searchable(rolls[last])) == 0 {
-		last--
+	c.best = map[int][]int64{}
+}
+
+// at returns the criteria as they read a roll. The first call for a roll finds out by which value
+// its tasks are found best.
+func (c criteria) at(
+	ctx context.Context, db postgres.Querier, t *config.Type, position int,
+) (criteria, error) {
+	c.entries = nil
+	if len(c.keys) == 0 {
+		return c, nil
 	}
-	if last < 0 {
-		c.keys = nil
+	entries, known := c.best[position]
+	if !known {
+		var err error
+		if entries, err = c.bestEntries(ctx, db, t, position); err != nil {
+			return c, err
+		}
+		c.best[position] = entries
+	}
+	c.entries = entries
+	return c, nil
+}
+
+// bestEntries returns the entries of the value that the fewest tasks of a roll have, of the fields
+// that are searchable there. It is nil if there is none, or if many tasks have each value, and the
+// status leaves a place with fewer. The number of tasks decides only where candidates come from.
+func (c criteria) bestEntries(
+	ctx context.Context, db postgres.Querier, t *config.Type, position int,
+) ([]int64, error) {
+	fields := t.Searchable(position)
+	var keys []searchKey
+	for _, key := range c.keys {
+		if slices.Contains(fields, key.field) {
+			keys = append(keys, key)
+		}
 	}
 	narrow := c.tables() != nil
-	if len(c.keys) == 0 || len(c.keys) == 1 && !narrow {
-		return nil
+	switch {
+	case len(keys) == 0:
+		return nil, nil
+	case len(keys) == 1 && !narrow:
+		return keys[0].entries, nil
 	}
-	counts := make([]int, len(c.keys))
-	selects := make([]string, len(c.keys))
+	counts, err := countEntries(ctx, db, t, position, keys)
+	if err != nil {
+		return nil, err
+	}
+	fewest := slices.Min(counts)
+	if narrow && fewest > fewFound {
+		return nil, nil
+	}
+	return keys[slices.Index(counts, fewest)].entries, nil
+}
+
+// countEntries counts the tasks of a roll that have each of some values, up to one more than
+// fewFound.
+func countEntries(
+	ctx context.Context, db postgres.Querier, t *config.Type, position int, keys []searchKey,
+) ([]int, error) {
+	counts := make([]int, len(keys))
+	selects := make([]string, len(keys))
 	args := []any{t.Number(), fewFound}
-	into := make([]any, len(c.keys))
-	for i, key := range c.keys {
+	into := make([]any, len(keys))
+	for i, key := range keys {
 		args = append(args, key.entries)
 		selects[i] = fmt.Sprintf(`(SELECT count(*) FROM (SELECT FROM {search}
 			WHERE type = $1 AND entry = ANY ($%d::bigint[]) LIMIT $2::int + 1) s)`, len(args))
 		into[i] = &counts[i]
 	}
-	err := db.QueryRow(ctx, t.SQL(rolls[last], `SELECT `+strings.Join(selects, ", ")), args...).
+	err := db.QueryRow(ctx, t.SQL(position, `SELECT `+strings.Join(selects, ", ")), args...).
 		Scan(into...)
-	if err != nil {
-		return err
-	}
-	order := make([]int, len(c.keys))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(counts[a], counts[b]) })
-	if narrow && counts[order[0]] > fewFound {
-		c.keys = nil
-		return nil
-	}
-	sorted := make([]searchKey, len(order))
-	for i, place := range order {
-		sorted[i] = c.keys[place]
-	}
-	c.keys = sorted
-	return nil
-}
-
-// at returns the criteria as they read a roll: with the entries of the best field that is
-// searchable there.
-func (c criteria) at(t *config.Type, position int) criteria {
-	c.entries = nil
-	if len(c.keys) == 0 {
-		return c
-	}
-	if key := firstKey(c.keys, t.Searchable(position)); key >= 0 {
-		c.entries = c.keys[key].entries
-	}
-	return c
-}
-
-// firstKey returns the place of the first key of a field among some; -1: there is none.
-func firstKey(keys []searchKey, fields []string) int {
-	return slices.IndexFunc(keys, func(key searchKey) bool {
-		return slices.Contains(fields, key.field)
-	})
+	return counts, err
 }
 
 // found is candidates by the table search. Each entry has bounds of its own, so that Postgres reads
@@ -157,14 +164,11 @@ func keyFor(t *config.Type, keys []searchKey) int {
 	if len(keys) == 0 || len(t.SearchFrom()) == 0 || len(t.Rolls()) == 0 {
 		return -1
 	}
-	for i := range keys {
-		if !slices.ContainsFunc(t.Rolls(), func(position int) bool {
-			return firstKey(keys[i:i+1], t.Searchable(position)) < 0
-		}) {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(keys, func(key searchKey) bool {
+		return !slices.ContainsFunc(t.Rolls(), func(position int) bool {
+			return !slices.Contains(t.Searchable(position), key.field)
+		})
+	})
 }
 
 // queueFoundTypes queues the query of the types of one table set that have tasks by their key, as

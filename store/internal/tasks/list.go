@@ -202,7 +202,9 @@ func (s *Tasks) readWindow(
 	ctx context.Context, t *config.Type, c criteria, least, before int64, window, limit int,
 ) (v view, err error) {
 	position := asyncflow.TaskID{Number: before - 1}.Position()
-	c = c.at(t, position)
+	if c, err = c.at(ctx, s.core.DB(t.Tenant), t, position); err != nil {
+		return v, err
+	}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	postgres.QueueSettings(b, postgres.HotSettings)

@@ -20,7 +20,10 @@ func (s *Tasks) typesFor(ctx context.Context, tenant string, f Filter) ([]*confi
 	}
 	if f.Type != "" {
 		t, err := s.core.Catalog.Fresh(ctx, tenant, f.Type)
-		return []*config.Type{t}, err
+		if err != nil {
+			return nil, err
+		}
+		return s.searchableNow(ctx, tenant, []*config.Type{t}, f)
 	}
 	if err := s.checkParent(ctx, tenant, f.Parent); err != nil {
 		return nil, err
@@ -40,8 +43,38 @@ func (s *Tasks) typesFor(ctx context.Context, tenant string, f Filter) ([]*confi
 		}
 		all = append(all, t)
 	}
+	return s.searchableNow(ctx, tenant, all, f)
+}
+
+// searchableNow returns types with their searchable fields as they are now, if these matter for a
+// filter. Another node may have left out a field this second: its tasks aren't found by the field
+// any more.
+func (s *Tasks) searchableNow(
+	ctx context.Context, tenant string, types []*config.Type, f Filter,
+) ([]*config.Type, error) {
+	if criteriaOf(f).searchKeys() == nil || !slices.ContainsFunc(types, hasSearch) {
+		return types, nil
+	}
+	only := ""
+	if len(types) == 1 {
+		only = types[0].Name
+	}
+	_, now, err := config.ReadLocations(ctx, s.core.DB(tenant), tenant, only)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*config.Type, len(types))
+	for i, t := range types {
+		all[i] = t
+		if at, ok := now[t.Name]; ok {
+			all[i] = config.Located(t, at)
+		}
+	}
 	return all, nil
 }
+
+// hasSearch reports whether a type has searchable fields.
+func hasSearch(t *config.Type) bool { return len(t.SearchFrom()) > 0 }
 
 // namesFor returns the names of the types that may have tasks which a filter without a type finds,
 // in order. Those of a parent's children, or of the tasks with a key, are few.

@@ -43,7 +43,9 @@ func search(
 	if c.key != "" {
 		end = min(end, only+1)
 	}
-	c = c.at(t, position)
+	if c, err = c.at(ctx, tx, t, position); err != nil {
+		return f, err
+	}
 	args := c.bound(t.Number(), after, end, window)
 	rows, _ := tx.Query(ctx, t.SQL(position, `
 SELECT t.id, coalesce(`+c.sql(len(args)+1)+`, false)

@@ -208,8 +208,9 @@ func queueDrop(set *config.TableSet, at config.TableSet, now time.Time) *pgx.Bat
 		WHERE earlier_set = $1 AND from_pos <= $2`), set.Name, at.First+1)
 	b.Queue(set.Tables.SQL(0, `DELETE FROM {rolls} WHERE table_set = $1 AND position = $2`),
 		set.Name, at.First)
-	b.Queue(`DROP TABLE ` + set.Tables.Task(at.First) + `, ` + set.Tables.Journal(at.First))
+	// First, as lists and erasures lock it before the table of the tasks.
 	b.Queue(`DROP TABLE IF EXISTS ` + set.Tables.Search(at.First))
+	b.Queue(`DROP TABLE ` + set.Tables.Task(at.First) + `, ` + set.Tables.Journal(at.First))
 	if set.Closed && at.First == at.End {
 		b.Queue(set.Tables.SQL(0, `UPDATE {types} SET earlier_set = NULL WHERE earlier_set = $1`),
 			set.Name)
