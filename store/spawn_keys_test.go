@@ -266,6 +266,9 @@ func TestSpawnWithManyHeldKeys(t *testing.T) {
 	})
 	require.Equal(t, free, b.keysOf(id))
 	require.NoError(t, tx.Rollback(t.Context()))
-	b.followUpNow()
+	eventually(t, "all are made", func() bool {
+		b.followUpNow()
+		return len(b.keysOf(id)) == len(held)+len(free)
+	})
 	require.Equal(t, append(held, free...), b.keysOf(id))
 }
