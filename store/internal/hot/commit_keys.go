@@ -38,6 +38,14 @@ type Key struct {
 	Unseen bool
 }
 
+// full returns why the task may only replace another one; nil: it may take the key.
+func (k *Key) full() error {
+	if k.Replace == nil {
+		return nil
+	}
+	return k.Replace.Full
+}
+
 // newKey returns the idempotency key of a new task; nil: it has none. The key ends no later than
 // the task's retention.
 func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
