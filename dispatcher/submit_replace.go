@@ -15,8 +15,8 @@ type replacedKey struct {
 	operates bool // see asyncflow.Replace
 }
 
-// addReplacing queues submits of a type that replace the tasks with their keys. The submits of a key
-// are queued together.
+// addReplacing queues submits of a type that replace the tasks with their keys. The submits of a
+// key are queued together.
 func (c *Committer) addReplacing(key store.TypeKey, items []*submission) {
 	byKey := map[replacedKey][]*submission{}
 	for _, item := range items {

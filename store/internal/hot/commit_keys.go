@@ -128,8 +128,8 @@ func InsertWithKeys(
 	replace ReplaceFunc,
 ) (held []*Insertion, err error) {
 	if len(items) == 0 { // an earlier try inserted all of them
-		return nil, postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "InsertWithKeys(%q, %q)",
-			t.Tenant, t.Name)
+		err := postgres.Confirm(ctx, s.core.DB(t.Tenant))
+		return nil, postgres.Wrap(err, "InsertWithKeys(%q, %q)", t.Tenant, t.Name)
 	}
 	err = RunInsert(ctx, s, t, func(tx pgx.Tx, w *Writes) error {
 		now := s.core.Clock.Now()

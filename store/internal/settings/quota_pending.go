@@ -47,7 +47,8 @@ func (s *Settings) KnownKeys(
 		return out, nil
 	}
 	rows, _ := s.core.DB(tenant).Query(ctx, `
-		SELECT k.type, k.key, k.expires_at < `+config.KeyUntilFinalSQL+` FROM `+postgres.Quote(schema.Of(tenant))+`.idempotency_keys k
+		SELECT k.type, k.key, k.expires_at < `+config.KeyUntilFinalSQL+`
+		FROM `+postgres.Quote(schema.Of(tenant))+`.idempotency_keys k
 		JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) AS u (type, key)) u
 		ON k.type = u.type AND k.key = u.key
 		WHERE k.expires_at > $3`, types, keys, s.core.Clock.Now())

@@ -159,8 +159,8 @@ func (r *replacements) lock(
 	return resting, nil
 }
 
-// movingSQL returns the tasks with token rows that were just moved: they are neither leased, nor final,
-// nor do they wait for what a replaced task can't wait for.
+// movingSQL returns the tasks with token rows that were just moved: they are neither leased, nor
+// final, nor do they wait for what a replaced task can't wait for.
 const movingSQL = `
 SELECT u.id FROM unnest($1::bigint[]) AS u (id)
 WHERE NOT EXISTS (SELECT FROM {lease} k WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id]))
