@@ -31,7 +31,23 @@ func (c *Committer) insertKeyed(
 		return cmp.Or(cmp.Compare(a.ID.Position(), b.ID.Position()),
 			cmp.Compare(a.Key.Name, b.Key.Name), cmp.Compare(a.ID.Number, b.ID.Number))
 	})
-	return c.insertKeyedNow(ctx, key, items, wait)
+	now, later := withoutRepeated(items)
+	held = c.insertKeyedNow(ctx, key, now, wait)
+	return append(held, c.insertKeyed(ctx, key, later, wait)...)
+}
+
+// withoutRepeated returns the sorted items without submits that replace the task of an earlier item
+// with the same key. These come in a later transaction: each is judged by its own rights, by the
+// task that is there then.
+func withoutRepeated(items []*submission) (now, later []*submission) {
+	for i, s := range items {
+		if i > 0 && s.Key.Replace != nil && s.Key.Name == items[i-1].Key.Name {
+			later = append(later, s)
+		} else {
+			now = append(now, s)
+		}
+	}
+	return now, later
 }
 
 // insertKeyedNow is insertKeyed for tasks that are sorted by roll and key. If it may not wait for a

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -14,8 +15,8 @@ type replacedKey struct {
 	operates bool // see asyncflow.Replace
 }
 
-// addReplacing queues submits of a type that replace the tasks with their keys. The submits of a key
-// are queued together.
+// addReplacing queues submits of a type that replace the tasks with their keys. The submits of a
+// key are queued together.
 func (c *Committer) addReplacing(key store.TypeKey, items []*submission) {
 	byKey := map[replacedKey][]*submission{}
 	for _, item := range items {
@@ -39,8 +40,41 @@ func (c *Committer) replaceOnce(_ context.Context, key replacedKey, items []*sub
 			last.Key.Replace.Full = nil
 		}
 	}
+	if len(items) > 1 {
+		c.gather(key.TypeKey, items)
+	}
 	c.replacing.Add(key.TypeKey, last)
 	<-last.ended
+}
+
+// gather gives the last of the submits of a key that came together what the task is to have of the
+// others: the options of the first one, and the latest priority that one of them has. If it makes a
+// task, that goes in line: its lease may not fit these.
+func (c *Committer) gather(key store.TypeKey, items []*submission) {
+	first := items[0]
+	last := items[len(items)-1]
+	options := first.Options
+	for _, s := range items {
+		if len(s.Options.Priority) > 0 {
+			options.Priority = s.Options.Priority
+		}
+	}
+	if last.Lease != nil {
+		last.call.unused(last)
+		last.Lease = nil
+	}
+	last.Options = options
+	last.FlowKey = first.FlowKey
+	how := last.Key.Replace
+	how.Priority = options.Priority
+	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
+	if err != nil { // the insert fails with it
+		return
+	}
+	if how.Delay == 0 && !how.RunAt.After(last.Created) {
+		last.Verdict.OrderTime = asyncflow.EnterOrder(t.TaskType, 0, options, last.Created)
+		last.result.OrderTime = last.Verdict.OrderTime
+	}
 }
 
 // endReplaced answers the caller with the existing task that has the context now.

@@ -188,6 +188,39 @@ func TestQuotaOfPendingTasks(t *testing.T) {
 		patience, 10*time.Millisecond)
 }
 
+// Over the quota, a submit replaces the task with its key, however long the key stands for that. It
+// makes no other task once that is final.
+func TestReplaceOverQuotaOfPendingTasks(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	const filler = `{"type":"pipe","context":1,"delay":"1h"}`
+	for _, window := range []string{"1h", "until_final"} {
+		t.Run(window, func(t *testing.T) {
+			submit := func(context int) answer {
+				return b.call("POST", "/v1/tasks", fmt.Sprintf(`{"type":"pipe","context":%d,
+					"key":%q,"key_window":%q,"on_conflict":"replace","delay":"1h"}`, context,
+					window, window))
+			}
+			b.quota(`{"pending_tasks":-1}`)
+			first := read[api.SubmittedTask](b, 201, submit(1))
+			b.quota(`{"pending_tasks":1}`)
+			require.Equal(t, 403, b.call("POST", "/v1/tasks", filler).status)
+			r := read[api.SubmittedTask](b, 200, submit(2))
+			assert.Equal(t, []any{first.ID, true}, []any{r.ID, r.Replaced})
+			b.quota(`{"pending_tasks":-1}`)
+			for range 2 {
+				require.Equal(t, 201, b.call("POST", "/v1/tasks", filler).status)
+			}
+			require.Equal(t, 200, b.call("POST", "/v1/tasks/"+first.ID+"/cancel", "").status)
+			b.quota(`{"pending_tasks":1}`)
+			for range 3 {
+				a := submit(3)
+				assert.Equal(t, []any{403, "quota_exceeded"}, []any{a.status, a.problem.Code})
+			}
+		})
+	}
+}
+
 // Of many submits at once near the quota, exactly as many are accepted as it allows.
 func TestPendingTasksAtOnce(t *testing.T) {
 	b := setup(t)

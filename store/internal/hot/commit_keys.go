@@ -38,6 +38,14 @@ type Key struct {
 	Unseen bool
 }
 
+// full returns why the task may only replace another one; nil: it may take the key.
+func (k *Key) full() error {
+	if k.Replace == nil {
+		return nil
+	}
+	return k.Replace.Full
+}
+
 // newKey returns the idempotency key of a new task; nil: it has none. The key ends no later than
 // the task's retention.
 func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
@@ -120,8 +128,8 @@ func InsertWithKeys(
 	replace ReplaceFunc,
 ) (held []*Insertion, err error) {
 	if len(items) == 0 { // an earlier try inserted all of them
-		return nil, postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)),
-			"InsertWithKeys(%q, %q)", t.Tenant, t.Name)
+		err := postgres.Confirm(ctx, s.core.DB(t.Tenant))
+		return nil, postgres.Wrap(err, "InsertWithKeys(%q, %q)", t.Tenant, t.Name)
 	}
 	err = RunInsert(ctx, s, t, func(tx pgx.Tx, w *Writes) error {
 		now := s.core.Clock.Now()

@@ -86,6 +86,9 @@ func replaceHolders(
 			continue
 		case r != nil:
 			id = r.ID.Number
+		case item.Key.full() != nil:
+			item.Key.Refused = item.Key.full()
+			continue
 		}
 		given = append(given, givenKey{item.Key.Name,
 			Holder{id, item.Key.Hash[:], item.Key.Expires}})

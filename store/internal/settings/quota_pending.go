@@ -30,7 +30,8 @@ func (s *Settings) CountLive(ctx context.Context, tenant string) (n int64, err e
 }
 
 // KnownKeys reports for each task whether its key stands for a task already, and surely goes on to
-// do so: a key that stands for a task until that is final may be free in a moment.
+// do so: a key that stands for a task until that is final may be free in a moment. Of a task that
+// replaces another one the second doesn't matter: it takes no key, see asyncflow.NewTask.Full.
 func (s *Settings) KnownKeys(
 	ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 ) ([]bool, error) {
@@ -46,19 +47,21 @@ func (s *Settings) KnownKeys(
 		return out, nil
 	}
 	rows, _ := s.core.DB(tenant).Query(ctx, `
-		SELECT k.type, k.key FROM `+postgres.Quote(schema.Of(tenant))+`.idempotency_keys k
+		SELECT k.type, k.key, k.expires_at < `+config.KeyUntilFinalSQL+`
+		FROM `+postgres.Quote(schema.Of(tenant))+`.idempotency_keys k
 		JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) AS u (type, key)) u
 		ON k.type = u.type AND k.key = u.key
-		WHERE k.expires_at > $3 AND k.expires_at < `+config.KeyUntilFinalSQL, types, keys,
-		s.core.Clock.Now())
-	known := map[[2]string]bool{}
+		WHERE k.expires_at > $3`, types, keys, s.core.Clock.Now())
+	stays := map[[2]string]bool{} // of the keys that stand for a task
 	var name [2]string
-	_, err := pgx.ForEachRow(rows, []any{&name[0], &name[1]}, func() error {
-		known[name] = true
+	var windowed bool
+	_, err := pgx.ForEachRow(rows, []any{&name[0], &name[1], &windowed}, func() error {
+		stays[name] = windowed
 		return nil
 	})
 	for i, task := range tasks {
-		out[i] = known[[2]string{task.Type, task.Options.Key}]
+		stay, known := stays[[2]string{task.Type, task.Options.Key}]
+		out[i] = stay || known && task.OnConflict == asyncflow.ConflictReplace
 	}
 	return out, postgres.Wrap(err, "KnownKeys(%q)", tenant)
 }

@@ -110,12 +110,6 @@ func (r *replacements) replaceInRoll(
 		taken = append(taken, c.ID.Number)
 		orders = append(orders, c.OrderTime)
 	}
-	for _, id := range ids {
-		k := byID[id].Key
-		if k.Replaced == nil && k.Refused == nil {
-			k.Refused = k.Replace.Full
-		}
-	}
 	if len(changes) == 0 {
 		return nil
 	}

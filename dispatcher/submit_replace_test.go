@@ -1,0 +1,157 @@
+package dispatcher_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+func replacing(key, context string) asyncflow.NewTask {
+	task := withKey(key, context)
+	task.OnConflict = asyncflow.ConflictReplace
+	return task
+}
+
+// gathered returns three submits of a key that come together. Each has options of its own; the
+// second one is the last with a priority.
+func gathered(key string) []asyncflow.NewTask {
+	var tasks []asyncflow.NewTask
+	for i := range 3 {
+		name := fmt.Sprint("of ", i)
+		task := replacing(key, fmt.Sprint(i))
+		task.Options.FlowKey = name
+		task.Options.Retry = &asyncflow.RetryPolicy{MaxAttempts: 5 + i}
+		task.Options.OnFinal = &asyncflow.OnFinal{URL: "https://a.example/" + name[3:]}
+		task.Options.Labels = asyncflow.Labels{User: name, Tags: []string{name},
+			Metadata: map[string]string{"from": name}}
+		if i < 2 {
+			task.Options.Priority = asyncflow.Priority{100 * (i + 1)}
+		}
+		tasks = append(tasks, task)
+	}
+	return tasks
+}
+
+// The first of the submits that come together is told that its task is new: so the task has the
+// options of that submit, and what each later submit replaces. It is the same if the task with the
+// key had begun.
+func TestReplaceTogetherKeepsTheFirstOptions(t *testing.T) {
+	w := setupWriter(t)
+	kind := writerType()
+	kind.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 9}}
+	pipe := w.put(kind)
+	for _, begun := range []bool{false, true} {
+		t.Run(fmt.Sprint("begun: ", begun), func(t *testing.T) {
+			key := fmt.Sprint("key ", begun)
+			if begun {
+				w.submit(replacing(key, `"old"`))
+				require.Len(t, w.lease(pipe, 1), 1)
+			}
+			tasks := gathered(key)
+			results := w.submit(tasks...)
+			for i, r := range results {
+				require.Equal(t, []any{results[0].ID, i > 0, i > 0},
+					[]any{r.ID, r.Existing, r.Replaced})
+			}
+			var flowKey string
+			require.NoError(t, w.db.QueryRow(t.Context(), `SELECT key FROM tenant_acme.ready_1
+				WHERE id = $1`, results[0].ID.Number).Scan(&flowKey))
+			require.Equal(t, tasks[0].Options.FlowKey, flowKey)
+			l := w.lease(pipe, 1)[0]
+			require.Equal(t, []any{results[0].ID, `2`}, []any{l.ID, string(l.Context)})
+			options := tasks[0].Options
+			options.Priority = tasks[1].Options.Priority
+			options.Replaceable = true
+			require.Equal(t, options, l.Options)
+			require.Equal(t, 200*time.Second, l.CreatedAt.Sub(l.OrderTime))
+			require.True(t, l.OrderTime.Equal(results[2].OrderTime))
+			w.checkTokens()
+		})
+	}
+	t.Run("a priority counts for a task that is there", func(t *testing.T) {
+		task := replacing("there", `1`)
+		task.Delay = asyncflow.NewDuration(time.Hour)
+		first := w.submit(task)[0]
+		w.submit(gathered("there")...)
+		after, err := w.Task(t.Context(), tenant, first.ID)
+		require.NoError(t, err)
+		require.Equal(t, asyncflow.Priority{200}, after.Options.Priority)
+		require.Empty(t, after.Options.User)
+	})
+}
+
+// A task of submits that come together is delivered with the options of the first one, also where
+// there is capacity to begin it at once.
+func TestReplaceTogetherIsDelivered(t *testing.T) {
+	b := setup(t)
+	sent := make(chan asyncflow.Delivery, 100)
+	n := b.start("a", dispatcher.Config{},
+		func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
+			sent <- d
+			return last
+		})
+	n.handsOff(t)
+	<-sent
+	tasks := gathered("k")
+	for _, r := range n.Submit(t.Context(), tenant, tasks) {
+		require.NoError(t, r.Err)
+	}
+	d := <-sent
+	require.Equal(t, []any{`2`, tasks[0].Options.User, tasks[0].Options.FlowKey},
+		[]any{string(d.Lease.Context), d.Lease.Options.User, d.Lease.Options.FlowKey})
+	eventually(t, "all capacity is given back", func() bool {
+		return n.InFlight() == 0 && n.Load() == 0
+	})
+}
+
+// While a key is locked, submits of it by an operator and by one who may only submit wait
+// together. Each is judged by its own rights, and by the task that is there then.
+func TestReplaceTogetherByItsOwnRights(t *testing.T) {
+	w := setupWriter(t)
+	w.put(writerType())
+	w.SetHeldPatience(patience)
+	for _, exists := range []bool{false, true} {
+		for _, operatorFirst := range []bool{false, true} {
+			t.Run(fmt.Sprint(exists, operatorFirst), func(t *testing.T) {
+				tx := w.holdKeys(1)
+				tasks := []asyncflow.NewTask{replacing("held-0", `"a"`), replacing("held-0", `"b"`)}
+				operator := 1
+				if operatorFirst {
+					operator = 0
+				}
+				tasks[operator].Operates = true
+				results := make(chan []store.Submitted, 1)
+				go func() { results <- w.Submit(context.Background(), tenant, tasks) }()
+				eventually(t, "both wait", func() bool { return w.HeldKeys() == 2 })
+				if exists {
+					require.NoError(t, tx.Commit(t.Context()))
+				} else {
+					require.NoError(t, tx.Rollback(t.Context()))
+				}
+				got := <-results
+				require.NoError(t, got[operator].Err)
+				other := got[1-operator]
+				if exists {
+					require.True(t, got[operator].Replaced)
+					require.ErrorContains(t, other.Err, "it takes the scope operate")
+				} else {
+					require.NoError(t, other.Err)
+					require.Equal(t, got[operator].ID, other.ID)
+					require.NotEqual(t, got[0].Replaced, got[1].Replaced)
+				}
+				_, err := w.Cancel(t.Context(), tenant, got[operator].ID, "")
+				require.NoError(t, err)
+				_, err = w.db.Exec(t.Context(), `DELETE FROM tenant_acme.idempotency_keys`)
+				require.NoError(t, err)
+				w.checkTokens()
+			})
+		}
+	}
+}
