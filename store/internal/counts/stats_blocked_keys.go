@@ -22,7 +22,7 @@ type BlockedKeys struct {
 
 // blockedKeysTime bounds each statement of BlockedKeys: all alerts of the tenant wait for it, and
 // the alerts of other tenants.
-const blockedKeysTime = 5 * time.Second
+const blockedKeysTime = 15 * time.Second
 
 // maxWaitingHeads is the most keys of a tenant with a waiting first task that BlockedKeys looks at:
 // the keys in which others have waited for longest.
