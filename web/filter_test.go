@@ -111,3 +111,26 @@ func TestLongValues(t *testing.T) {
 	p.Run(`const all = [...document.querySelectorAll(".problem")]; return all.length >= 2 &&
 		all.every(e => getComputedStyle(e).whiteSpace === "pre-wrap")`)
 }
+
+// One field finds a task by its id, its idempotency key, its user, or a text in it.
+func TestFindATask(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("sought")
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "sought", Key: "order-4711",
+		User: "sought-ada", Context: client.JSON(`{"picture":"sought-harbour"}`)})
+	require.NoError(t, err)
+	find := func(text, want string) {
+		t.Helper()
+		p.open("/console/tasks")
+		p.Fill("Find by id", text)
+		p.Click("Search")
+		p.Run("return location.pathname + decodeURIComponent(location.search) === " +
+			string(encoded(t, want)))
+		p.See(task.ID)
+	}
+	find("order-4711", "/console/tasks?key=order-4711")
+	find("sought-ada", "/console/tasks?user=sought-ada")
+	find("sought-harbour", "/console/tasks?text=sought-harbour")
+	find(task.ID, "/console/tasks/"+task.ID)
+	p.quiet()
+}

@@ -5658,7 +5658,7 @@ type ClientInterface interface {
 	// what it leaves out is as in the type, and {} is the type's whole policy. The present attempt
 	// keeps its number and its time; if it is the last one by then, its failure is for good. The
 	// answer is 409 for a task that waits for its children or for a signal. A task
-	// that was changed 1000 times gets no other context or policy (409).
+	// that was given 1000 contexts and policies gets no other (409).
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -5683,7 +5683,7 @@ type ClientInterface interface {
 	// what it leaves out is as in the type, and {} is the type's whole policy. The present attempt
 	// keeps its number and its time; if it is the last one by then, its failure is for good. The
 	// answer is 409 for a task that waits for its children or for a signal. A task
-	// that was changed 1000 times gets no other context or policy (409).
+	// that was given 1000 contexts and policies gets no other (409).
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -8017,7 +8017,7 @@ func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, 
 // what it leaves out is as in the type, and {} is the type's whole policy. The present attempt
 // keeps its number and its time; if it is the last one by then, its failure is for good. The
 // answer is 409 for a task that waits for its children or for a signal. A task
-// that was changed 1000 times gets no other context or policy (409).
+// that was given 1000 contexts and policies gets no other (409).
 //
 // Takes any type of body and a specified content type.
 //
@@ -8052,7 +8052,7 @@ func (c *Client) PatchTaskWithBody(ctx context.Context, id TaskID, contentType s
 // what it leaves out is as in the type, and {} is the type's whole policy. The present attempt
 // keeps its number and its time; if it is the last one by then, its failure is for good. The
 // answer is 409 for a task that waits for its children or for a signal. A task
-// that was changed 1000 times gets no other context or policy (409).
+// that was given 1000 contexts and policies gets no other (409).
 //
 // Takes a body of the `application/json` content type.
 //

@@ -709,7 +709,7 @@ export interface paths {
          *     what it leaves out is as in the type, and {} is the type's whole policy. The present attempt
          *     keeps its number and its time; if it is the last one by then, its failure is for good. The
          *     answer is 409 for a task that waits for its children or for a signal. A task
-         *     that was changed 1000 times gets no other context or policy (409).
+         *     that was given 1000 contexts and policies gets no other (409).
          */
         patch: operations["patchTask"];
         trace?: never;
@@ -5279,7 +5279,7 @@ export interface components {
             blocked_key?: components["schemas"]["Duration"];
             /**
              * @description Of the tasks of a type that were started within long_wait_within, 1 % had been due for
-             *     longer than this; or none was started, and one has been due for this long; 10ms to 30
+             *     at least this; or none was started, and one has been due for this long; 10ms to 30
              *     days. Paused types don't count.
              */
             long_wait?: components["schemas"]["Duration"];

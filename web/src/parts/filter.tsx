@@ -13,7 +13,7 @@ export function useFilter(): (changes: Record<string, string>) => void {
 
 interface FilterFormProps {
   /** Called with what stands in the Search fields, by their names. */
-  search: (typed: Record<string, string>) => void;
+  search: (typed: Record<string, string>) => void | Promise<void>;
   /** Whether a Search field has another text than the one that counts. */
   unsent?: Signal<boolean>;
   children: ComponentChildren;
@@ -30,7 +30,7 @@ export function FilterForm({ search, unsent, children }: FilterFormProps) {
   const send = (e: SubmitEvent) => {
     e.preventDefault();
     const fields = [...new FormData(e.currentTarget as HTMLFormElement)];
-    search(Object.fromEntries(fields.map(([name, text]) => [name, String(text).trim()])));
+    void search(Object.fromEntries(fields.map(([name, text]) => [name, String(text).trim()])));
   };
   return (
     <form class="filters" role="search" ref={form} onInput={compare} onSubmit={send}>

@@ -1,6 +1,6 @@
-import type { Signal } from "@preact/signals";
+import { type Signal, useSignal } from "@preact/signals";
 import { useLocation } from "preact-iso";
-import type { Schemas } from "../api.ts";
+import { answer, api, type Schemas } from "../api.ts";
 import { Instant, Select } from "../parts/field.tsx";
 import { FilterForm, Search, useFilter } from "../parts/filter.tsx";
 import { useQuery } from "../parts/pager.tsx";
@@ -64,14 +64,27 @@ interface FiltersProps {
   unsent: Signal<boolean>; // see FilterForm
 }
 
+/** Returns the filter that a text stands for: an idempotency key, a user, or a part of a task. */
+async function meaningOf(text: string): Promise<Record<string, string>> {
+  for (const field of ["key", "user"] as const) {
+    const page = await answer(api.GET("/v1/tasks",
+      { params: { query: { [field]: text, limit: 1 } } }));
+    if (page.data.length > 0) return { [field]: text };
+  }
+  return { text };
+}
+
 /** The form of the filter. A change of it changes the URL. */
 export function Filters({ filter, types, stages, unsent }: FiltersProps) {
   const { route } = useLocation();
   const [, link] = useQuery();
   const set = useFilter();
-  const search = ({ key = "", ...typed }: Record<string, string>) => {
-    if (taskID.test(key)) route(`/console/tasks/${encodeURIComponent(key)}`);
-    else set({ key, ...typed });
+  const found = useSignal(0); // the field begins anew after a search
+  const search = async ({ find = "", ...typed }: Record<string, string>) => {
+    if (taskID.test(find)) return route(`/console/tasks/${encodeURIComponent(find)}`);
+    const meaning = find ? await meaningOf(find).catch(() => ({ key: find })) : {};
+    found.value++;
+    set({ ...typed, ...meaning });
   };
   return (
     <>
@@ -95,7 +108,9 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
             Children of fan-outs
           </label>
         )}
-        <Search label="Id or idempotency key" name="key" value={filter.key} most={255} first />
+        <Search label="Find by id, key, user or text" name="find" value="" most={200} first
+          key={found.value} />
+        <Search label="Idempotency key" name="key" value={filter.key} most={255} />
         <Search label="User" name="user" value={filter.user} most={255} />
         <Search label="Metadata" name="metadata" value={filter.metadata} most={300}
           pattern="[^=]+=.*" hint="name=value" />
