@@ -195,8 +195,9 @@ func (c *Committer) releaseKeys(ctx context.Context, key store.TypeKey, keys []s
 	}
 	err = c.store.ReleaseKeys(ctx, t, keys)
 	until := time.Now().Add(settlePatience)
-	for pause := firstTry; store.IsHeld(err) && time.Now().Before(until); pause *= 2 {
-		sleep.For(ctx, min(pause, lockPause))
+	for pause := firstTry; store.IsHeld(err) && time.Now().Before(until); {
+		sleep.For(ctx, pause)
+		pause = min(2*pause, lockPause)
 		c.failedWrites.probe(func() { err = c.store.ReleaseKeys(ctx, t, keys) })
 	}
 }

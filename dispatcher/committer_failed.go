@@ -248,10 +248,11 @@ func (c *Committer) persist(
 		return do()
 	}
 	err := try()
-	for pause := firstTry; err != nil && !final(err) && ctx.Err() == nil; pause *= 2 {
+	for pause := firstTry; err != nil && !final(err) && ctx.Err() == nil; {
 		c.log.Warn("trying again", "what", what, "tenant", key.Tenant, "type", key.Type, "error",
 			err)
-		sleep.For(ctx, min(pause, lastTry))
+		sleep.For(ctx, pause)
+		pause = min(2*pause, lastTry)
 		err = try()
 	}
 	return err

@@ -183,7 +183,7 @@ func (c *calls) each(check func(name string, err error)) int {
 	if c.b.own {
 		idle = []string{"OwnSet", "DeleteRows"}
 	}
-	for _, v := range []reflect.Value{reflect.ValueOf(c.b.Store), reflect.ValueOf(c.b.Committer)} {
+	for _, v := range []reflect.Value{reflect.ValueOf(c.b.Committer), reflect.ValueOf(c.b.Store)} {
 		for i := range v.NumMethod() {
 			m := v.Type().Method(i)
 			if !ofATenant(m) || slices.Contains(withoutSQL, m.Name) ||
