@@ -213,6 +213,10 @@ func TestBlockedKeyHoldsNoOtherAlert(t *testing.T) {
 	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, failed) VALUES ('pipe', now(), 1)`)
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	b.firing(t, asyncflow.AlertFailedForGood, asyncflow.AllTypes)
+	b.firing(t, asyncflow.AlertBlockedKey, "pipe")
+
+	require.NoError(t, tx.Rollback(t.Context()))
+	exec(t, url, `ALTER TABLE tenant_acme.flow_blocks RENAME COLUMN since TO hidden`)
 	require.Zero(t, b.resolves(t, url))
 	b.firing(t, asyncflow.AlertBlockedKey, "pipe")
 }
