@@ -3,9 +3,11 @@ package client
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
@@ -21,6 +23,21 @@ func TestStats(t *testing.T) {
 		require.Equal(t, want, stats)
 	}
 	require.Equal(t, []string{"GET /v1/stats", "GET /v1/stats?type=t"}, f.requests())
+}
+
+func TestScale(t *testing.T) {
+	t.Parallel()
+	want := Scale{Type: "t", Stage: "s", Slots: 3, Target: asyncflow.NewDuration(time.Minute)}
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, want) })
+	for _, target := range []time.Duration{0, 5 * time.Minute} {
+		scale, err := f.client(t).Scale(t.Context(), "t", "s", target)
+		require.NoError(t, err)
+		require.Equal(t, want, scale)
+	}
+	_, err := f.client(t).Scale(t.Context(), "t", "", 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{"GET /v1/stats/t/scale?stage=s",
+		"GET /v1/stats/t/scale?stage=s&target=5m0s", "GET /v1/stats/t/scale"}, f.requests())
 }
 
 func TestNodeCounts(t *testing.T) {

@@ -304,6 +304,9 @@ type (
 	// Stats are the counts of the tasks of one type by status, and the time since when the oldest
 	// one has been due. See [api.Stats] for its fields.
 	Stats = api.Stats
+	// Scale is how many tasks the workers of a stage should be able to do at once, and what that
+	// comes from. See [api.Scale] for its fields.
+	Scale = api.Scale
 
 	// Backlog counts the tasks of a type that are due and wait for the same thing. See
 	// [api.Backlog] for its fields.

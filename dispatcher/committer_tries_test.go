@@ -22,7 +22,8 @@ func TestTriesArePaced(t *testing.T) {
 		defer cancel()
 		tries := 0
 		away := errors.New("the database is away")
-		err := dispatcher.NewIdleCommitter().Persist(ctx, store.TypeKey{Tenant: tenant}, func() error {
+		c := dispatcher.NewIdleCommitter()
+		err := c.Persist(ctx, store.TypeKey{Tenant: tenant}, func() error {
 			if tries++; tries > 1_000 {
 				cancel()
 			}

@@ -2901,6 +2901,46 @@ type RollList struct {
 	Older int `json:"older,omitempty,omitzero"`
 }
 
+// Scale defines model for Scale.
+type Scale struct {
+	// Backlog Tasks that are due and that more workers could begin: not those that wait for their flow
+	// key, for other tasks or for a signal, and none of a paused type.
+	Backlog int64 `json:"backlog"`
+
+	// Running Tasks that workers have now.
+	Running int64 `json:"running"`
+
+	// ServiceMs How long an attempt had a worker, on average of the last 5 minutes; 0 if none ended. Then
+	// slots takes it for a second.
+	ServiceMs float32 `json:"service_ms"`
+
+	// Slots How many tasks the workers of the stage should be able to do at once.
+	Slots int `json:"slots"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage"`
+
+	// StartedPerSecond Tasks of the stage that were started in the last 5 minutes, a second.
+	StartedPerSecond float32 `json:"started_per_second"`
+
+	// Target A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
+	//
+	//
+	// Example: 30s
+	Target Duration `json:"target"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type"`
+}
+
 // Schedule defines model for Schedule.
 type Schedule struct {
 	// CatchUp What happens to runs that no node was there for, once the first of them is over a minute
@@ -4170,6 +4210,15 @@ type GetStatsParams struct {
 	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
 }
 
+// GetScaleParams defines parameters for GetScale.
+type GetScaleParams struct {
+	// Stage The stage. A type with one stage needs none.
+	Stage Name `form:"stage,omitempty" json:"stage,omitempty,omitzero"`
+
+	// Target In which time the backlog is to be gone, from 1s to 24h; without it, 1m.
+	Target string `form:"target,omitempty" json:"target,omitempty,omitzero"`
+}
+
 // ListTaskTypesParams defines parameters for ListTaskTypes.
 type ListTaskTypesParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
@@ -5243,6 +5292,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/stats/events (the `StatsEvents` operationId).
 	StatsEvents(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetScale Ask how many tasks the workers of a stage should be able to do at once
+	//
+	// For autoscalers, such as KEDA. slots is the rate at which tasks of the stage are started, times
+	// how long an attempt takes, and on top of it what does the backlog within target; no more than
+	// the type's max_in_flight. While the stage has tasks it is 1 at least.
+	//
+	// Corresponds with GET /v1/stats/{type}/scale (the `GetScale` operationId).
+	GetScale(ctx context.Context, pType Type, params *GetScaleParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTaskTypes List the task types
 	//
@@ -7233,6 +7291,25 @@ func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditor
 // Corresponds with GET /v1/stats/events (the `StatsEvents` operationId).
 func (c *Client) StatsEvents(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewStatsEventsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetScale Ask how many tasks the workers of a stage should be able to do at once
+//
+// For autoscalers, such as KEDA. slots is the rate at which tasks of the stage are started, times
+// how long an attempt takes, and on top of it what does the backlog within target; no more than
+// the type's max_in_flight. While the stage has tasks it is 1 at least.
+//
+// Corresponds with GET /v1/stats/{type}/scale (the `GetScale` operationId).
+func (c *Client) GetScale(ctx context.Context, pType Type, params *GetScaleParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetScaleRequest(c.Server, pType, params)
 	if err != nil {
 		return nil, err
 	}
@@ -10676,6 +10753,71 @@ func NewStatsEventsRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetScaleRequest constructs an http.Request for the GetScale method
+func NewGetScaleRequest(server string, pType Type, params *GetScaleParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stats/%s/scale", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "stage", params.Stage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "target", params.Target, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)

@@ -8,12 +8,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 )
 
 type statsCmd struct {
-	Type  string `placeholder:"NAME" help:"Only this task type."`
-	Watch bool   `help:"Show them again every 2 seconds, until interrupted."`
+	Type      string        `placeholder:"NAME" help:"Only this task type."`
+	Watch     bool          `help:"Show them again every 2 seconds, until interrupted."`
+	Autoscale string        `placeholder:"TYPE/STAGE" help:"Show how many slots the stage needs."`
+	Target    time.Duration `placeholder:"TIME" help:"When the backlog is to be gone (1m)."`
 }
 
 func (c *statsCmd) Help() string {
@@ -25,12 +28,15 @@ slot), endpoint_unhealthy, endpoint and so on, as in the field waits_for of a ta
 99 % of the attempts at endpoints took at most in the last 5 minutes. WAIT-P50 and WAIT-P99 are how
 long tasks were due until they were started, TASK-P50 and TASK-P99 how long tasks took from their
 submit to their end, in the same time; with --type the waits follow by stage, and the claims and
-votes that led to nothing. SUCCEEDED, FAILED and
-CANCELLED are totals since the type was created.
+votes that led to nothing. SUCCEEDED, FAILED and CANCELLED are totals since the type was created.
 
-Example:
+--autoscale shows how many tasks the workers of a stage should be able to do at once: those that
+keep pace with the tasks that start, and those that do the backlog within --target.
 
-    asyncflow stats --type thumbnails --watch`
+Examples:
+
+    asyncflow stats --type thumbnails --watch
+    asyncflow stats --autoscale thumbnails/resize --target 5m`
 }
 
 // watchEvery is the pause between two requests of a watch.
@@ -38,6 +44,15 @@ const watchEvery = 2 * time.Second
 
 // Run shows the counts, once or until it is interrupted.
 func (c *statsCmd) Run(ctx context.Context, g *globals) error {
+	switch {
+	case c.Autoscale != "" && (c.Type != "" || c.Watch):
+		return usageError(asyncflow.InvalidField("--autoscale",
+			"goes with neither --type nor --watch"))
+	case c.Autoscale != "":
+		return c.scale(ctx, g)
+	case c.Target != 0:
+		return usageError(asyncflow.InvalidField("--target", "needs --autoscale"))
+	}
 	if c.Watch {
 		return c.watch(ctx, g, isTerminal(g.stdout), watchEvery)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 )
 
@@ -113,4 +114,27 @@ func TestStatsWatchRefused(t *testing.T) {
 	r := runCLI(t, env, "stats", "--type", "nope", "--watch")
 	require.Equal(t, exitNotFound, r.code)
 	require.Contains(t, r.stderr, "it is so")
+}
+
+func TestStatsAutoscale(t *testing.T) {
+	t.Parallel()
+	var asked string
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.RequestURI
+		answer(w, 200, client.Scale{Type: "mail", Stage: "send", Slots: 15, Running: 4,
+			Backlog: 600, StartedPerSecond: 2.5, ServiceMs: 1200,
+			Target: asyncflow.NewDuration(5 * time.Minute)})
+	})
+	r := runCLI(t, env, "stats", "--autoscale", "mail/send", "--target", "5m")
+	require.Zero(t, r.code, r.stderr)
+	require.Equal(t, "/v1/stats/mail/scale?stage=send&target=5m0s", asked)
+	require.Equal(t, strings.Fields("type mail stage send slots 15 running 4 backlog 600 "+
+		"started/s 2.5 attempt 1.2s target 5m0s"), strings.Fields(r.stdout))
+
+	for _, args := range [][]string{{"--autoscale", "mail/send", "--watch"}, {"--target", "5m"},
+		{"--autoscale", "mail/send", "--type", "mail"}} {
+		r := runCLI(t, env, append([]string{"stats"}, args...)...)
+		require.Equal(t, 2, r.code, r.stderr)
+		require.Contains(t, r.stderr, args[0])
+	}
 }

@@ -145,6 +145,9 @@ type ServerInterface interface {
 	// StatsEvents Follow the counts as a stream of server-sent events
 	// (GET /v1/stats/events)
 	StatsEvents(c *fiber.Ctx) error
+	// GetScale Ask how many tasks the workers of a stage should be able to do at once
+	// (GET /v1/stats/{type}/scale)
+	GetScale(c *fiber.Ctx, pType Type, params GetScaleParams) error
 	// ListTaskTypes List the task types
 	// (GET /v1/task-types)
 	ListTaskTypes(c *fiber.Ctx, params ListTaskTypesParams) error
@@ -1544,6 +1547,58 @@ func (siw *ServerInterfaceWrapper) StatsEvents(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.StatsEvents(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetScale operation middleware
+func (siw *ServerInterfaceWrapper) GetScale(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "type" -------------
+	var pType Type
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", c.Params("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetScaleParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "stage" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "stage", query, &params.Stage, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter stage: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "target" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "target", query, &params.Target, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter target: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetScale(c, pType, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3198,6 +3253,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/stats", wrapper.GetStats)
 
+	router.Get(options.BaseURL+"/v1/stats/:type/scale", wrapper.GetScale)
+
 	router.Get(options.BaseURL+"/v1/stats/events", wrapper.StatsEvents)
 
 	router.Get(options.BaseURL+"/v1/task-types", wrapper.ListTaskTypes)
@@ -4590,6 +4647,36 @@ func (response StatsEventsdefaultApplicationProblemPlusJSONResponse) VisitStatsE
 	return ctx.JSON(&response.Body)
 }
 
+type GetScaleRequestObject struct {
+	Type   Type `json:"type"`
+	Params GetScaleParams
+}
+
+type GetScaleResponseObject interface {
+	VisitGetScaleResponse(ctx *fiber.Ctx) error
+}
+
+type GetScale200JSONResponse Scale
+
+func (response GetScale200JSONResponse) VisitGetScaleResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetScaledefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetScaledefaultApplicationProblemPlusJSONResponse) VisitGetScaleResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListTaskTypesRequestObject struct {
 	Params ListTaskTypesParams
 }
@@ -5939,6 +6026,9 @@ type StrictServerInterface interface {
 	// StatsEvents Follow the counts as a stream of server-sent events
 	// (GET /v1/stats/events)
 	StatsEvents(ctx context.Context, request StatsEventsRequestObject) (StatsEventsResponseObject, error)
+	// GetScale Ask how many tasks the workers of a stage should be able to do at once
+	// (GET /v1/stats/{type}/scale)
+	GetScale(ctx context.Context, request GetScaleRequestObject) (GetScaleResponseObject, error)
 	// ListTaskTypes List the task types
 	// (GET /v1/task-types)
 	ListTaskTypes(ctx context.Context, request ListTaskTypesRequestObject) (ListTaskTypesResponseObject, error)
@@ -7304,6 +7394,34 @@ func (sh *strictHandler) StatsEvents(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(StatsEventsResponseObject); ok {
 		if err := validResponse.VisitStatsEventsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetScale operation middleware
+func (sh *strictHandler) GetScale(ctx *fiber.Ctx, pType Type, params GetScaleParams) error {
+	var request GetScaleRequestObject
+
+	request.Type = pType
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetScale(ctx.UserContext(), request.(GetScaleRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetScale")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetScaleResponseObject); ok {
+		if err := validResponse.VisitGetScaleResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

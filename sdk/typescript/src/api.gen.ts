@@ -1204,6 +1204,31 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/stats/{type}/scale": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the task type. */
+                type: components["parameters"]["Type"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Ask how many tasks the workers of a stage should be able to do at once
+         * @description For autoscalers, such as KEDA. slots is the rate at which tasks of the stage are started, times
+         *     how long an attempt takes, and on top of it what does the backlog within target; no more than
+         *     the type's max_in_flight. While the stage has tasks it is 1 at least.
+         */
+        get: operations["getScale"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/claims": {
         parameters: {
             query?: never;
@@ -5010,6 +5035,43 @@ export interface components {
         };
         StatsList: {
             data: components["schemas"]["Stats"][];
+        };
+        /**
+         * @example {
+         *       "type": "thumbnails",
+         *       "stage": "resize",
+         *       "slots": 15,
+         *       "running": 4,
+         *       "backlog": 600,
+         *       "started_per_second": 2.5,
+         *       "service_ms": 1200,
+         *       "target": "1m"
+         *     }
+         */
+        Scale: {
+            type: components["schemas"]["Name"];
+            stage: components["schemas"]["Name"];
+            /** @description How many tasks the workers of the stage should be able to do at once. */
+            slots: number;
+            /**
+             * Format: int64
+             * @description Tasks that workers have now.
+             */
+            running: number;
+            /**
+             * Format: int64
+             * @description Tasks that are due and that more workers could begin: not those that wait for their flow
+             *     key, for other tasks or for a signal, and none of a paused type.
+             */
+            backlog: number;
+            /** @description Tasks of the stage that were started in the last 5 minutes, a second. */
+            started_per_second: number;
+            /**
+             * @description How long an attempt had a worker, on average of the last 5 minutes; 0 if none ended. Then
+             *     slots takes it for a second.
+             */
+            service_ms: number;
+            target: components["schemas"]["Duration"];
         };
         Claim: {
             type: components["schemas"]["Name"];
@@ -8922,6 +8984,41 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["ShareInUse"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getScale: {
+        parameters: {
+            query?: {
+                /** @description The stage. A type with one stage needs none. */
+                stage?: components["schemas"]["Name"];
+                /** @description In which time the backlog is to be gone, from 1s to 24h; without it, 1m. */
+                target?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The name of the task type. */
+                type: components["parameters"]["Type"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The number of slots, and what it comes from. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Scale"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

@@ -40,6 +40,7 @@ func (s *Core) CountOne(
 	key config.TypeKey, m TypeMeter, settled *asyncflow.Settlement, now time.Time,
 ) {
 	m.Settled(settled, now)
+	s.countAttempt(key, settled)
 	s.countEnd(key, settled, now)
 }
 

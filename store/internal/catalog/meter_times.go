@@ -18,8 +18,10 @@ type Times struct {
 // TimesCounts are counts of a type in a stage.
 type TimesCounts struct {
 	asyncflow.Latencies
-	LateVotes     int64 // that came after the decision
-	ClosedWindows int64 // calls that got no task as the window of their claimer was used up
+	LateVotes     int64         // that came after the decision
+	ClosedWindows int64         // calls that got no task as the window of their claimer was used up
+	Attempts      int64         // that ended
+	Busy          time.Duration // how long they had a worker, added up
 }
 
 // TimesKey names what Times counts: how long the tasks of a type were due in a stage, or, without a
@@ -93,4 +95,18 @@ func (s *Core) countEnd(key config.TypeKey, settled *asyncflow.Settlement, now t
 	}
 	took := max(0, now.Sub(created))
 	s.Times.Count(TimesKey{key, ""}, func(c *TimesCounts) { c.Add(took) })
+}
+
+// countAttempt counts how long an attempt had a worker, if the worker ended it. The length of any
+// other attempt says nothing of the work.
+func (s *Core) countAttempt(key config.TypeKey, settled *asyncflow.Settlement) {
+	switch settled.Outcome.Kind {
+	case asyncflow.OutcomeDone, asyncflow.OutcomeFailed, asyncflow.OutcomeRejected,
+		asyncflow.OutcomeSnoozed:
+		took := settled.Outcome.Duration
+		s.Times.Count(TimesKey{key, settled.Lease.Stage}, func(c *TimesCounts) {
+			c.Attempts++
+			c.Busy += took
+		})
+	}
 }

@@ -55,15 +55,16 @@ func (s *Counts) CountDeliveries(key config.TypeKey, all []asyncflow.Delivery) {
 // deletion.
 const writeTimesSQL = `
 INSERT INTO {schema}.type_minutes AS m
-  (type, stage, at, latencies, late_votes, closed_windows)
+  (type, stage, at, latencies, late_votes, closed_windows, attempts, busy)
 SELECT t.name, n.stage, date_trunc('minute', $4::timestamptz), n.latencies::int[], n.late,
-  n.closed
-FROM unnest($1::text[], $2::text[], $3::text[], $5::bigint[], $6::bigint[])
-    n (name, stage, latencies, late, closed)
+  n.closed, n.attempts, n.busy
+FROM unnest($1::text[], $2::text[], $3::text[], $5::bigint[], $6::bigint[], $7::bigint[],
+    $8::float8[]) n (name, stage, latencies, late, closed, attempts, busy)
   JOIN {schema}.task_types t USING (name) ORDER BY 1, 2
 FOR KEY SHARE OF t SKIP LOCKED
 ON CONFLICT (type, stage, at) DO UPDATE SET late_votes = m.late_votes + excluded.late_votes,
   closed_windows = m.closed_windows + excluded.closed_windows,
+  attempts = m.attempts + excluded.attempts, busy = m.busy + excluded.busy,
   latencies = ARRAY(SELECT coalesce(a, 0) + coalesce(b, 0)
     FROM unnest(m.latencies, excluded.latencies) WITH ORDINALITY u (a, b, i) ORDER BY i)`
 
@@ -83,6 +84,8 @@ func (s *Counts) writeTimes(ctx context.Context) (errs []error) {
 		latencies := make([]string, len(keys))
 		late := make([]int64, len(keys))
 		closed := make([]int64, len(keys))
+		attempts := make([]int64, len(keys))
+		busy := make([]float64, len(keys))
 		for i, key := range keys {
 			names[i] = key.Type
 			stages[i] = key.Stage
@@ -90,10 +93,12 @@ func (s *Counts) writeTimes(ctx context.Context) (errs []error) {
 			latencies[i] = arrayText(c.Latencies[:])
 			late[i] = c.LateVotes
 			closed[i] = c.ClosedWindows
+			attempts[i] = c.Attempts
+			busy[i] = c.Busy.Seconds()
 		}
 		_, err := s.core.DB(tenant).Exec(ctx,
 			strings.ReplaceAll(writeTimesSQL, "{schema}", postgres.Quote(schema.Of(tenant))),
-			names, stages, latencies, s.core.Clock.Now(), late, closed)
+			names, stages, latencies, s.core.Clock.Now(), late, closed, attempts, busy)
 		// The type, or its tenant, was deleted.
 		if state := postgres.State(err); state == pgerrcode.ForeignKeyViolation ||
 			state == pgerrcode.InvalidSchemaName || state == pgerrcode.UndefinedTable {
