@@ -334,6 +334,10 @@ type (
 	// BlockedKey is a flow key that stands still. See [asyncflow.BlockedKey] for its fields.
 	BlockedKey = asyncflow.BlockedKey
 
+	// AlertTask stands for the tasks that an alert is about. See [asyncflow.AlertTask] for its
+	// fields.
+	AlertTask = asyncflow.AlertTask
+
 	// FiringAlerts are the episodes that go on, and whether alerts are set up. See
 	// [api.FiringAlerts] for its fields.
 	FiringAlerts = api.FiringAlerts

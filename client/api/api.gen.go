@@ -616,6 +616,12 @@ type AlertEpisode struct {
 	// (whose shared tables don't roll), or tenant/type.
 	Subject string `json:"subject"`
 
+	// Task A task that stands for the tasks of an alert, as it was when the episode began: of
+	// failed_for_good one that failed within the period; of backlog_age, endpoint_missing,
+	// no_claimers, dependency_late, and of long_wait if no task was started, the one that had
+	// been due for longest. It is missing if it went on at that moment.
+	Task *AlertTask `json:"task,omitempty"`
+
 	// Tasks The ids of the tasks that announced its beginning and its end.
 	Tasks []string `json:"tasks,omitempty,omitzero"`
 
@@ -639,6 +645,12 @@ type AlertEpisodeState string
 // AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
 // no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key and long_wait.
 type AlertRules = asyncflow.AlertRules
+
+// AlertTask A task that stands for the tasks of an alert, as it was when the episode began: of
+// failed_for_good one that failed within the period; of backlog_age, endpoint_missing,
+// no_claimers, dependency_late, and of long_wait if no task was started, the one that had
+// been due for longest. It is missing if it went on at that moment.
+type AlertTask = asyncflow.AlertTask
 
 // Alerts defines model for Alerts.
 type Alerts struct {
