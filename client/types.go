@@ -50,6 +50,9 @@ type (
 	// one. See [api.TaskList] for its fields.
 	TaskList = api.TaskList
 
+	// Searched are the tasks that were searched for a page. See [api.Searched] for its fields.
+	Searched = api.Searched
+
 	// TaskCount is the number of tasks that a filter finds, and whether it is exact. See
 	// [api.TaskCount] for its fields.
 	TaskCount = api.TaskCount

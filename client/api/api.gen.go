@@ -1602,6 +1602,18 @@ type Count struct {
 	Count int64 `json:"count"`
 }
 
+// CountSearched How far a count came that isn't exact; absent if it is exact, or no task was searched.
+type CountSearched struct {
+	// From When the first of them was submitted.
+	From time.Time `json:"from,omitempty,omitzero"`
+
+	// InType In a count of all types: the type in which it ended. Later types weren't searched.
+	InType string `json:"in_type,omitempty,omitzero"`
+
+	// Tasks How many tasks were searched.
+	Tasks int `json:"tasks"`
+}
+
 // Deliver What the deliveries and claims of the stage carry of what came before, besides the context.
 type Deliver = asyncflow.Deliver
 
@@ -3548,6 +3560,9 @@ type TaskCount struct {
 
 	// Exact false: there may be more.
 	Exact bool `json:"exact"`
+
+	// Searched How far a count came that isn't exact; absent if it is exact, or no task was searched.
+	Searched CountSearched `json:"searched,omitempty,omitzero"`
 }
 
 // TaskErrorCode What an error is, for programs: the HTTP status of an answer that isn't 2xx; why none came

@@ -4416,8 +4416,12 @@ export interface components {
         };
         /**
          * @example {
-         *       "count": 10000,
-         *       "exact": false
+         *       "count": 12,
+         *       "exact": false,
+         *       "searched": {
+         *         "tasks": 50000,
+         *         "from": "2026-11-20T00:00:00Z"
+         *       }
          *     }
          */
         TaskCount: {
@@ -4425,6 +4429,25 @@ export interface components {
             count: number;
             /** @description false: there may be more. */
             exact: boolean;
+            searched?: components["schemas"]["CountSearched"];
+        };
+        /**
+         * @description How far a count came that isn't exact; absent if it is exact, or no task was searched.
+         * @example {
+         *       "tasks": 50000,
+         *       "from": "2026-11-20T00:00:00Z"
+         *     }
+         */
+        CountSearched: {
+            /** @description How many tasks were searched. */
+            tasks: number;
+            /**
+             * Format: date-time
+             * @description When the first of them was submitted.
+             */
+            from?: string;
+            /** @description In a count of all types: the type in which it ended. Later types weren't searched. */
+            in_type?: string;
         };
         /**
          * @example {
