@@ -5307,7 +5307,7 @@ export interface components {
              */
             long_wait?: components["schemas"]["Duration"];
             /**
-             * @description The period in which tasks are started whose waits count for long_wait; 1m to 1h, by
+             * @description long_wait looks at the tasks that were started within this period: 1m to 1h, by
              *     default 5m.
              */
             long_wait_within?: components["schemas"]["Duration"];
