@@ -68,6 +68,7 @@ func beginDebounce(ctx context.Context, r *rounds, name string, keys int) (measu
 			return nil, err
 		}
 		all = append(all, took.figures()...)
+		all.Add("submit_p50", "Submit, p50", "ms", took.percentile(50))
 		all.Add("alone_p99", "Other submits before, p99", "ms", alone.percentile(99))
 		all.Add("beside_p99", "Other submits beside, p99", "ms", beside.percentile(99))
 		return all, err
