@@ -32,10 +32,24 @@ type AlertDetail struct {
 	// many there are.
 	Keys        []BlockedKey `json:"keys,omitempty"`
 	BlockedKeys int          `json:"blocked_keys,omitzero"`
+	// Task is one of the tasks that the alert is about: see AlertTask. nil: none was found.
+	Task *AlertTask `json:"task,omitempty"`
+}
+
+// AlertTask stands for the tasks that an alert is about: the one that has been due for longest, or
+// for AlertFailedForGood one that failed.
+type AlertTask struct {
+	ID  string `json:"id"`
+	Key string `json:"key,omitempty"` // its idempotency key
+	Labels
 }
 
 // MaxAlertKeys is the most flow keys that an alert names.
 const MaxAlertKeys = 5
+
+// MaxNotice is the most bytes of a notice. It has at most MaxAlertKeys flow keys, idempotency keys
+// and Labels, and a character of a key takes up to six bytes in JSON.
+const MaxNotice = 32 << 10
 
 // BlockedKey is a flow key that stands still.
 type BlockedKey struct {
@@ -44,6 +58,8 @@ type BlockedKey struct {
 	Status   Status     `json:"status"` // of that task
 	WaitsFor WaitReason `json:"waits_for,omitzero"`
 	Since    time.Time  `json:"since"`
+	TaskKey  string     `json:"task_key,omitempty"` // the task's idempotency key
+	Labels              // of the task
 }
 
 func (r AlertReading) overLimit() bool { return r.Certain || r.Value >= r.Limit }

@@ -42,6 +42,7 @@ var scenarios = []scenario{
 	children, plain, join, release,
 	claims, oneClaim,
 	debounce,
+	debounceKeys,
 	pending,
 	httpAlone, storeAlone, storeLabels, storeSearch,
 }

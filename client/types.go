@@ -50,6 +50,9 @@ type (
 	// one. See [api.TaskList] for its fields.
 	TaskList = api.TaskList
 
+	// Searched are the tasks that were searched for a page. See [api.Searched] for its fields.
+	Searched = api.Searched
+
 	// TaskCount is the number of tasks that a filter finds, and whether it is exact. See
 	// [api.TaskCount] for its fields.
 	TaskCount = api.TaskCount
@@ -336,6 +339,10 @@ type (
 
 	// BlockedKey is a flow key that stands still. See [asyncflow.BlockedKey] for its fields.
 	BlockedKey = asyncflow.BlockedKey
+
+	// AlertTask stands for the tasks that an alert is about. See [asyncflow.AlertTask] for its
+	// fields.
+	AlertTask = asyncflow.AlertTask
 
 	// FiringAlerts are the episodes that go on, and whether alerts are set up. See
 	// [api.FiringAlerts] for its fields.

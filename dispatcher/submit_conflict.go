@@ -11,8 +11,8 @@ import (
 // another submit has taken it in between.
 const takeTries = 5
 
-// comparedMost is the length in bytes up to which contexts are compared by their values; longer
-// ones are the same if their bytes are.
+// comparedMost is the most bytes of a context that is compared by its value. Contexts with more are
+// compared only byte by byte, before this: they count as different if their bytes differ.
 const comparedMost = 1 << 20
 
 // cancelledByKey is the reason of a cancel by asyncflow.ConflictCancel.

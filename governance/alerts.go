@@ -79,6 +79,7 @@ func (j *alertsJob) observe(
 	if err != nil {
 		return found.live, 0, err
 	}
+	j.nameTasks(ctx, tenant, &found, rules, at)
 	episodes, err = j.store.ObserveAlerts(ctx, tenant, found.all, at)
 	return found.live, episodes, err
 }
@@ -144,6 +145,8 @@ type readings struct {
 	all []asyncflow.AlertReading
 	// live reports whether time alone may change them.
 	live bool
+	// standIns say by which task a reading can be represented.
+	standIns map[alertSubject]standIn
 }
 
 func (r *readings) add(some ...asyncflow.AlertReading) { r.all = append(r.all, some...) }

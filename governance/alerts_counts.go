@@ -20,13 +20,18 @@ func (j *alertsJob) failedForGood(
 				Value: float64(n), Limit: float64(limit), Detail: detail})
 		}
 	}
-	var total int64
+	var total, most int64
 	for name, n := range failed {
 		if name == asyncflow.AlertType {
 			continue
 		}
 		total += n
 		read(name, n, rules.FailedForGood)
+		r.represent(asyncflow.AlertFailedForGood, name, standIn{typ: name})
+		if n > most { // one type is searched, not all
+			most = n
+			r.represent(asyncflow.AlertFailedForGood, asyncflow.AllTypes, standIn{typ: name})
+		}
 	}
 	read(asyncflow.AllTypes, total, rules.FailedInTotal)
 	return err
@@ -79,6 +84,7 @@ func (j *alertsJob) longWaits(
 		case len(s.Backlog) > 0 && !s.OldestDue.IsZero():
 			reading.Value = seconds(at.Sub(s.OldestDue))
 			reading.WaitsFor = s.Backlog[0].WaitsFor
+			r.represent(asyncflow.AlertLongWait, s.Type, standIn{s.Type, s.OldestDue})
 		default:
 			continue
 		}

@@ -82,7 +82,8 @@ func TestFailedForGoodAlert(t *testing.T) {
 	assert.Equal(t, []float64{3, 3}, []float64{e.Value, e.Limit})
 	assert.JSONEq(t, `{"alert":"failed_for_good","state":"firing","tenant":"acme","type":"pipe",
 		"since":"`+e.Since.UTC().Format(time.RFC3339Nano)+`","value":3,"limit":3,
-		"episode":"`+e.ID+`","within":1800}`, string(e.Notice(tenant, asyncflow.AlertFiring)))
+		"episode":"`+e.ID+`","within":1800,"task":{"id":"`+leases[3].ID.String()+`"}}`,
+		string(e.Notice(tenant, asyncflow.AlertFiring)))
 
 	for _, l := range leases[:2] {
 		_, err := b.Redrive(t.Context(), tenant, l.ID, store.Redrive{})

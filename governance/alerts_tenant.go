@@ -24,52 +24,54 @@ func (j *alertsJob) backlogs(
 	for _, s := range stats {
 		r.live = r.live || s.Waiting > 0 || s.Pending > 0
 		if rules.DependencyLate.Std() > 0 && !s.Paused {
-			r.add(lateDependencies(s, at, rules.DependencyLate.Std())...)
+			r.addLateDependencies(s, at, rules.DependencyLate.Std())
 		}
 		if s.Type == asyncflow.AlertType || s.Paused || len(s.Backlog) == 0 ||
 			s.OldestDue.IsZero() {
 			continue
 		}
 		if rules.BacklogAge.Std() > 0 {
-			r.add(backlogReading(
-				asyncflow.AlertBacklogAge, s.Type, s.Backlog[0], at, rules.BacklogAge.Std()))
+			r.addBacklog(asyncflow.AlertBacklogAge, s.Type, s, s.Backlog[0], at,
+				rules.BacklogAge.Std())
 		}
 		for _, b := range s.Backlog {
 			if b.WaitsFor == asyncflow.WaitEndpoint && b.Stage != "" {
-				r.add(backlogReading(asyncflow.AlertEndpointMissing, s.Type+"/"+b.Stage, b, at,
-					asyncflow.EndpointMissingLimit))
+				r.addBacklog(asyncflow.AlertEndpointMissing, s.Type+"/"+b.Stage, s, b, at,
+					asyncflow.EndpointMissingLimit)
 			}
 			if b.WaitsFor == asyncflow.WaitClaimer && rules.NoClaimers.Std() > 0 {
+				subject, oldest := s.Type+"/"+b.Stage, b.Oldest
 				if at := asked[store.StageKey{Type: s.Type, Stage: b.Stage}]; at.After(b.Oldest) {
 					b.Oldest = at
 				}
-				r.add(backlogReading(asyncflow.AlertNoClaimers, s.Type+"/"+b.Stage, b, at,
-					rules.NoClaimers.Std()))
+				r.addBacklog(asyncflow.AlertNoClaimers, subject, s, b, at, rules.NoClaimers.Std())
+				r.represent(asyncflow.AlertNoClaimers, subject, standIn{s.Type, oldest})
 			}
 		}
 	}
 	return err
 }
 
-// lateDependencies reads for how long the oldest task of a type that waits for others has done so.
-func lateDependencies(
-	s store.Stats, at time.Time, limit time.Duration,
-) (all []asyncflow.AlertReading) {
+// addLateDependencies reads for how long the oldest task of a type that waits for others has done
+// so.
+func (r *readings) addLateDependencies(s store.Stats, at time.Time, limit time.Duration) {
 	for _, b := range s.Backlog {
 		if b.WaitsFor == asyncflow.WaitDependencies {
-			all = append(all, backlogReading(asyncflow.AlertDependencyLate, s.Type, b, at, limit))
+			r.addBacklog(asyncflow.AlertDependencyLate, s.Type, s, b, at, limit)
 		}
 	}
-	return all
 }
 
-func backlogReading(
-	kind asyncflow.AlertKind, subject string, b store.Backlog, at time.Time, limit time.Duration,
-) asyncflow.AlertReading {
-	return asyncflow.AlertReading{
+// addBacklog reads for how long the oldest task of a backlog has been due.
+func (r *readings) addBacklog(
+	kind asyncflow.AlertKind, subject string, s store.Stats, b store.Backlog, at time.Time,
+	limit time.Duration,
+) {
+	r.add(asyncflow.AlertReading{
 		Alert: kind, Subject: subject, WaitsFor: b.WaitsFor,
 		Value: seconds(at.Sub(b.Oldest)), Limit: limit.Seconds(),
-	}
+	})
+	r.represent(kind, subject, standIn{s.Type, b.Oldest})
 }
 
 // failingSchedules reads for how long schedules have failed to submit their task.

@@ -616,6 +616,12 @@ type AlertEpisode struct {
 	// (whose shared tables don't roll), or tenant/type.
 	Subject string `json:"subject"`
 
+	// Task A task that stands for the tasks of an alert, as it was when the episode began: of
+	// failed_for_good one that failed within the period; of backlog_age, endpoint_missing,
+	// no_claimers, dependency_late, and of long_wait if no task was started, the one that had
+	// been due for longest. It is missing if it went on at that moment.
+	Task *AlertTask `json:"task,omitempty"`
+
 	// Tasks The ids of the tasks that announced its beginning and its end.
 	Tasks []string `json:"tasks,omitempty,omitzero"`
 
@@ -639,6 +645,12 @@ type AlertEpisodeState string
 // AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
 // no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key and long_wait.
 type AlertRules = asyncflow.AlertRules
+
+// AlertTask A task that stands for the tasks of an alert, as it was when the episode began: of
+// failed_for_good one that failed within the period; of backlog_age, endpoint_missing,
+// no_claimers, dependency_late, and of long_wait if no task was started, the one that had
+// been due for longest. It is missing if it went on at that moment.
+type AlertTask = asyncflow.AlertTask
 
 // Alerts defines model for Alerts.
 type Alerts struct {
@@ -1588,6 +1600,18 @@ type Completion struct {
 // Count defines model for Count.
 type Count struct {
 	Count int64 `json:"count"`
+}
+
+// CountSearched How far a count came that isn't exact; absent if it is exact, or no task was searched.
+type CountSearched struct {
+	// From When the first of them was submitted.
+	From time.Time `json:"from,omitempty,omitzero"`
+
+	// InType In a count of all types: the type in which it ended. Later types weren't searched.
+	InType string `json:"in_type,omitempty,omitzero"`
+
+	// Tasks How many tasks were searched.
+	Tasks int `json:"tasks"`
 }
 
 // Deliver What the deliveries and claims of the stage carry of what came before, besides the context.
@@ -3576,6 +3600,9 @@ type TaskCount struct {
 
 	// Exact false: there may be more.
 	Exact bool `json:"exact"`
+
+	// Searched How far a count came that isn't exact; absent if it is exact, or no task was searched.
+	Searched CountSearched `json:"searched,omitempty,omitzero"`
 }
 
 // TaskErrorCode What an error is, for programs: the HTTP status of an answer that isn't 2xx; why none came

@@ -145,9 +145,34 @@ func (g *globals) printEpisodes(episodes []client.AlertEpisode) error {
 	for i, e := range episodes {
 		rows[i] = []string{string(e.Alert), e.Subject, string(e.State), timeText(e.Since),
 			timeText(e.ResolvedAt), jsonText(e.Value), jsonText(e.Limit),
-			string(e.WaitsFor), keysText(e), strings.Join(e.Tasks, ",")}
+			string(e.WaitsFor), keysText(e), alertTaskText(e.Task), strings.Join(e.Tasks, ",")}
 	}
-	return g.printTable("ALERT SUBJECT STATE SINCE RESOLVED VALUE LIMIT WAITS-FOR KEYS TASKS", rows)
+	return g.printTable(
+		"ALERT SUBJECT STATE SINCE RESOLVED VALUE LIMIT WAITS-FOR KEYS TASK NOTICES", rows)
+}
+
+// alertTaskText names the task that stands for those of an alert, with its key and for whom it is
+// done.
+func alertTaskText(t *client.AlertTask) string {
+	if t == nil {
+		return ""
+	}
+	return aboutTask(t.ID, t.Key, t.User)
+}
+
+// aboutTask names a task, with its key and for whom it is done, as far as it has them.
+func aboutTask(id, key, user string) string {
+	var about []string
+	if key != "" {
+		about = append(about, "key "+key)
+	}
+	if user != "" {
+		about = append(about, "user "+user)
+	}
+	if len(about) > 0 {
+		id += ", "
+	}
+	return id + strings.Join(about, ", ")
 }
 
 // keysText names the flow keys of an alert, with the task that each waits for, and says how many
@@ -155,7 +180,7 @@ func (g *globals) printEpisodes(episodes []client.AlertEpisode) error {
 func keysText(e client.AlertEpisode) string {
 	var all []string
 	for _, k := range e.Keys {
-		all = append(all, fmt.Sprintf("%s (%s)", k.Key, k.Task))
+		all = append(all, fmt.Sprintf("%s (%s)", k.Key, aboutTask(k.Task, k.TaskKey, k.User)))
 	}
 	if more := e.BlockedKeys - len(e.Keys); more > 0 {
 		all = append(all, fmt.Sprintf("%d more", more))

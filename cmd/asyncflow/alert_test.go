@@ -158,7 +158,7 @@ func TestABlockedKeyIsAnnounced(t *testing.T) {
 	var ids []string
 	for _, context := range []string{`"poison"`, `"next"`} {
 		task, err := node.client().Submit(t.Context(), client.NewTask{Type: "pipe",
-			Context: []byte(context), FlowKey: "customer-17"})
+			Context: []byte(context), FlowKey: "customer-17", User: "anna"})
 		require.NoError(t, err)
 		ids = append(ids, task.ID)
 	}
@@ -188,7 +188,13 @@ func TestABlockedKeyIsAnnounced(t *testing.T) {
 	require.Len(t, n.Keys, 1)
 	assert.Equal(t, []any{"customer-17", ids[0], asyncflow.StatusFailed, 1},
 		[]any{n.Keys[0].Key, n.Keys[0].Task, n.Keys[0].Status, n.BlockedKeys})
-	assert.Regexp(t, `(?m)^blocked_key +pipe +firing .* customer-17 \(`+ids[0]+`\) +asyncflow-`,
+	assert.Regexp(t, `(?m)^blocked_key +pipe +firing .* customer-17 \(`+ids[0]+`, user anna\) +- +asyncflow-`,
+		runCLI(t, env, "alerts", "firing").stdout)
+	assert.Equal(t, "anna", n.Keys[0].User)
+	assert.Equal(t, []string{ids[0], "anna"},
+		[]string{notice("failed_for_good", "firing").Task.ID,
+			notice("failed_for_good", "firing").Task.User})
+	assert.Regexp(t, `(?m)^failed_for_good +pipe +firing .* `+ids[0]+`, user anna +asyncflow-`,
 		runCLI(t, env, "alerts", "firing").stdout)
 	fixed.Store(true)
 	require.Zero(t, runCLI(t, env, "tasks", "redrive", ids[0]).code)

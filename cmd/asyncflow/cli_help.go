@@ -86,8 +86,8 @@ var longTexts = map[string]map[string]string{
 			"because of a failed task or of one that waits or is retried.",
 		"--long-wait": "Fire when 1 % of the started tasks of a type had been due for at least " +
 			"this, or when none is started and one has been due for this long: at least 10ms.",
-		"--long-wait-within": "The period in which tasks are started whose waits count: 1m to 1h. " +
-			"Default: 5m.",
+		"--long-wait-within": "--long-wait looks at the tasks that were started within this period: " +
+			"1m to 1h. Default: 5m.",
 	},
 	"audit list": {
 		"--since": "Only entries at or after this time: RFC 3339, or a duration before now such as " +

@@ -90,8 +90,9 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 	if c.Limit < 0 {
 		return usageError(asyncflow.InvalidField("--limit", "is %d; it must be 0 or more", c.Limit))
 	}
-	tasks, cursor, err := c.collect(ctx, g)
-	if done, err := g.asDocument(asList(tasks, cursor), err); done {
+	tasks, cursor, searched, err := c.collect(ctx, g)
+	doc := taskListing{listing: asList(tasks, cursor), Searched: searched}
+	if done, err := g.asDocument(doc, err); done {
 		return err
 	}
 	rows := make([][]string, len(tasks))
@@ -99,18 +100,27 @@ func (c *tasksListCmd) Run(ctx context.Context, g *globals) error {
 		rows[i] = []string{t.ID, string(t.Status), t.Stage, strconv.Itoa(t.Attempt),
 			timeText(t.CreatedAt), timeText(t.FinishedAt), t.ErrorCode, t.Error}
 	}
-	return g.printPage("ID STATUS STAGE ATTEMPT CREATED FINISHED CODE ERROR", rows, cursor)
+	err = g.printPage("ID STATUS STAGE ATTEMPT CREATED FINISHED CODE ERROR", rows, cursor)
+	if err != nil {
+		return err
+	}
+	return g.printSearched(searched)
 }
 
-// collect returns the tasks, and the cursor of the next ones.
-func (c *tasksListCmd) collect(ctx context.Context, g *globals) ([]client.Task, string, error) {
+// collect returns the tasks, the cursor of the next ones, and what was searched for all pages.
+func (c *tasksListCmd) collect(
+	ctx context.Context, g *globals,
+) (all []client.Task, cursor string, searched client.Searched, err error) {
 	p := c.params()
 	p.Text = c.Text
-	return collect(c.Limit, c.Cursor, func(size int, from string) ([]client.Task, string, error) {
+	next := func(size int, from string) ([]client.Task, string, error) {
 		p.Limit, p.Cursor = size, from
 		page, err := g.client().List(ctx, p)
+		searched = addSearched(searched, page.Searched)
 		return page.Data, page.NextCursor, err
-	})
+	}
+	all, cursor, err = collect(c.Limit, c.Cursor, next)
+	return all, cursor, searched, err
 }
 
 // collect returns at most limit items (0: all) from a cursor on, and the cursor of the next ones.
@@ -214,6 +224,8 @@ func (g *globals) printTaskCount(n client.TaskCount, err error) error {
 	if !n.Exact {
 		least = "at least "
 	}
-	_, err = fmt.Fprintln(g.stdout, least+plural(n.Count))
-	return err
+	if _, err := fmt.Fprintln(g.stdout, least+plural(n.Count)); err != nil {
+		return err
+	}
+	return g.printCounted(n)
 }

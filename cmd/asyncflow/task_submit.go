@@ -22,9 +22,9 @@ type tasksSubmitCmd struct {
 	MaxAttempts int           `placeholder:"N"`
 	Key         *string       `placeholder:"KEY"`
 
-	KeyWindow  *asyncflow.KeyWindow `placeholder:"TIME" help:"A time, or until_final; a day by default."`
+	KeyWindow  *asyncflow.KeyWindow `placeholder:"TIME" help:"Or until_final. Default: a day."`
 	OnConflict string               `placeholder:"return|reject|cancel_running|replace"`
-	MaxWait    time.Duration        `placeholder:"TIME" help:"How long replace postpones a task at most."`
+	MaxWait    time.Duration        `placeholder:"TIME" help:"The most that replace postpones a task."`
 
 	FlowKey       *string  `placeholder:"KEY"`
 	DependsOn     []string `sep:"none" placeholder:"TASK" help:"A task to wait for; repeatable."`

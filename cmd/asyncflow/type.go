@@ -14,7 +14,7 @@ import (
 
 // typesCmd groups the commands for task types.
 type typesCmd struct {
-	Apply    typesApplyCmd    `cmd:"" help:"Set up task types, endpoints and schedules from a document."`
+	Apply    typesApplyCmd    `cmd:"" help:"Set up types, endpoints and schedules from a document."`
 	Diff     typesDiffCmd     `cmd:"" help:"Show what apply would change."`
 	List     typesListCmd     `cmd:"" help:"List the task types."`
 	Get      typesGetCmd      `cmd:"" help:"Show a task type."`
@@ -23,7 +23,7 @@ type typesCmd struct {
 	Rollback typesRollbackCmd `cmd:"" help:"Go back to an earlier version of a task type."`
 	Pause    typesPauseCmd    `cmd:"" help:"Stop sending the tasks of a type."`
 	Resume   typesResumeCmd   `cmd:"" help:"Send the tasks of a paused type again."`
-	Release  typesReleaseCmd  `cmd:"" help:"Let the tasks of a flow key continue after one has failed."`
+	Release  typesReleaseCmd  `cmd:"" help:"Let the tasks of a flow key go on after one has failed."`
 	Delete   typesDeleteCmd   `cmd:"" help:"Delete a task type with its tasks and endpoints."`
 }
 

@@ -122,6 +122,7 @@ func episodeOut(e asyncflow.Episode) api.AlertEpisode {
 	}
 	if d := e.Detail; d != nil {
 		out.Within, out.P50, out.Keys, out.BlockedKeys = d.Within, d.P50, d.Keys, d.BlockedKeys
+		out.Task = d.Task
 	}
 	if !e.Resolved.IsZero() {
 		out.State = api.AlertEpisodeState(asyncflow.AlertResolved)

@@ -40,13 +40,17 @@ func (b *bundle) firing(endpoint string) {
 		"value":400,"limit":300}]}`, b.firingAlerts())
 	_, err = b.db.Exec(b.t.Context(), `UPDATE tenant_acme.alert_episodes
 		SET alert = 'blocked_key', detail = '{"keys":[{"key":"k\u0001","task":"pipe.1.7",
-		"status":"waiting","waits_for":"retry","since":"2026-11-21T10:43:30Z"}],"blocked_keys":9}'
+		"status":"waiting","waits_for":"retry","since":"2026-11-21T10:43:30Z",
+		"task_key":"order","user":"u"}],"blocked_keys":9,"task":{"id":"pipe.1.8","key":"k",
+		"tags":["eu"],"metadata":{"a":"b"}}}'
 		WHERE resolved_at IS NULL`)
 	require.NoError(b.t, err)
 	assert.JSONEq(b.t, `{"enabled":true,"data":[{"id":"01890a5d-ac96-774b-bcce-b302099a8057",
 		"alert":"blocked_key","subject":"pipe","state":"firing","since":"2026-11-21T10:43:30Z",
 		"value":400,"limit":300,"keys":[{"key":"k\u0001","task":"pipe.1.7","status":"waiting",
-		"waits_for":"retry","since":"2026-11-21T10:43:30Z"}],"blocked_keys":9}]}`, b.firingAlerts())
+		"waits_for":"retry","since":"2026-11-21T10:43:30Z","task_key":"order","user":"u"}],
+		"blocked_keys":9,"task":{"id":"pipe.1.8","key":"k","tags":["eu"],"metadata":{"a":"b"}}}]}`,
+		b.firingAlerts())
 	manager := b.newToken("acme", auth.ScopeManage)
 	assert.Equal(b.t, 403, b.callAs(manager, "GET", "/v1/alerts/firing", "").status)
 }

@@ -183,7 +183,12 @@ func (s *Server) GetTaskCount(
 		Attempts:   p.Attempts,
 		NoChildren: isFalse(p.Children),
 	})
-	return GetTaskCount200JSONResponse{Count: n.Tasks, Exact: n.Exact}, err
+	out := GetTaskCount200JSONResponse{Count: n.Tasks, Exact: n.Exact}
+	if !n.Exact {
+		out.Searched = api.CountSearched{Tasks: n.Searched.Tasks, From: n.Searched.From,
+			InType: n.EndedAt}
+	}
+	return out, err
 }
 
 // CountTasks starts to count the tasks that match a filter.

@@ -4441,8 +4441,12 @@ export interface components {
         };
         /**
          * @example {
-         *       "count": 10000,
-         *       "exact": false
+         *       "count": 12,
+         *       "exact": false,
+         *       "searched": {
+         *         "tasks": 50000,
+         *         "from": "2026-11-20T00:00:00Z"
+         *       }
          *     }
          */
         TaskCount: {
@@ -4450,6 +4454,25 @@ export interface components {
             count: number;
             /** @description false: there may be more. */
             exact: boolean;
+            searched?: components["schemas"]["CountSearched"];
+        };
+        /**
+         * @description How far a count came that isn't exact; absent if it is exact, or no task was searched.
+         * @example {
+         *       "tasks": 50000,
+         *       "from": "2026-11-20T00:00:00Z"
+         *     }
+         */
+        CountSearched: {
+            /** @description How many tasks were searched. */
+            tasks: number;
+            /**
+             * Format: date-time
+             * @description When the first of them was submitted.
+             */
+            from?: string;
+            /** @description In a count of all types: the type in which it ended. Later types weren't searched. */
+            in_type?: string;
         };
         /**
          * @example {
@@ -5346,7 +5369,7 @@ export interface components {
              */
             long_wait?: components["schemas"]["Duration"];
             /**
-             * @description The period in which tasks are started whose waits count for long_wait; 1m to 1h, by
+             * @description long_wait looks at the tasks that were started within this period: 1m to 1h, by
              *     default 5m.
              */
             long_wait_within?: components["schemas"]["Duration"];
@@ -5427,10 +5450,33 @@ export interface components {
          *               "key": "customer-17",
          *               "task": "mail.1.7",
          *               "status": "failed",
-         *               "since": "2026-11-21T10:28:18Z"
+         *               "since": "2026-11-21T10:28:18Z",
+         *               "task_key": "order-4711",
+         *               "user": "customer-17",
+         *               "metadata": {
+         *                 "order": "4711"
+         *               }
          *             }
          *           ],
          *           "blocked_keys": 1
+         *         },
+         *         {
+         *           "id": "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1b",
+         *           "alert": "failed_for_good",
+         *           "subject": "mail",
+         *           "state": "firing",
+         *           "since": "2026-11-21T10:43:30Z",
+         *           "value": 3,
+         *           "limit": 3,
+         *           "within": 3600,
+         *           "task": {
+         *             "id": "mail.1.9",
+         *             "key": "order-4712",
+         *             "user": "customer-18",
+         *             "tags": [
+         *               "eu"
+         *             ]
+         *           }
          *         }
          *       ]
          *     }
@@ -5484,6 +5530,30 @@ export interface components {
              *     keys whose first task waits, at most 1,000 of a tenant are counted.
              */
             blocked_keys?: number;
+            task?: components["schemas"]["AlertTask"];
+        };
+        /**
+         * @description A task that stands for the tasks of an alert, as it was when the episode began: of
+         *     failed_for_good one that failed within the period; of backlog_age, endpoint_missing,
+         *     no_claimers, dependency_late, and of long_wait if no task was started, the one that had
+         *     been due for longest. It is missing if it went on at that moment.
+         * @example {
+         *       "id": "mail.1.9",
+         *       "key": "order-4712",
+         *       "user": "customer-18",
+         *       "tags": [
+         *         "eu"
+         *       ]
+         *     }
+         */
+        AlertTask: {
+            id: string;
+            /** @description The idempotency key that it was submitted with. */
+            key?: string;
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
         };
         /**
          * @description A flow key that stands still.
@@ -5505,6 +5575,12 @@ export interface components {
              * @description Since when the task has got no further while another was due.
              */
             since: string;
+            /** @description The idempotency key of the task. */
+            task_key?: string;
+            user?: components["schemas"]["User"];
+            tags?: components["schemas"]["Tags"];
+            metadata?: components["schemas"]["Metadata"];
+            trace?: components["schemas"]["Traceparent"];
         };
         /**
          * @description A task as a worker gets it. Ignore unknown fields: there may be more in the future.
@@ -5755,8 +5831,8 @@ export interface components {
             context?: components["schemas"]["AlertNotice"];
         };
         /**
-         * @description What an alert says. A notice may come more than once, and resolved may come before firing;
-         *     use episode and state to tell.
+         * @description What an alert says, in at most 32 KiB. A notice may come more than once, and resolved may
+         *     come before firing; use episode and state to tell.
          */
         AlertNotice: {
             /** @enum {string} */
@@ -5799,6 +5875,7 @@ export interface components {
              *     keys whose first task waits, at most 1,000 of a tenant are counted.
              */
             blocked_keys?: number;
+            task?: components["schemas"]["AlertTask"];
         };
         /**
          * @example {

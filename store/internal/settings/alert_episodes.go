@@ -142,6 +142,20 @@ func queueEpisode(
 	return nil
 }
 
+// BeginningAlerts returns the readings that would begin an episode. It reads the open episodes only
+// if a reading is over its limit.
+func (s *Settings) BeginningAlerts(
+	ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time,
+) ([]asyncflow.AlertReading, error) {
+	if begun, _ := asyncflow.FollowEpisodes(nil, readings, at); len(begun) == 0 {
+		return nil, nil
+	}
+	open, err := readEpisodes(ctx, s.core.DB(tenant),
+		episodeColumns+episodesOf(tenant)+` WHERE resolved_at IS NULL`)
+	begun, _ := asyncflow.FollowEpisodes(open, readings, at)
+	return begun, postgres.Wrap(err, "BeginningAlerts(%q)", tenant)
+}
+
 // DryRunAlerts returns how many episodes readings would begin and how many they would resolve.
 func (s *Settings) DryRunAlerts(
 	ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time,

@@ -28,6 +28,10 @@ const (
 type TaskCount struct {
 	Tasks int64
 	Exact bool // false: there may be more
+	// Searched are the tasks that a count looked at that isn't exact. Its Until isn't set.
+	Searched Searched
+	// EndedAt is the type in which a count of all types ended early; "": it didn't.
+	EndedAt string
 }
 
 // TaskCount counts the tasks that TaskPage would list on all pages of a filter without a text, up
@@ -39,6 +43,7 @@ func (s *Tasks) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCou
 		types, err = s.withCandidates(ctx, types, f)
 	}
 	n := tally{began: time.Now(), over: len(types) == 0}
+	endedAt := ""
 	for _, t := range types {
 		if err != nil {
 			break
@@ -54,19 +59,25 @@ func (s *Tasks) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCou
 			err = nil
 		}
 		if !n.over {
+			if f.Type == "" {
+				endedAt = t.Name
+			}
 			break
 		}
 	}
-	return TaskCount{Tasks: n.found, Exact: n.over},
+	if n.over {
+		n.searched = Searched{}
+	}
+	return TaskCount{Tasks: n.found, Exact: n.over, Searched: n.searched, EndedAt: endedAt},
 		postgres.Wrap(err, "TaskCount(%q, %q)", tenant, f.Type)
 }
 
 // tally is how far a count is.
 type tally struct {
-	began  time.Time
-	looked int
-	found  int64
-	over   bool // all tasks of the last type were counted
+	began    time.Time
+	searched Searched
+	found    int64
+	over     bool // all tasks of the last type were counted
 }
 
 // countPages adds the tasks of a type to a count.
@@ -84,7 +95,7 @@ func (s *Tasks) countPages(
 	}
 	for w.next() {
 		left := s.countTime - time.Since(n.began)
-		if n.looked >= CountLook || left < time.Millisecond {
+		if n.searched.Tasks >= CountLook || left < time.Millisecond {
 			return n, nil
 		}
 		found, v, err := s.countCandidates(ctx, t, c, w, left)
@@ -94,7 +105,7 @@ func (s *Tasks) countPages(
 		case err != nil:
 			return n, err
 		}
-		n.looked += v.looked
+		n.searched.add(v)
 		if n.found += found; n.found > MaxTaskCount {
 			n.found = MaxTaskCount
 			return n, nil

@@ -40,7 +40,7 @@ export function EpisodeTable({ label, episodes }: { label: string; episodes: Epi
             {alertText(e.alert)}
             {e.waits_for && <div class="quiet">{waitText(e.waits_for)}</div>}
           </th>
-          <td class="long"><Subject episode={e} /><Keys episode={e} /></td>
+          <td class="long"><Subject episode={e} /><Keys episode={e} /><About task={e.task} /></td>
           <td><Status status={e.state} /></td>
           <td class="n">{valueText(e.alert, e.value)}</td>
           <td class="n">{valueText(e.alert, e.limit)}</td>
@@ -67,11 +67,38 @@ function Keys({ episode: e }: { episode: Episode }) {
         <div key={k.key} class="quiet">
           {k.key}: <a href={`/console/tasks/${encodeURIComponent(k.task)}`}>{k.task}</a>
           {" "}{k.waits_for ? waitText(k.waits_for) : k.status}, since <Time at={k.since} />
+          <Labels of={{ ...k, key: k.task_key }} />
         </div>
       ))}
       {more > 0 && <div class="quiet">and {more} more</div>}
     </>
   );
+}
+
+/** The task that stands for the tasks of an alert. */
+function About({ task }: { task?: Schemas["AlertTask"] }) {
+  if (!task) {
+    return null;
+  }
+  return (
+    <div class="quiet">
+      <a href={`/console/tasks/${encodeURIComponent(task.id)}`}>{task.id}</a>
+      <Labels of={task} />
+    </div>
+  );
+}
+
+type Labelled = Pick<Schemas["AlertTask"], "key" | "user" | "tags" | "metadata">;
+
+/** The key and the labels of a task, in short. */
+function Labels({ of }: { of: Labelled }) {
+  const all = [
+    of.key && `key ${of.key}`,
+    of.user && `user ${of.user}`,
+    ...(of.tags ?? []),
+    ...Object.entries(of.metadata ?? {}).map(([name, value]) => `${name}=${value}`),
+  ].filter(Boolean);
+  return <>{all.map((text) => `, ${text}`)}</>;
 }
 
 function Subject({ episode }: { episode: Episode }) {
