@@ -53,18 +53,22 @@ func (j *rollJob) restUntil(set *store.TableSet, rolls []store.Roll) (at time.Ti
 			return at, false
 		}
 		kept := j.store.Catalog.Retention(set, r.Position)
-		var old time.Time
+		old := r.TrimAt // of its oldest tasks that may go
 		switch {
 		case i == 0 && !r.IdleSince.IsZero():
-			old = r.IdleSince.Add(kept)
+			old = earlier(old, r.IdleSince.Add(kept))
 		case !r.RemainingSince.IsZero():
-			old = r.RemainingSince.Add(store.CompactAfter(kept))
-		default:
-			continue
+			old = earlier(old, r.RemainingSince.Add(store.CompactAfter(kept)))
 		}
-		if at.IsZero() || old.Before(at) {
-			at = old
-		}
+		at = earlier(at, old)
 	}
 	return at, true
+}
+
+// earlier returns the earlier one of two times; a zero time is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }

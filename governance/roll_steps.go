@@ -70,21 +70,28 @@ func (j *rollJob) nextStep(set *store.TableSet, r store.Roll, oldest bool) rollS
 		return func(ctx context.Context) (bool, error) { return j.drop(ctx, set, r) }
 	case !r.RemainingSince.IsZero() && j.since(r.RemainingSince) > compactAfter:
 		return func(ctx context.Context) (bool, error) { return j.compact(ctx, set, r) }
+	case j.trimDue(r):
+		return func(ctx context.Context) (bool, error) { return j.trim(ctx, set, r) }
 	case r.IdleSince.IsZero():
 		return func(ctx context.Context) (bool, error) { return j.idle(ctx, set, r) }
 	}
 	return nil
 }
 
-// drop drops the oldest roll. If other tasks need some of its tasks, it compacts the roll
+// drop drops the oldest roll. If other tasks need some of its tasks, it compacts or trims the roll
 // meanwhile.
 func (j *rollJob) drop(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
 	retention := j.store.Catalog.Retention(set, r.Position)
 	dropped, err := j.store.DropRoll(ctx, set, j.store.Clock.Now().Add(-retention))
-	if dropped || err != nil || j.since(r.RemainingSince) <= store.CompactAfter(retention) {
+	switch {
+	case dropped || err != nil:
 		return dropped, err
+	case j.since(r.RemainingSince) > store.CompactAfter(retention):
+		return j.compact(ctx, set, r)
+	case j.trimDue(r):
+		return j.trim(ctx, set, r)
 	}
-	return j.compact(ctx, set, r)
+	return false, nil
 }
 
 func (j *rollJob) compact(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
@@ -92,13 +99,28 @@ func (j *rollJob) compact(ctx context.Context, set *store.TableSet, r store.Roll
 	return j.store.CompactRoll(ctx, set, r.Position, j.store.Clock.Now().Add(-after))
 }
 
-// idle finds out whether a cleared roll has live tasks, and notes them if they are few.
+// trimDue reports whether a step of the trimming of a roll is due.
+func (j *rollJob) trimDue(r store.Roll) bool {
+	return !r.TrimAt.IsZero() && j.since(r.TrimAt) >= 0
+}
+
+func (j *rollJob) trim(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
+	after := store.CompactAfter(j.store.Catalog.Retention(set, r.Position))
+	return j.store.TrimRoll(ctx, set, r.Position, j.store.Clock.Now().Add(-after))
+}
+
+// idle finds out whether a cleared roll has live tasks. It notes them if they are few; otherwise
+// the roll is to be trimmed.
 func (j *rollJob) idle(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
 	idle, err := j.store.IdleRoll(ctx, set, r.Position)
 	if idle || err != nil || !r.RemainingSince.IsZero() {
 		return idle, err
 	}
-	return j.store.MarkRemaining(ctx, set, r.Position)
+	noted, err := j.store.MarkRemaining(ctx, set, r.Position)
+	if noted || err != nil || !r.TrimAt.IsZero() {
+		return noted, err
+	}
+	return j.store.PlanTrim(ctx, set, r.Position)
 }
 
 const (

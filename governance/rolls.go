@@ -14,8 +14,8 @@ import (
 const spread = 3 * time.Second
 
 // rollJob opens the rolls that are due, and takes closed ones through their steps: sealed, drained,
-// cleared, idle, dropped. It compacts rolls that aren't dropped because of live tasks. It also
-// moves types between shared tables and their own, and deletes what is left of deleted types.
+// cleared, idle, dropped. It compacts or trims rolls that aren't dropped because of live tasks. It
+// also moves types between shared tables and their own, and deletes what is left of deleted types.
 // Announced tasks and written tokens wake it.
 type rollJob struct {
 	*shared
