@@ -281,6 +281,49 @@ func TestRollJobCompacts(t *testing.T) {
 	require.Len(t, b.rolls(t), 1, "dropped")
 }
 
+// A roll with too many waiting tasks to be compacted is trimmed, once the retention of tasks is
+// over that ended before it was drained. Between two passes it is left alone.
+func TestRollJobTrims(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	pipe := b.pipe(t, "pipe")
+	leases := b.submitAndLease(t, pipe, 1)
+	settle(t, b, pipe, leases[0])
+	exec(t, url, `INSERT INTO tenant_acme.wait
+		(type, id, seq, stage, attempt, order_time, until, reason)
+		SELECT (SELECT number FROM tenant_acme.task_types WHERE name = 'pipe'),
+		  (1::bigint << 40) + 1500000 + n, 1, 'only', 1, now(), now() + interval '1 year', 'delayed'
+		FROM generate_series(1, 10001) n`)
+	back(t, url, "opened_at", "31 days")
+	for range 3 { // opened, sealed, drained
+		b.roll(t)
+		back(t, url, "opened_at", "1 h")
+	}
+	back(t, url, "drained_at", "10 s")
+	require.Equal(t, 1, b.roll(t), "cleared")
+	require.Zero(t, b.rolls(t)[0].TrimAt)
+	require.Equal(t, 1, b.roll(t), "the trimming is planned")
+	r := b.rolls(t)[0]
+	require.Equal(t, r.DrainedAt.Add(180*24*time.Hour), r.TrimAt)
+	rolls, _, err := b.TypeRolls(t.Context(), tenant, "pipe")
+	require.NoError(t, err)
+	require.Equal(t, r.TrimAt, rolls[len(rolls)-1].CompactsAt)
+	require.Zero(t, b.roll(t), "it isn't due")
+	_, err = b.Task(t.Context(), tenant, leases[0].ID)
+	require.NoError(t, err)
+
+	exec(t, url, `UPDATE tenant_acme.journal_1 SET at = at - interval '181 days'`)
+	back(t, url, "trim_at", "181 days")
+	b.gov.VisitBusyRolls()
+	require.Equal(t, 1, b.roll(t), "trimmed")
+	_, err = b.Task(t.Context(), tenant, leases[0].ID)
+	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
+	r = b.rolls(t)[0]
+	require.WithinDuration(t, b.Clock.Now().Add(24*time.Hour), r.TrimAt, time.Hour, "the next pass")
+	require.Zero(t, b.roll(t))
+}
+
 // A roll that could become full soon isn't left alone.
 func TestRollJobLooksAtSmallRolls(t *testing.T) {
 	t.Parallel()

@@ -132,6 +132,10 @@ func holdTreesAgainstModel(t *testing.T, b *bundle) {
 			families: map[familyKey]*family{}}
 		m.clear()
 		rt.Repeat(m.steps())
+		if rapid.Bool().Draw(rt, "trim") {
+			m.trim(rt)
+			return
+		}
 		m.finish()
 	})
 }

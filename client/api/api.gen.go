@@ -2872,7 +2872,9 @@ type Roll struct {
 
 	// CompactsAt When its tasks are erased that have ended, at the earliest, if live tasks keep its
 	// tables: its own or, once it is idle, those of an older roll. Absent if `drops_at` isn't
-	// later, and while its live tasks are more than 10,000 or not yet counted.
+	// later, and while its live tasks are not yet counted. If they are more than 10,000, it is
+	// when the next pass over its ended tasks begins, and each of these goes with the first
+	// pass after its own `retention`.
 	CompactsAt time.Time `json:"compacts_at,omitempty,omitzero"`
 
 	// DrainedAt Since when none of its tables has tasks in line: those of its tasks that are live wait,

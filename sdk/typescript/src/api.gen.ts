@@ -2755,7 +2755,9 @@ export interface components {
              * Format: date-time
              * @description When its tasks are erased that have ended, at the earliest, if live tasks keep its
              *     tables: its own or, once it is idle, those of an older roll. Absent if `drops_at` isn't
-             *     later, and while its live tasks are more than 10,000 or not yet counted.
+             *     later, and while its live tasks are not yet counted. If they are more than 10,000, it is
+             *     when the next pass over its ended tasks begins, and each of these goes with the first
+             *     pass after its own `retention`.
              */
             compacts_at?: string;
             /**

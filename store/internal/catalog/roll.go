@@ -18,7 +18,7 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]config.Roll, error) 
 		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
 		      concat_ws('_', 'task', nullif(table_set, ''), position)))) / $2, 0),
 		  opened_at, sealed_at, drained_at, ready_dropped, idle_since,
-		  remaining_since, remaining_types IS NOT NULL AND remaining_ids IS NULL,
+		  remaining_since, trim_at, remaining_types IS NOT NULL AND remaining_ids IS NULL,
 		  history <> (SELECT `+of+`.history($3::regclass))
 		FROM `+of+`.rolls
 		ORDER BY table_set, position`, schema.Of(tenant), leastTask, of+".rolls")
@@ -26,13 +26,14 @@ func (s *Core) Rolls(ctx context.Context, tenant string) ([]config.Roll, error) 
 		return nil, postgres.Wrap(err, "Rolls(%q)", tenant)
 	}
 	rolls, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r config.Roll, err error) {
-		var sealed, drained, idle, remaining *time.Time
+		var sealed, drained, idle, remaining, trim *time.Time
 		err = row.Scan(&r.Set, &r.Position, &r.MaxTasks, &r.OpenedAt, &sealed, &drained,
-			&r.ReadyDropped, &idle, &remaining, &r.Dropping, &r.Lost)
+			&r.ReadyDropped, &idle, &remaining, &trim, &r.Dropping, &r.Lost)
 		r.SealedAt = postgres.OrZero(sealed)
 		r.DrainedAt = postgres.OrZero(drained)
 		r.IdleSince = postgres.OrZero(idle)
 		r.RemainingSince = postgres.OrZero(remaining)
+		r.TrimAt = postgres.OrZero(trim)
 		return r, err
 	})
 	return rolls, postgres.Wrap(err, "Rolls(%q)", tenant)

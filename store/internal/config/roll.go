@@ -20,7 +20,8 @@ import (
 //	dropped  the retention is over: its other tables are dropped
 //
 // A roll that can't be dropped, as it or an older one has live tasks, is compacted meanwhile: once
-// the retention of its other tasks is over, its tables are made anew with those that are needed.
+// the retention of its other tasks is over, its tables are made anew with those that are needed. If
+// these are too many, it is trimmed: its other tasks are deleted in small steps.
 //
 // A step that waits for the lock of a busy table gives up soon and is tried again.
 
@@ -37,7 +38,8 @@ type Roll struct {
 	// RemainingSince is since when only few of its tasks were live; zero: that isn't known, or the
 	// others are gone.
 	RemainingSince time.Time
-	Dropping       bool // its drop has begun, see MarkDropping
+	TrimAt         time.Time // when the next step of its trimming is due; zero: none is planned
+	Dropping       bool      // its drop has begun, see MarkDropping
 	// Lost reports whether it was opened in a history that the database lost, see EnterHistory.
 	Lost bool
 }

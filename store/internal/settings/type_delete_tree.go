@@ -12,6 +12,10 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
+// TreeTables have rows of tasks of all rolls, by the type and the id of the task.
+var TreeTables = []string{"{edges}", "{fan_outs}", "{spawns}", "{past_keys}", "{checkpoints}",
+	"{signal_waits}", "{notifications}", "{content_waits}"}
+
 // TreeRows says how far the deletion of what tasks have in tables of all rolls has come: edges,
 // fan-outs, spawns, past keys, checkpoints, waits for signals, notifications and content_waits of
 // tasks that are gone. The zero value is the beginning.
@@ -44,8 +48,7 @@ func (r *TreeRows) Delete(
 	}
 	r.Rows = 0
 	from := map[string]treePlace{}
-	for _, table := range []string{"{edges}", "{fan_outs}", "{spawns}", "{past_keys}",
-		"{checkpoints}", "{signal_waits}", "{notifications}", "{content_waits}"} {
+	for _, table := range TreeTables {
 		place, ok := r.from[table]
 		if !ok {
 			place = treePlace{math.MinInt32, math.MinInt64}

@@ -34,8 +34,8 @@ type TypeRoll struct {
 	// retention of each older roll of its set. Zero: one of these rolls isn't idle.
 	DropsAt time.Time
 	// CompactsAt is when its tasks that have ended are erased, as live tasks keep its tables: its
-	// own or, if it is idle, those of an older roll. Zero: it is dropped by then, or too many are
-	// live, or that isn't known.
+	// own or, if it is idle, those of an older roll. If too many are live, it is when the next pass
+	// over the ended ones begins. Zero: it is dropped by then, or that isn't known.
 	CompactsAt time.Time
 
 	// NextTasks is about how many tasks the open roll has when the next one opens; 0: it isn't
@@ -99,7 +99,8 @@ func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []Type
 		names = append(names, t.Earlier.Name)
 	}
 	rows, err := s.core.DB(t.Tenant).Query(ctx, t.SQL(0, `
-		SELECT table_set, position, opened_at, sealed_at, drained_at, idle_since, remaining_since
+		SELECT table_set, position, opened_at, sealed_at, drained_at, idle_since, remaining_since,
+		  trim_at
 		FROM {rolls} WHERE table_set = ANY($1) ORDER BY position`), names)
 	if err != nil {
 		return nil, err
@@ -108,9 +109,10 @@ func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []Type
 	var name string
 	var position int
 	var opened time.Time
-	var sealed, drained, idle, remaining *time.Time
+	var sealed, drained, idle, remaining, trim *time.Time
 	_, err = pgx.ForEachRow(rows,
-		[]any{&name, &position, &opened, &sealed, &drained, &idle, &remaining},
+		[]any{&name, &position, &opened, &sealed, &drained, &idle, &remaining,
+			&trim},
 		func() error {
 			set := sets[name]
 			r := TypeRoll{Position: position, Own: !set.Shared(), OpenedAt: opened,
@@ -130,6 +132,9 @@ func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []Type
 			}
 			if remaining != nil {
 				r.CompactsAt = remaining.Add(config.CompactAfter(r.Retention))
+			}
+			if idle == nil && trim != nil && (remaining == nil || trim.Before(r.CompactsAt)) {
+				r.CompactsAt = *trim
 			}
 			if !r.DropsAt.IsZero() && !r.DropsAt.After(r.CompactsAt) {
 				r.CompactsAt = time.Time{}

@@ -123,5 +123,5 @@ func (e *erasure) shortenEvents(target *config.Type, position int, ids []int64) 
 	if err := e.tx.SendBatch(e.ctx, b).Close(); err != nil {
 		return err
 	}
-	return e.vacuumSoon(target, position, false)
+	return target.SetAt(position).Tables.VacuumSoon(e.ctx, e.tx, position, false)
 }

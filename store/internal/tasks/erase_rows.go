@@ -13,10 +13,6 @@ import (
 // erasedDocument stands in place of a context: the column takes no NULL.
 const erasedDocument = "null"
 
-// vacuumAtOnce has autovacuum clean a table once it has any old rows.
-const vacuumAtOnce = `autovacuum_vacuum_threshold = 0, autovacuum_vacuum_scale_factor = 0,
-	toast.autovacuum_vacuum_threshold = 0, toast.autovacuum_vacuum_scale_factor = 0`
-
 // write overwrites the contents of tasks of one roll.
 func (e *erasure) write(t *config.Type, position int, all []erasable) error {
 	options := make([]string, len(all))
@@ -59,7 +55,7 @@ func (e *erasure) write(t *config.Type, position int, all []erasable) error {
 	if err := e.tx.SendBatch(e.ctx, b).Close(); err != nil {
 		return err
 	}
-	return e.vacuumSoon(t, position, searchable)
+	return t.SetAt(position).Tables.VacuumSoon(e.ctx, e.tx, position, searchable)
 }
 
 // queueEraseLateVotes deletes the votes that came late on the tasks, or on what they were votes on:
@@ -86,30 +82,4 @@ func queueEraseJournal(b *pgx.Batch, t *config.Type, position int, ids []int64) 
 		UPDATE {journal} SET error = NULL, output = NULL, options = NULL
 		WHERE type = $1 AND id = ANY ($2)
 		  AND (error IS NOT NULL OR output IS NOT NULL OR options IS NOT NULL)`), t.Number(), ids)
-}
-
-// vacuumSoon has Postgres vacuum the tables of a roll about a minute after an erasure, however
-// large they are: the old rows are there until then. Other rolls have no such rows, and no vacuum.
-func (e *erasure) vacuumSoon(t *config.Type, position int, searchable bool) error {
-	names := t.SetAt(position).Tables
-	all := []string{names.Task(position), names.Journal(position)}
-	if searchable {
-		all = append(all, names.Search(position))
-	}
-	for _, table := range all {
-		var known bool
-		err := e.tx.QueryRow(e.ctx, `SELECT coalesce('autovacuum_vacuum_threshold=0'
-			= ANY (reloptions), false) FROM pg_class WHERE oid = $1::text::regclass`, table).
-			Scan(&known)
-		if err != nil {
-			return err
-		}
-		if known {
-			continue
-		}
-		if _, err := e.tx.Exec(e.ctx, `ALTER TABLE `+table+` SET (`+vacuumAtOnce+`)`); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -16,7 +16,7 @@ import (
 
 const (
 	// mostRemaining is how many tasks a roll keeps when it is compacted. A roll with more live
-	// tasks keeps all its tasks.
+	// tasks is trimmed instead.
 	mostRemaining = 10_000
 	// mostRemainingBytes is how many bytes they may have: a node has them in memory meanwhile.
 	mostRemainingBytes = 16 << 20
@@ -26,8 +26,8 @@ const (
 	tidySteps = 50
 )
 
-// errRemaining ends a step of CompactRoll that keeps all tasks for now.
-var errRemaining = errors.New("all tasks of the roll remain")
+// errRemaining ends a step of CompactRoll that erases nothing: too much remains.
+var errRemaining = errors.New("too much of the roll remains")
 
 // MarkRemaining notes which tasks of a cleared roll are live, if they are few: from now on only
 // these have events, until a redrive. It reports whether it noted them.
@@ -74,10 +74,10 @@ func lockSoon(ctx context.Context, tx pgx.Tx, set *config.TableSet, position int
 
 // CompactRoll makes the tables of a cleared roll anew without the tasks that had ended by a time.
 // It leaves the tasks that MarkRemaining noted, by then or earlier, the tasks on which live ones
-// depend, and those that block their flow key. All tasks remain if too many have to, or if live
-// tasks need children of the roll: then CompactRoll is due again in an hour, or after another
-// retention if noted tasks have ended. What erased tasks have in tables of all rolls is deleted
-// afterwards, in small steps; if some are left, the next call goes on.
+// depend, and those that block their flow key. It does nothing if too many have to remain, or if
+// live tasks need children of the roll: then the roll is trimmed, and CompactRoll is due again in
+// an hour, or after another retention if noted tasks have ended. What erased tasks have in tables
+// of all rolls is deleted afterwards, in small steps; if some are left, the next call goes on.
 func (s *Upkeep) CompactRoll(
 	ctx context.Context, set *config.TableSet, position int, since time.Time,
 ) (compacted bool, err error) {
@@ -98,9 +98,9 @@ func (s *Upkeep) CompactRoll(
 		position)
 }
 
-// postpone has CompactRoll keep all tasks of a roll for longer: until those are old enough that had
-// ended by a time. If noted tasks have ended, or a node of the version before has redriven one, it
-// notes the live ones anew.
+// postpone has CompactRoll leave a roll as it is for longer: until tasks are old enough that had
+// ended by a time. Meanwhile the roll is trimmed. If noted tasks have ended, or a node of the
+// version before has redriven one, it notes the live ones anew.
 func (s *Upkeep) postpone(
 	ctx context.Context, set *config.TableSet, position int, since time.Time,
 ) error {
@@ -122,7 +122,13 @@ func (s *Upkeep) postpone(
 		if len(left.IDs) > mostRemaining {
 			left = config.Remaining{}
 		}
-		return saveRemaining(ctx, tx, set, position, left)
+		if err := saveRemaining(ctx, tx, set, position, left); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET trim_at = $3
+			WHERE table_set = $1 AND position = $2 AND trim_at IS NULL`), set.Name, position,
+			s.core.Clock.Now())
+		return err
 	})
 }
 
@@ -163,7 +169,7 @@ func (s *Upkeep) eraseEnded(
 		if err != nil {
 			return err
 		}
-		if !rest.hasEnded { // noted tasks that have ended are kept for another retention
+		if !rest.shrinks { // noted tasks that have ended are kept for another retention
 			live, err := set.LiveTasks(ctx, tx, position, mostRemaining)
 			if err != nil {
 				return err
@@ -268,7 +274,7 @@ func (s *Upkeep) tidyStep(
 // rest is what remains of a roll.
 type rest struct {
 	task, journal string // its rows, as JSON
-	hasEnded      bool   // there are other tasks
+	shrinks       bool   // there are other tasks, or their space
 }
 
 // readRest reads the rows of some tasks of a roll, and keeps all rows from being changed. It fails
@@ -291,7 +297,11 @@ func readRest(
 		    + coalesce(octet_length(options::text), 0) + 100), 0)
 		  FROM (`+rowsOf(journal)+`) j)`, remaining.Types, remaining.IDs, len(remaining.IDs)+1).
 		Scan(&n, &size)
-	if r.hasEnded = n > len(remaining.IDs); err != nil || !r.hasEnded {
+	if err != nil {
+		return r, err
+	}
+	trimmed, err := set.Trimmed(ctx, tx, position)
+	if r.shrinks = trimmed || n > len(remaining.IDs); err != nil || !r.shrinks {
 		return r, err
 	}
 	if size > mostRemainingBytes {
@@ -328,6 +338,9 @@ func rewriteRoll(
 		b.Queue(set.Tables.SQL(position, records.RefillSearchSQL), position)
 	}
 	b.Queue(sealTable(set, task))
+	b.Queue(set.Tables.SQL(0, `UPDATE {rolls}
+		SET trim_at = NULL, trim_type = NULL, trim_id = NULL, trimmed = false
+		WHERE table_set = $1 AND position = $2`), set.Name, position)
 	return tx.SendBatch(ctx, b).Close()
 }
 

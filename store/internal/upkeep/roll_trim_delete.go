@@ -1,0 +1,71 @@
+package upkeep
+
+import (
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+	"github.com/asyncflow/asyncflow/store/internal/settings"
+)
+
+// deleteEnded deletes the ended tasks of a window that nothing needs, and reports whether there
+// were any.
+func (x *trim) deleteEnded(w *window) (deleted bool, err error) {
+	if len(w.ended) == 0 {
+		return false, nil
+	}
+	all, err := x.candidates(w)
+	if err != nil || len(all) == 0 {
+		return false, err
+	}
+	kinds, err := x.readKinds()
+	if err != nil {
+		return false, err
+	}
+	if err := x.markNeeded(all, kinds); err != nil {
+		return false, err
+	}
+	byType := map[int32][]ended{}
+	for _, e := range all {
+		if !e.needed {
+			byType[e.number] = append(byType[e.number], e)
+		}
+	}
+	if len(byType) == 0 {
+		return false, nil
+	}
+	searchable, err := config.HasSearch(x.ctx, x.tx, x.set.Tables, x.position)
+	if err != nil {
+		return false, err
+	}
+	b := &pgx.Batch{}
+	for number, gone := range byType {
+		x.queueDelete(b, number, kinds[number].name, gone, searchable)
+	}
+	if err := x.tx.SendBatch(x.ctx, b).Close(); err != nil {
+		return false, err
+	}
+	return true, x.set.Tables.VacuumSoon(x.ctx, x.tx, x.position, searchable)
+}
+
+// queueDelete adds the deletion of ended tasks of one type, with all that they have.
+func (x *trim) queueDelete(
+	b *pgx.Batch, number int32, name string, gone []ended, searchable bool,
+) {
+	_, ids := columns(refsOf(gone))
+	keys := make([]string, len(gone))
+	for i := range gone {
+		keys[i] = gone[i].options.Key
+	}
+	if searchable { // first, as lists read it first; it needs the options of the tasks
+		b.Queue(x.sql(records.DeleteSearchSQL+`t.type = $1 AND t.id = ANY ($2)))`), number, ids)
+	}
+	b.Queue(x.sql(`DELETE FROM {task} WHERE type = $1 AND id = ANY ($2)`), number, ids)
+	b.Queue(x.sql(`DELETE FROM {journal} WHERE type = $1 AND id = ANY ($2)`), number, ids)
+	b.Queue(x.sql(`
+		DELETE FROM {keys} k USING unnest($2::text[], $3::bigint[]) AS u (key, id)
+		WHERE k.type = $1 AND k.key = ANY (ARRAY[u.key]) AND k.id = u.id`), name, keys, ids)
+	for _, table := range settings.TreeTables {
+		b.Queue(x.sql(`DELETE FROM `+table+` WHERE type = $1 AND id = ANY ($2)`), number, ids)
+	}
+}
