@@ -26,7 +26,7 @@ func (b *bundle) fillWaiting(n int) {
 		  'delayed' FROM generate_series(1, $1) n`), n)
 }
 
-// trim takes the steps of a pass of the trimming of a roll, as if it were due and a retention that began at a
+// trim takes the steps of a pass over a roll, as if it were due and a retention that began at a
 // time were over.
 func (b *bundle) trim(position int, since time.Time) bool {
 	b.t.Helper()
@@ -303,7 +303,8 @@ func TestTrimSurvivesCrashes(t *testing.T) {
 			b.exec(b.at(0, `UPDATE {rolls} SET trim_at = now() - interval '1 s', trim_type = NULL,
 				trim_id = NULL WHERE position = 1`))
 			line.arm(at, lost, true)
-			_, err := second.TrimRoll(t.Context(), b.known().Set(), 1, b.Clock.Now().Add(-time.Hour))
+			_, err := second.TrimRoll(t.Context(), b.known().Set(), 1,
+				b.Clock.Now().Add(-time.Hour))
 			died := line.mend()
 			require.True(t, died || err == nil)
 			require.Equal(t, b.count(b.at(1, `SELECT count(*) FROM {task}`)),

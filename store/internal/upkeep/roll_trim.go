@@ -42,8 +42,8 @@ func (s *Upkeep) PlanTrim(
 		var tag interface{ RowsAffected() int64 }
 		after := config.CompactAfter(s.core.Catalog.Retention(set, position))
 		tag, err = db.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET trim_at = drained_at + $3
-			WHERE table_set = $1 AND position = $2 AND ready_dropped AND trim_at IS NULL`), set.Name,
-			position, after)
+			WHERE table_set = $1 AND position = $2 AND ready_dropped AND trim_at IS NULL`),
+			set.Name, position, after)
 		planned = err == nil && tag.RowsAffected() > 0
 	}
 	return planned, postgres.Wrap(err, "PlanTrim(%q, %q, %d)", set.Tenant, set.Name, position)

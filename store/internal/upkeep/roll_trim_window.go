@@ -31,7 +31,8 @@ ORDER BY w.type, w.id LIMIT $4`
 
 // visit reads the next window of a pass.
 func (x *trim) visit() (w window, err error) {
-	rows, _ := x.tx.Query(x.ctx, x.sql(endedSQL), x.at.Type, x.at.ID, x.since, trimTasks, trimWindow)
+	rows, _ := x.tx.Query(x.ctx, x.sql(endedSQL), x.at.Type, x.at.ID, x.since, trimTasks,
+		trimWindow)
 	var one taskRef
 	var size, sum int64
 	full := false
