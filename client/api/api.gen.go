@@ -2109,8 +2109,8 @@ type FiringAlerts struct {
 	Enabled bool `json:"enabled"`
 }
 
-// Flow Limits for tasks with the same flow_key: they apply to each key by itself. At least one of
-// max_in_flight, rate and ordered must be set.
+// Flow Rules for tasks with the same flow_key: limits apply to each key by itself. At least one of
+// max_in_flight, rate, ordered and fair must be set.
 type Flow = asyncflow.Flow
 
 // FlowKeyRelease defines model for FlowKeyRelease.

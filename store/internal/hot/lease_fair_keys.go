@@ -17,7 +17,7 @@ import (
 )
 
 // A lease of a fair type finds keys with due tasks in one of two ways. While few tasks are due, it
-// reads all of them: so it knows all keys, and passes no key that has only tasks that are due later.
+// reads all of them: so it knows all keys, and passes none that has only tasks that are due later.
 // While more are due, it goes from key to key by the index (type, key, order_time, id), from the
 // last turn on, until it has a key for each of its tasks, or the ring is round. It passes mostIdle
 // keys without a due task at most. So no statement grows with the number of keys or tasks.
@@ -231,10 +231,11 @@ func (s fairSource) queueKeyless(b *pgx.Batch, t *config.Type, moved *bool) {
 UPDATE `+table+` r SET key = '' WHERE ctid = ANY (ARRAY(
   SELECT ctid FROM `+table+` WHERE key IS NULL AND ctid = ANY (ARRAY(
     SELECT ctid FROM `+s.from(t, 0, "$2")+` ORDER BY order_time, id LIMIT 1000))
-  FOR UPDATE SKIP LOCKED))`), t.Number(), []string{s.stage}).Exec(func(tag pgconn.CommandTag) error {
-		*moved = *moved || tag.RowsAffected() > 0
-		return nil
-	})
+  FOR UPDATE SKIP LOCKED))`), t.Number(), []string{s.stage}).
+		Exec(func(tag pgconn.CommandTag) error {
+			*moved = *moved || tag.RowsAffected() > 0
+			return nil
+		})
 }
 
 // fairMemory is what a node remembers of its leases of fair types. Nothing depends on it but the

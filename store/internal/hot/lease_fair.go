@@ -15,7 +15,7 @@ import (
 // A lease of a fair type takes due tasks by turns of their flow keys. All nodes share the state of
 // the turns: a row that a lease reads and writes under the type's lock. A lease
 //
-//  1. looks for keys with due tasks, from the last turn on: see fair_keys.go
+//  1. looks for keys with due tasks, from the last turn on: see lease_fair_keys.go
 //  2. deals out its tasks to them
 //  3. takes as many of the first due tasks of each key
 //  4. deals out anew what keys had too few tasks for
