@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // fairStages is twoStages with flow keys that take turns.
@@ -212,6 +213,52 @@ func fairBlockedByStage(t *testing.T, b *bundle) {
 	assert.Equal(t, map[string]int{"000000": 1, "small": 1, "": 1},
 		served(leases, map[string]int{}))
 	b.checkTokens("pipe")
+}
+
+// A task says how many keys have their turn before its own, and the stats which keys are largest.
+func TestFairTurnIsSeen(t *testing.T) {
+	b := setup(t)
+	b.put(fairStages(map[string]int{"000001": 3}))
+	b.putEndpoint(1)
+	b.fillKeys(1, 4, 30)
+	none := b.submit(newTask("1"))[0].ID
+	assert.Equal(t, "4 flow keys have their turn before its own.", b.task(none).Turn)
+	some := b.submit(keyed("000001", "1"))[0].ID
+	assert.Equal(t, "1 flow key has its turn before its own.", b.task(some).Turn)
+	b.fairLease(3) // one of 000000, and two of 000001, which may start three
+	assert.Equal(t, "It is the turn of its flow key.", b.task(some).Turn)
+	assert.Equal(t, "3 flow keys have their turn before its own.", b.task(none).Turn)
+	b.fairLease(1)
+	assert.Equal(t, "4 flow keys have their turn before its own.", b.task(some).Turn)
+
+	stats, err := b.Stats(t.Context(), tenant, "pipe")
+	require.NoError(t, err)
+	assert.Equal(t, []store.KeyTasks{{FlowKey: "000002", Tasks: 30}, {FlowKey: "000003", Tasks: 30},
+		{FlowKey: "000000", Tasks: 29}, {FlowKey: "000001", Tasks: 28}, {FlowKey: "", Tasks: 1}},
+		stats[0].LargestKeys)
+}
+
+// More keys than are counted have their turn before the last one.
+func TestFairTurnOfManyKeys(t *testing.T) {
+	b := setup(t)
+	b.put(fairStages(nil))
+	b.putEndpoint(1)
+	b.fillKeys(1, 3000, 1)
+	id := b.submit(keyed("z", "1"))[0].ID
+	assert.Equal(t, "At least 1000 flow keys have their turn before its own.", b.task(id).Turn)
+}
+
+// Tasks without a flow key that SQL submits take turns, too.
+func TestFairSubmitSQL(t *testing.T) { eachSet(t, fairSubmitSQL) }
+
+func fairSubmitSQL(t *testing.T, b *bundle) {
+	b.put(fairStages(nil))
+	b.fillKeys(1, 1, 500)
+	for range 2 {
+		_, err := b.db.Exec(t.Context(), `SELECT tenant_acme.submit_task('pipe', '1')`)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, map[string]int{"000000": 2, "": 2}, served(b.fairLease(4), map[string]int{}))
 }
 
 // A type that becomes fair serves tasks that were in line before.

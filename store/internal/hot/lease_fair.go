@@ -283,7 +283,7 @@ func queueTurns(b *pgx.Batch, t *config.Type, into *turn) {
 	if !t.Fair() {
 		return
 	}
-	b.Queue(t.SQL(0, `SELECT key, remaining FROM {turns} WHERE type = $1`), t.Number()).
+	b.Queue(t.SQL(0, turnSQL), t.Number()).
 		Query(func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&into.key, &into.left},
 				func() error { return nil })
