@@ -73,7 +73,9 @@ func (l *limitedLease) takeFair(ctx context.Context) ([]Candidate, error) {
 			break
 		}
 	}
-	f.more = n <= 0 || !f.ring.whole || f.ring.some()
+	if f.more = n <= 0 || !f.ring.whole || f.ring.some(); !f.more {
+		l.s.turns.setBacklog(l.t.Key(), false)
+	}
 	l.scan.Taken()
 	rest := f.c.found[fresh:]
 	found := append(f.c.found[:fresh:fresh], f.ring.inTurn(rest, first)...)

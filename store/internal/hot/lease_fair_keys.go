@@ -60,11 +60,7 @@ func (f *fairTake) findKeys(ctx context.Context) error {
 		turns.setBacklog(key, true)
 	}
 	f.least = time.Time{}
-	err := f.skipAhead(ctx)
-	if f.ring != nil && f.ring.whole {
-		turns.setBacklog(key, false)
-	}
-	return err
+	return f.skipAhead(ctx)
 }
 
 // mostDue is how many due tasks a lease of n reads to know their keys.
