@@ -195,6 +195,15 @@ func TestFairAcrossARoll(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]int{"000000": 12, "000001": 12, "000002": 12}, found)
+	for left := 64; left > 0; {
+		leases := b.fairLease(9)
+		require.NotEmpty(t, leases)
+		left -= len(leases)
+		for _, l := range leases {
+			require.Greater(t, l.ID.Number, last[l.Options.FlowKey])
+			last[l.Options.FlowKey] = l.ID.Number
+		}
+	}
 	b.checkTokens("pipe")
 }
 
