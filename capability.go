@@ -21,11 +21,13 @@ const (
 
 	CapContextRetention Capability = "context_retention" // contents that are erased after a time
 	CapSearchable       Capability = "searchable"        // fields that have an index
+	CapFairFlow         Capability = "fair_flow"         // flow keys that take turns
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
-	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention, CapSearchable}
+	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention, CapSearchable,
+	CapFairFlow}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {
@@ -76,6 +78,9 @@ func (t TaskType) Uses() (all []Capability) {
 	}
 	if len(t.Searchable) > 0 {
 		add(CapSearchable)
+	}
+	if t.Fair() {
+		add(CapFairFlow)
 	}
 	for i := range t.Stages {
 		s := &t.Stages[i]

@@ -94,6 +94,10 @@ type Flow struct {
 	// of their order_time.
 	Ordered   bool        `json:"ordered,omitzero"`
 	OnFailure FlowFailure `json:"on_failure,omitempty"` // "": FlowSkip
+	// Fair has keys with due tasks take turns.
+	Fair Fairness `json:"fair,omitempty"`
+	// Weights are how many tasks a key starts in its turn; other keys start one.
+	Weights map[string]int `json:"weights,omitempty"`
 }
 
 func (f *Flow) check(out *problems) {
@@ -101,6 +105,7 @@ func (f *Flow) check(out *problems) {
 		return
 	}
 	f.checkLimits("flow.", out)
+	f.checkFair(out)
 	switch f.OnFailure {
 	case "", FlowSkip, FlowBlock, FlowPark:
 	default:
@@ -112,8 +117,8 @@ func (f *Flow) check(out *problems) {
 		out.add("flow.on_failure", "needs flow.ordered")
 	case f.Ordered && f.MaxInFlight > 1:
 		out.add("flow.max_in_flight", "is %d; with flow.ordered it is 1", f.MaxInFlight)
-	case !f.Ordered && f.Limits == Limits{}:
-		out.add("flow", "has no limit; it must have max_in_flight, rate or ordered")
+	case !f.Blocks() && f.Fair == FairNot:
+		out.add("flow", "has no limit; it must have max_in_flight, rate, ordered or fair")
 	}
 }
 

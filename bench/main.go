@@ -22,6 +22,7 @@ func main() {
 // modes are the questions that are measured by themselves, by the first argument.
 var modes = map[string]func(context.Context, []string) error{
 	"compare":   runCompare,
+	"fair":      runFair,
 	"held":      runFlowKeys,
 	"history":   runHistory,
 	"idle":      runIdle,

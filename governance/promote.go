@@ -25,7 +25,7 @@ func (j *promoteJob) run(ctx context.Context) (int, error) {
 		stuck, err := j.releaseStuck(ctx, o)
 		served := served(o.Type, o.BlockedStages, now)
 		due := !o.Wait.IsZero() && o.Wait.Before(now.Add(asyncflow.Soon))
-		if err != nil || !due && len(served) == 0 && !(o.BlockedKeys && o.Type.Flow == nil) {
+		if err != nil || !due && len(served) == 0 && !(o.BlockedKeys && !o.Type.Flow.Blocks()) {
 			return stuck, err
 		}
 		n, err := untilDone(func() (int, error) { return j.store.Promote(ctx, o.Type, served) })
@@ -35,7 +35,7 @@ func (j *promoteJob) run(ctx context.Context) (int, error) {
 
 // releaseStuck releases blocked tasks of all flow keys of the type that may go on.
 func (j *promoteJob) releaseStuck(ctx context.Context, o store.Overview) (sum int, err error) {
-	if !o.BlockedKeys || o.Type.Flow == nil {
+	if !o.BlockedKeys || !o.Type.Flow.Blocks() {
 		return 0, nil
 	}
 	for last := ""; ; {

@@ -15,6 +15,8 @@ type (
 	Failing = counts.Failing
 	// Rates are per second, over the last minute.
 	Rates = counts.Rates
+	// KeyTasks counts due tasks of a flow key.
+	KeyTasks = counts.KeyTasks
 	// StageClaims counts claims and votes that led to nothing in a stage.
 	StageClaims = counts.StageClaims
 	// StageWait is how long tasks were due in a stage until they were started.

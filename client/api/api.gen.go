@@ -2133,8 +2133,8 @@ type FiringAlerts struct {
 	Enabled bool `json:"enabled"`
 }
 
-// Flow Limits for tasks with the same flow_key: they apply to each key by itself. At least one of
-// max_in_flight, rate and ordered must be set.
+// Flow Rules for tasks with the same flow_key: limits apply to each key by itself. At least one of
+// max_in_flight, rate, ordered and fair must be set.
 type Flow = asyncflow.Flow
 
 // FlowKeyRelease defines model for FlowKeyRelease.
@@ -2231,6 +2231,13 @@ type JobOutcome string
 //
 // Example: {"max_parallel":20,"on_child_failure":"all_settled","results":"settled"}
 type Join = asyncflow.JoinOption
+
+// KeyTasks How many tasks of a flow key are due.
+type KeyTasks struct {
+	// FlowKey Empty for the tasks without one.
+	FlowKey string `json:"flow_key"`
+	Tasks   int64  `json:"tasks"`
+}
 
 // KeyWindow How long an idempotency key stands for its task: a duration up to 180d, by default 24h; or
 // until_final: until the task ends. Whatever the window, a key goes with its task at the end of
@@ -3306,6 +3313,11 @@ type Stats struct {
 	// Failed Since the type was created, without those that were redriven.
 	Failed int64 `json:"failed"`
 
+	// LargestKeys Of a type with fair flow keys, if the request names it: the keys with the most due tasks
+	// in line, most first. The 10,000 tasks count that have been due longest. Absent without
+	// any.
+	LargestKeys []KeyTasks `json:"largest_keys,omitempty,omitzero"`
+
 	// Latency How long attempts at the endpoints of the type took in the last 5 minutes. Absent without
 	// any: claims are no such attempts.
 	Latency Latency `json:"latency,omitempty,omitzero"`
@@ -3553,7 +3565,8 @@ type Task struct {
 	User User `json:"user,omitempty,omitzero"`
 
 	// WaitsBecause In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
-	// while it waits for endpoint_unhealthy; lists leave it out.
+	// while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys: how
+	// many keys have their turn before its own, up to 1,000. Lists leave it out.
 	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
 
 	// WaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause

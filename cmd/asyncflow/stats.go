@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -76,11 +77,28 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 		return err
 	}
 	if c.Type != "" {
-		if err := g.printStageWaits(stats); err != nil {
+		if err := errors.Join(g.printStageWaits(stats), g.printLargestKeys(stats)); err != nil {
 			return err
 		}
 	}
 	return g.printStopped(stats)
+}
+
+// printLargestKeys says below the table which flow keys have the most due tasks.
+func (g *globals) printLargestKeys(stats []client.Stats) error {
+	for _, s := range stats {
+		for _, k := range s.LargestKeys {
+			key := "flow key " + printable(k.FlowKey)
+			if k.FlowKey == "" {
+				key = "no flow key"
+			}
+			if _, err := fmt.Fprintf(g.stdout, "%s: %s: %d due\n", s.Type, key,
+				k.Tasks); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // printStageWaits says below the table how long tasks waited in each stage, if there are several,

@@ -53,6 +53,7 @@ func statsOut(t store.Stats) api.Stats {
 		StageWaits:  stageWaitsOut(t.StageWaits),
 		Turnaround:  latencyOut(t.Turnaround),
 		StageClaims: stageClaimsOut(t.StageClaims),
+		LargestKeys: largestKeysOut(t.LargestKeys),
 		Rolls:       t.Rolls,
 		Rates: api.Rates{
 			Submitted: float32(t.Rates.Submitted),
@@ -69,6 +70,14 @@ func stageClaimsOut(claims []store.StageClaims) []api.StageClaims {
 	for _, c := range claims {
 		out = append(out, api.StageClaims{Stage: c.Stage, LateVotes: c.LateVotes,
 			ClosedWindows: c.ClosedWindows})
+	}
+	return out
+}
+
+func largestKeysOut(keys []store.KeyTasks) []api.KeyTasks {
+	var out []api.KeyTasks
+	for _, k := range keys {
+		out = append(out, api.KeyTasks{FlowKey: k.FlowKey, Tasks: k.Tasks})
 	}
 	return out
 }

@@ -102,6 +102,8 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 	}
 	if t.WaitsFor == asyncflow.WaitUnhealthy {
 		out.WaitsBecause = s.stoppedText(tenant, t.ID.Type, t.Stage)
+	} else if t.Turn != "" {
+		out.WaitsBecause = t.Turn
 	}
 	if w := t.Signal; w.Name != "" && !w.Until.IsZero() {
 		out.Signal = api.SignalWait{Name: w.Name, Until: w.Until, Decisions: w.Decisions}

@@ -2044,8 +2044,8 @@ export interface components {
          */
         MaxInFlight: number;
         /**
-         * @description Limits for tasks with the same flow_key: they apply to each key by itself. At least one of
-         *     max_in_flight, rate and ordered must be set.
+         * @description Rules for tasks with the same flow_key: limits apply to each key by itself. At least one of
+         *     max_in_flight, rate, ordered and fair must be set.
          */
         Flow: {
             max_in_flight?: components["schemas"]["MaxInFlight"];
@@ -2060,6 +2060,23 @@ export interface components {
              * @enum {string}
              */
             on_failure?: "skip" | "block" | "park";
+            /**
+             * @description Keys with due tasks take turns: in its turn, a key starts one task, or as many as its
+             *     weight. Order and priority count within a key. true is another word for key_first, and
+             *     what is returned. Tasks without a flow key share one turn.
+             * @example true
+             */
+            fair?: boolean | "key_first";
+            /**
+             * @description With fair: how many tasks a flow key starts in its turn. Others start one. A name is a
+             *     whole flow key.
+             * @example {
+             *       "gold": 5
+             *     }
+             */
+            weights?: {
+                [key: string]: number;
+            };
         };
         TaskTypeSpec: {
             /** @description The steps, in order. */
@@ -3740,7 +3757,8 @@ export interface components {
             signal?: components["schemas"]["SignalWait"];
             /**
              * @description In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
-             *     while it waits for endpoint_unhealthy; lists leave it out.
+             *     while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys: how
+             *     many keys have their turn before its own, up to 1,000. Lists leave it out.
              */
             waits_because?: string;
             /**
@@ -5019,8 +5037,27 @@ export interface components {
              *     Absent without any.
              */
             stage_claims?: components["schemas"]["StageClaims"][];
+            /**
+             * @description Of a type with fair flow keys, if the request names it: the keys with the most due tasks
+             *     in line, most first. The 10,000 tasks count that have been due longest. Absent without
+             *     any.
+             */
+            largest_keys?: components["schemas"]["KeyTasks"][];
             /** @description In how many rolls tasks of the type may be. */
             rolls: number;
+        };
+        /**
+         * @description How many tasks of a flow key are due.
+         * @example {
+         *       "flow_key": "customer-17",
+         *       "tasks": 9120
+         *     }
+         */
+        KeyTasks: {
+            /** @description Empty for the tasks without one. */
+            flow_key: string;
+            /** Format: int64 */
+            tasks: number;
         };
         /** @description Tasks of a type that are due and wait for the same reason. */
         Backlog: {

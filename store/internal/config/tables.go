@@ -131,7 +131,8 @@ func (t *TableNames) SQL(position int, sql string) string {
 		"{signal_send}", t.Qualify("signal_send"),
 		"{claim_windows}", t.Qualify("claim_windows"), "{claim_stages}", t.Qualify("claim_stages"),
 		"{votes}", t.Qualify("votes"), "{voters}", t.Qualify("voters"),
-		"{blocks}", t.Qualify("flow_blocks"), "{hot}", hotTable, "{cold}", coldTable).Replace(full)
+		"{blocks}", t.Qualify("flow_blocks"), "{turns}", t.Qualify("flow_turns"),
+		"{hot}", hotTable, "{cold}", coldTable).Replace(full)
 	t.filled.Store(key, full)
 	return full
 }

@@ -35,6 +35,8 @@ type Stats struct {
 	// Latency is that of the attempts at the type's endpoints in asyncflow.FailureWindow. Claimed
 	// tasks have no endpoint, and don't count.
 	Latency asyncflow.Latency
+	// LargestKeys are of a fair type, if the caller asked for one type: see KeyTasks.
+	LargestKeys []KeyTasks
 	// TypeTimes are of asyncflow.FailureWindow, too.
 	TypeTimes
 }
@@ -118,6 +120,11 @@ func (s *Counts) stats(ctx context.Context, tenant, taskType string) ([]Stats, e
 		for _, c := range counts {
 			c.Latency = latencies[c.Type]
 			c.TypeTimes = times[c.Type]
+			if taskType != "" {
+				if c.LargestKeys, err = s.largestKeysOf(ctx, c.t); err != nil {
+					return nil, err
+				}
+			}
 			all = append(all, c.Stats)
 		}
 	}

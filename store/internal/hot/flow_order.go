@@ -60,6 +60,9 @@ func (k *keyOrder) useOne() {
 func readOrders(
 	ctx context.Context, conn *postgres.TenantConn, t *config.Type, found []Candidate,
 ) (map[string]*keyOrder, error) {
+	if !t.Flow.Blocks() {
+		return nil, nil
+	}
 	byKey := map[string][]*Candidate{}
 	for i := range found {
 		if key := found[i].key; key != "" {

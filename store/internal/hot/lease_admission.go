@@ -51,6 +51,7 @@ type Candidate struct {
 	Blocked         asyncflow.WaitReason // what blocks it; "": nothing
 	// nothing blocks it, but it is over the number of the lease
 	back bool
+	turn turn // of a fair type: after it
 }
 
 // judge sets for each candidate what blocks it; at most n are not blocked. It returns the flow keys
@@ -73,7 +74,7 @@ func judge(
 			continue
 		}
 		order := orders[c.key]
-		if c.key != "" && !order.has(c) {
+		if order != nil && !order.has(c) {
 			c.Blocked = asyncflow.WaitFlow
 			continue
 		}
@@ -85,7 +86,7 @@ func judge(
 			c.Endpoint = ""
 			continue
 		}
-		if c.key != "" {
+		if order != nil {
 			order.useOne()
 		}
 		n--

@@ -172,7 +172,7 @@ WITH ends AS MATERIALIZED (
 c AS MATERIALIZED (
   SELECT ctid AS t FROM {wait}
   WHERE ctid = ANY (ARRAY(SELECT s.t FROM ends s
-    WHERE NOT $5::bool OR s.key IS NULL OR NOT EXISTS (SELECT FROM {wait} w
+    WHERE NOT $5::bool OR coalesce(s.key, '') = '' OR NOT EXISTS (SELECT FROM {wait} w
       WHERE w.type = $3 AND w.key = s.key AND w.reason <> 'flow_key'
         AND (w.order_time, w.id) < (s.order_time, s.id))))
   ORDER BY attempt > 1 OR seq > $4, random()

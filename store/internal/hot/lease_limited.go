@@ -73,11 +73,13 @@ type limitedLease struct {
 	stages []string // with blocked tasks
 	lock   catalog.TriedLock
 	now    time.Time
+	turn   turn // of a fair type: the last one
 
 	admission Admission
 	from      int       // the position of the ready table that it takes from
 	until     time.Time // the latest order_time that it takes
 	scan      *lowwater.Scan
+	fair      *fairTake // what it took from a fair type
 	result    LimitedLease
 }
 
@@ -89,12 +91,12 @@ func (s *Path) tryLeaseLimited(
 		return g, err
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
-	inFlight, stages, lock, err := s.beginLimited(ctx, conn, t)
+	l := &limitedLease{s: s, conn: conn, t: t, n: n}
+	inFlight, stages, lock, err := s.beginLimited(ctx, conn, t, &l.turn)
 	if err != nil {
 		return g, err
 	}
-	l := &limitedLease{s: s, conn: conn, t: t, n: n, stages: stages, lock: lock,
-		now: s.core.Clock.Now()}
+	l.stages, l.lock, l.now = stages, lock, s.core.Clock.Now()
 	err = s.core.NoteHolder(ctx, conn, catalog.LockKey{Tenant: t.Tenant, Name: catalog.LeaseLock,
 		Number: t.Number()}, lock)
 	if err != nil || !lock.Ours() {
@@ -109,7 +111,9 @@ func (s *Path) tryLeaseLimited(
 		return l.result, l.end(ctx, &pgx.Batch{}, lock.End())
 	}
 	var next time.Time
-	l.from, l.until, next, err = s.olderHead(ctx, conn, t, l.now, shortestRun)
+	if l.from, l.until = t.Live()[0], l.now; !t.Fair() {
+		l.from, l.until, next, err = s.olderHead(ctx, conn, t, l.now, shortestRun)
+	}
 	if err != nil {
 		return l.result, err
 	}
@@ -130,6 +134,9 @@ func (l *limitedLease) end(ctx context.Context, b *pgx.Batch, statement string) 
 // lease takes tasks as the admission says, and commits.
 func (l *limitedLease) lease(ctx context.Context) (err error) {
 	g := &l.result
+	if l.t.Fair() {
+		return l.leaseFair(ctx)
+	}
 	found, looked, last, err := takeCandidates(ctx, l.conn, l.t, l.from, l.now, l.until, l.n,
 		l.scan, l.stages, l.admission)
 	if err != nil {
@@ -186,7 +193,7 @@ FROM {lease} WHERE type = $3 GROUP BY 1`
 // the stages with blocked tasks. If another lease of the type has the lock, the caller doesn't
 // wait, since there are other types.
 func (s *Path) beginLimited(
-	ctx context.Context, conn *postgres.TenantConn, t *config.Type,
+	ctx context.Context, conn *postgres.TenantConn, t *config.Type, last *turn,
 ) (f InFlight, stages []string, l catalog.TriedLock, err error) {
 	f = InFlight{All: map[string]int{}, Lately: map[string]int{}}
 	b := &pgx.Batch{}
@@ -213,6 +220,7 @@ func (s *Path) beginLimited(
 		})
 		return err
 	})
+	queueTurns(b, t, last)
 	onNewest := config.QueueNewest(b, t)
 	if err := conn.Send(ctx, b); err != nil {
 		return f, nil, l, err

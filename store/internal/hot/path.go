@@ -16,8 +16,9 @@ type Path struct {
 	numbers     *numbers
 	charges     submitCharges
 	latest      latestRows
-	leasedRows  sync.Map    // of TableSet.Key to *atomic.Int64: see EachLeasedSet
-	distributed bool        // tenants are on several servers, see Distributed
+	leasedRows  sync.Map // of TableSet.Key to *atomic.Int64: see EachLeasedSet
+	distributed bool     // tenants are on several servers, see Distributed
+	turns       fairMemory
 	doubtful    atomic.Bool // leases may be committed that no node knows, see CheckCommits
 }
 
@@ -41,6 +42,9 @@ func Forget(p *Path, gone func(config.TypeKey) bool) {
 		return true
 	})
 }
+
+// ForgetTypes drops what is kept for task types that are gone.
+func ForgetTypes(p *Path, gone func(config.TypeKey) bool) { p.turns.forget(gone) }
 
 // EachLeasedSet calls do with each table set from which this node leased at least a number of rows,
 // and begins to count anew. It ends when do returns false.

@@ -53,7 +53,9 @@ type TypeToken struct {
 // AddTokens adds token rows of tasks of a type.
 func (r *Inserts) AddTokens(t *config.Type, ts *Tokens) {
 	r.Tables = t.Set().Tables
+	fair := t.Fair()
 	for _, row := range ts.ready {
+		row.Key = turnKey(row.Key, fair)
 		if config.InLineForClaims(t, row.Stage) {
 			r.waiting = append(r.waiting, row.forClaims(t))
 			continue
@@ -64,8 +66,20 @@ func (r *Inserts) AddTokens(t *config.Type, ts *Tokens) {
 	}
 	for _, row := range ts.Wait {
 		row.Number = t.Number()
+		row.key = turnKey(row.key, fair && row.until == forever)
 		r.waiting = append(r.waiting, row)
 	}
+}
+
+// noKey is the flow key in rows of fair types for tasks without one: they take turns, too.
+var noKey = ""
+
+// turnKey returns the key by which a task takes turns.
+func turnKey(key *string, fair bool) *string {
+	if key == nil && fair {
+		return &noKey
+	}
+	return key
 }
 
 // AddJournal adds the journal row of a settlement of a type.

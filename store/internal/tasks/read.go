@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/counts"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
@@ -24,6 +26,7 @@ type Task struct {
 	Attempt    int    // of that stage: under way, next, or last
 	Options    asyncflow.Options
 	WaitsFor   asyncflow.WaitReason // while waiting or pending
+	Turn       string               // of a due task of a fair type: when its flow key has its turn
 	OrderTime  time.Time            // while waiting or pending
 	Deadline   time.Time            // while running: when its lease runs out
 	CreatedAt  time.Time
@@ -155,6 +158,9 @@ func (s *Tasks) TaskStatus(
 
 // tellRelations reads what a task waits for, and its children and dependencies, into task.
 func (s *Tasks) tellRelations(ctx context.Context, tenant string, task *Task) error {
+	if err := s.tellTurn(ctx, tenant, task); err != nil {
+		return err
+	}
 	if err := s.tellLimitWaits(ctx, tenant, task); err != nil {
 		return err
 	}
@@ -362,6 +368,32 @@ func (s *Tasks) AwaitFinal(
 		}
 		poll.Stop()
 	}
+}
+
+// tellTurn says when the flow key of a due task of a fair type has its turn.
+func (s *Tasks) tellTurn(ctx context.Context, tenant string, task *Task) error {
+	if task.Status != asyncflow.StatusPending || task.WaitsFor != asyncflow.WaitCapacity {
+		return nil
+	}
+	t, err := s.core.Catalog.Type(tenant, task.ID.Type)
+	if err != nil || !t.Fair() {
+		return err
+	}
+	n, more, err := hot.TurnsBefore(ctx, s.core.DB(tenant), t, t.LineKeyOf(task.Options),
+		s.core.Clock.Now())
+	switch {
+	case hot.IsUndefinedTable(err): // a roll was dropped a moment ago
+		return nil
+	case more:
+		task.Turn = fmt.Sprintf("At least %d flow keys have their turn before its own.", n)
+	case n == 1:
+		task.Turn = "1 flow key has its turn before its own."
+	case n > 1:
+		task.Turn = fmt.Sprintf("%d flow keys have their turn before its own.", n)
+	default:
+		task.Turn = "It is the turn of its flow key."
+	}
+	return err
 }
 
 // tellLimitWaits fills in which limits the due tasks of one type wait for.

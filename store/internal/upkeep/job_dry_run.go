@@ -30,7 +30,7 @@ func (s *Upkeep) DryRunPromote(ctx context.Context, t *config.Type, served []str
 	return postgres.CountRows(ctx, s.core.DB(t.Tenant), t.SQL(0, `SELECT count(*) FROM {wait}
 		WHERE type = $4 AND (until <= $1 OR until = 'infinity'
 		  AND (reason <> 'flow_key' AND stage = ANY ($2) OR reason = 'flow_key' AND $3))`),
-		s.core.Clock.Now().Add(asyncflow.Soon), served, t.Flow == nil, t.Number())
+		s.core.Clock.Now().Add(asyncflow.Soon), served, !t.Flow.Blocks(), t.Number())
 }
 
 // DryRunVacuum counts the dead rows of a table set's small tables, as the server estimates them.

@@ -43,7 +43,7 @@ func (s *Upkeep) tryPromote(
 			DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 			RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''),
 			  coalesce(w.since, w.order_time)`),
-			now.Add(asyncflow.Soon), served, catalog.JobBatch, t.Flow == nil, t.Number())
+			now.Add(asyncflow.Soon), served, catalog.JobBatch, !t.Flow.Blocks(), t.Number())
 		if err != nil {
 			return err
 		}

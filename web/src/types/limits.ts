@@ -20,5 +20,9 @@ const failures = {
 /** Returns the limits of each flow key as text. */
 export function flowLimits(flow: Schemas["Flow"]): string {
   const ordered = flow.ordered && `in order; ${failures[flow.on_failure ?? "skip"]}`;
-  return [limits(flow), ordered].filter(Boolean).join(", ");
+  const weights = Object.entries(flow.weights ?? {})
+    .slice(0, 10).map(([key, weight]) => `${key} ${weight}`).join(", ");
+  const more = Object.keys(flow.weights ?? {}).length > 10 ? ", …" : "";
+  const fair = flow.fair && `in turn${weights && ` (weights: ${weights}${more})`}`;
+  return [limits(flow), ordered, fair].filter(Boolean).join(", ");
 }
