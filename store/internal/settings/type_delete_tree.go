@@ -13,8 +13,8 @@ import (
 )
 
 // TreeRows says how far the deletion of what tasks have in tables of all rolls has come: edges,
-// fan-outs, spawns, past keys, checkpoints, waits for signals, notifications and content_waits of
-// tasks that are gone. The zero value is the beginning.
+// fan-outs, spawns, past keys, checkpoints, waits for signals, notifications, content_waits and
+// lifetimes of tasks that are gone. The zero value is the beginning.
 type TreeRows struct {
 	Rows int // that the last call deleted
 
@@ -45,7 +45,8 @@ func (r *TreeRows) Delete(
 	r.Rows = 0
 	from := map[string]treePlace{}
 	for _, table := range []string{"{edges}", "{fan_outs}", "{spawns}", "{past_keys}",
-		"{checkpoints}", "{signal_waits}", "{notifications}", "{content_waits}"} {
+		"{checkpoints}", "{signal_waits}", "{notifications}", "{content_waits}",
+		"{lifetimes}"} {
 		place, ok := r.from[table]
 		if !ok {
 			place = treePlace{math.MinInt32, math.MinInt64}
