@@ -171,7 +171,8 @@ func (p Patch) Lifetime(t TaskType, l Lease, now time.Time) *Lifetime {
 	}
 	life := l.Options.Lifetime
 	start, end := p.StartBy, p.EndBy
-	if life != nil && !p.RunAt.IsZero() && l.Attempt == 1 && t.StageIndex(l.Stage) == 0 {
+	moves := p.RunAt.After(now) || !p.RunAt.IsZero() && l.OrderTime.After(now)
+	if life != nil && moves && l.Attempt == 1 && t.StageIndex(l.Stage) == 0 {
 		if start.IsZero() {
 			start.after = life.StartWithin
 		}
