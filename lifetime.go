@@ -98,6 +98,14 @@ func (d Deadline) check(field string, out *problems) {
 	}
 }
 
+// CheckDeadlines checks a start_by and an end_by.
+func CheckDeadlines(start, end Deadline) error {
+	var out problems
+	start.check("start_by", &out)
+	end.check("end_by", &out)
+	return out.err()
+}
+
 // Lifetime says by when a task must have begun, and by when it must have ended; zero: it may take
 // any time. It is fixed when the task is submitted, changed or redriven.
 type Lifetime struct {

@@ -136,7 +136,7 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 	case t.RunAt.After(now.Add(MaxDelay)):
 		out.add("run_at", "is more than %s (a year) ahead", MaxDelay)
 	}
-	t.checkLifetime(&out)
+	t.checkLifetime(now, &out)
 	checkDependencies(t.DependsOn, t.Options.ContextFrom, &out)
 	return out.err()
 }
@@ -174,14 +174,18 @@ func (t NewTask) checkMaxWait(out *problems) {
 }
 
 // checkLifetime checks the deadlines. A time that is over is no error: the task expires at once.
-func (t NewTask) checkLifetime(out *problems) {
+func (t NewTask) checkLifetime(now time.Time, out *problems) {
 	t.StartBy.check("start_by", out)
 	t.EndBy.check("end_by", out)
-	if start := t.StartBy.at; !start.IsZero() && start.Before(t.RunAt) {
-		out.add("start_by", "is %s, which is before run_at", t.StartBy.Text())
+	due := t.RunAt
+	if !t.Delay.IsZero() {
+		due = now.Add(t.Delay.Std())
 	}
-	if end := t.EndBy.at; !end.IsZero() && end.Before(t.RunAt) {
-		out.add("end_by", "is %s, which is before run_at", t.EndBy.Text())
+	if start := t.StartBy.at; !start.IsZero() && start.Before(due) {
+		out.add("start_by", "is %s, which is before the task is due", t.StartBy.Text())
+	}
+	if end := t.EndBy.at; !end.IsZero() && end.Before(due) {
+		out.add("end_by", "is %s, which is before the task is due", t.EndBy.Text())
 	}
 }
 

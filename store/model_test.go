@@ -588,7 +588,7 @@ func (m *machine) steps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"submit": m.submit, "lease": m.lease, "settle": m.settle, "settle again": m.settle,
 		"expire": m.expire, "lapse": m.lapse,
-		"late":   m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
+		"late": m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
 		"heartbeat": m.heartbeat, "go round": m.goRound, "change": m.change,
 		"pause": m.pause, "": m.check,
 	}
