@@ -309,8 +309,8 @@ const (
 	BegunInStage                   // in this visit of its stage
 )
 
-// Overdue returns why a leased task must not be sent; "": it may be. Unless ask is Certain, the task
-// may be sent if its journal says that it had Begun so.
+// Overdue returns why a leased task must not be sent; "": it may be. Unless ask is Certain, the
+// task may be sent if its journal says that it had Begun so.
 func (t TaskType) Overdue(l *Lease, now time.Time) (why string, ask Begun) {
 	life := l.Options.Lifetime
 	if life.Ended(now) {

@@ -291,8 +291,8 @@ type Patch struct {
 	// Retry replaces its own retry policy, in this stage and later ones; one that sets nothing:
 	// that of its type; nil: unchanged.
 	Retry *RetryPolicy
-	// StartBy and EndBy are another lifetime, of a task with attempts left; zero: unchanged. Durations
-	// count from the change or from RunAt.
+	// StartBy and EndBy are another lifetime; zero: unchanged. Durations count from the change or
+	// from RunAt.
 	StartBy, EndBy Deadline
 	By             string // who changes it, for its journal; "": unknown
 }

@@ -82,8 +82,8 @@ type TaskType struct {
 	// all tasks: SearchUser and the like. They count for tasks submitted from the next roll on.
 	Searchable []string `json:"searchable,omitempty"`
 
-	// StartBy and EndBy are the lifetime of its tasks, unless they have one of their own; zero: they
-	// may take any time.
+	// StartBy and EndBy are the lifetime of its tasks, unless they have one of their own; zero:
+	// they may take any time.
 	StartBy Deadline `json:"start_by,omitzero"`
 	EndBy   Deadline `json:"end_by,omitzero"`
 

@@ -19,8 +19,8 @@ func overdueTask(n *node) asyncflow.NewTask {
 		StartBy: asyncflow.DeadlineAt(n.Clock.Now().Add(-time.Second))}
 }
 
-// A task is not delivered after its start_by, by a push nor a claim, and fails at once: nothing here
-// runs the job.
+// A task is not delivered after its start_by, by a push or a claim, and fails at once: nothing
+// here runs the job.
 func TestNothingAfterStartBy(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]asyncflow.Mode{"push": asyncflow.ModePush,

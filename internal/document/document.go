@@ -131,7 +131,7 @@ func (e Schedule) schedule() asyncflow.Schedule {
 		Overlap: e.Overlap, CatchUp: e.CatchUp, CatchUpLimit: e.CatchUpLimit, StartsAt: e.StartsAt,
 		EndsAt: e.EndsAt, DependsOn: e.DependsOn, ContextFrom: e.ContextFrom,
 		OnFinal: onFinal(e.OnFinal), StartBy: e.StartBy, EndBy: e.EndBy,
-		Labels:  asyncflow.Labels{User: e.User, Tags: e.Tags, Metadata: e.Metadata, Trace: e.Trace}}
+		Labels: asyncflow.Labels{User: e.User, Tags: e.Tags, Metadata: e.Metadata, Trace: e.Trace}}
 	if !e.Retry.IsZero() {
 		full.Retry = &e.Retry
 	}

@@ -36,7 +36,8 @@ func TestReportAfterLifetime(t *testing.T) {
 				`{"type":"pipe","context":1,"end_by":"1h"}`)).ID
 			path := "/v1/callbacks/" + id
 			_, token := b.lease()
-			beat := read[api.HeartbeatResult](b, 200, b.callAs(token, "POST", path+"/heartbeat", ""))
+			beat := read[api.HeartbeatResult](b, 200,
+				b.callAs(token, "POST", path+"/heartbeat", ""))
 			task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
 			assert.WithinDuration(t, b.store.Clock.Now().Add(time.Hour), task.Lifetime.EndBy,
 				time.Minute)

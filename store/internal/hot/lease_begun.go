@@ -19,8 +19,8 @@ SELECT EXISTS (SELECT FROM {journal} WHERE type = $1 AND id = $2 AND seq < $3
     SELECT max(seq) FROM {journal} WHERE type = $1 AND id = $2 AND seq < $3
       AND (final IS NOT NULL OR $4 AND outcome IN ('done', 'joined', 'signalled'))), -1))`
 
-// QueueBegun asks, if a time to begin of a leased task is over, whether an attempt had begun before.
-// It sets Begun with the batch.
+// QueueBegun asks, if a time to begin of a leased task is over, whether an attempt had begun
+// before. It sets Begun with the batch.
 func QueueBegun(b *pgx.Batch, t *config.Type, l *asyncflow.Lease, now time.Time) {
 	_, ask := t.Overdue(l, now)
 	if ask == asyncflow.Certain {

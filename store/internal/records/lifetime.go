@@ -58,7 +58,8 @@ func (r *Inserts) addLifetime(t *config.Type, s *asyncflow.Settlement) {
 	r.lifetimes = append(r.lifetimes, row)
 }
 
-// QueueLifetimes adds rows of lifetimes to a batch, and deletes the rows of tasks that don't expire.
+// QueueLifetimes adds rows of lifetimes to a batch, and deletes the rows of tasks that don't
+// expire.
 func QueueLifetimes(b *pgx.Batch, t *config.TableNames, rows []LifetimeRow, now time.Time) {
 	var live, over []LifetimeRow
 	for _, r := range rows {

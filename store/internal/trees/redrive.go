@@ -133,8 +133,8 @@ func (a *redrives) add(ctx context.Context, tx pgx.Tx, task end) error {
 	if task.Options.Child == nil {
 		task.Options.Lifetime, err = before.Renewed(a.how.StartBy, a.how.EndBy, a.now)
 	} else if !a.how.StartBy.IsZero() || !a.how.EndBy.IsZero() {
-		err = asyncflow.Errorf(asyncflow.CodeConflict, "task %s has no lifetime of its own: it is a "+
-			"child, and ends with its parent", task.ID)
+		err = asyncflow.Errorf(asyncflow.CodeConflict, "task %s has no lifetime of its own: it is "+
+			"a child, and ends with its parent", task.ID)
 	}
 	if err != nil {
 		a.refused[id] = err

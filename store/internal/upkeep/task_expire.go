@@ -18,10 +18,11 @@ import (
 func (s *Upkeep) ExpireTasks(ctx context.Context, t *config.Type) (int, error) {
 	var expired trees.Expired
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
-		return s.core.Exclusively(ctx, t.Tenant, "expire", func(tx pgx.Tx, now time.Time) (err error) {
+		step := func(tx pgx.Tx, now time.Time) (err error) {
 			expired, err = expireSome(ctx, tx, t, now)
 			return err
-		})
+		}
+		return s.core.Exclusively(ctx, t.Tenant, "expire", step)
 	})
 	if err != nil {
 		return 0, postgres.Wrap(err, "ExpireTasks(%q, %q)", t.Tenant, t.Name)
