@@ -22,12 +22,13 @@ const (
 	CapContextRetention Capability = "context_retention" // contents that are erased after a time
 	CapSearchable       Capability = "searchable"        // fields that have an index
 	CapFairFlow         Capability = "fair_flow"         // flow keys that take turns
+	CapLifetimes        Capability = "lifetimes"         // tasks that expire
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
 	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention, CapSearchable,
-	CapFairFlow}
+	CapFairFlow, CapLifetimes}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {
@@ -43,10 +44,15 @@ func (s Schedule) Uses() []Capability {
 	for _, d := range s.DependsOn {
 		all = append(all, d.WaitFor)
 	}
+	all = append(all, s.StartBy.after, s.EndBy.after)
+	uses := usesOf(all...)
 	if s.OnFinal != nil {
-		return append(usesOf(all...), CapOnFinal)
+		uses = append(uses, CapOnFinal)
 	}
-	return usesOf(all...)
+	if !s.StartBy.IsZero() || !s.EndBy.IsZero() {
+		uses = append(uses, CapLifetimes)
+	}
+	return uses
 }
 
 // Uses returns what the rules use that a node may not know.
@@ -76,6 +82,10 @@ func (t TaskType) Uses() (all []Capability) {
 	if t.OnFinal != nil || t.Notifies != "" {
 		add(CapOnFinal)
 	}
+	if !t.StartBy.IsZero() || !t.EndBy.IsZero() || t.TimesStarts() {
+		add(usesOf(t.StartBy.after, t.EndBy.after)...)
+		add(CapLifetimes)
+	}
 	if len(t.Searchable) > 0 {
 		add(CapSearchable)
 	}
@@ -84,7 +94,7 @@ func (t TaskType) Uses() (all []Capability) {
 	}
 	for i := range t.Stages {
 		s := &t.Stages[i]
-		add(usesOf(s.Timeout, s.MaxProcessingTime, s.MaxSnooze)...)
+		add(usesOf(s.Timeout, s.MaxProcessingTime, s.MaxSnooze, s.StartBy)...)
 		if s.Deliver != nil {
 			add(CapDeliver)
 		}

@@ -9,6 +9,9 @@ import (
 // next step of a task. now is the database's time. OutcomeAccepted doesn't end an attempt and
 // must not be passed.
 func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
+	if v, expired := expires(l, o, now); expired {
+		return v
+	}
 	v := decide(t, l, o, now).Bound(l, o)
 	if (v.Kind == Return || v.Kind == Retry) && l.Options.Child.VoteKey() != "" && o.uncast() {
 		v.OrderTime = l.LeasedAt.Add(-expiredHeadStart)

@@ -31,6 +31,7 @@ const (
 	// a dependency can't be: it makes a cycle, or names a task that doesn't exist: see Fields
 	CodeDependency  Code = "invalid_dependency"
 	CodeTaskOver    Code = "task_over"          // the task is over: it takes no signal
+	CodeExpired     Code = "expired"            // the lifetime of the task is over
 	CodeErased      Code = "task_erased"        // the contents of the task were erased
 	CodeNextStage   Code = "invalid_next_stage" // the type doesn't let the task go on like that
 	CodeSpawn       Code = "invalid_spawn"      // the type doesn't let an attempt start these tasks

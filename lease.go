@@ -28,6 +28,7 @@ type Lease struct {
 	Context   json.RawMessage // the latest stage output, else the task's own context
 	// Checkpoint is what an earlier attempt of the stage left for the next one; nil: nothing.
 	Checkpoint json.RawMessage
+	Begun      Begun // what is known of its start: see Overdue
 	// Past is what its stage asks for besides; nil: nothing, or it isn't read yet.
 	Past []PastDocument
 }
@@ -83,6 +84,7 @@ const (
 	OutcomeAwaits       OutcomeKind = "awaits_signal" // it waits for a signal from now on
 	OutcomeSignalled    OutcomeKind = "signalled"     // its signal came
 	OutcomeTimedOut     OutcomeKind = "timed_out"     // its signal didn't come in time
+	OutcomeExpired      OutcomeKind = "expired"       // it was not begun or ended in time
 	OutcomeDependencies OutcomeKind = "dependencies"  // what it depends on has ended
 	// cancelled by a caller in any state, or by the worker, or as the task that it depended on or
 	// was a child of
@@ -190,6 +192,8 @@ type Verdict struct {
 	// Error is what the journal says in place of the outcome's error, if the verdict has a reason
 	// of its own.
 	Error string
+	// Expired reports whether the task fails because its lifetime is over, whatever the outcome.
+	Expired bool
 }
 
 // Final returns the final status that the verdict brings, or "".

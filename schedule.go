@@ -53,6 +53,9 @@ type Schedule struct {
 	ContextFrom string       `json:"context_from,omitempty"`
 	// OnFinal says where the ends of its tasks are told; nil: as their type says.
 	OnFinal *OnFinal `json:"on_final,omitempty"`
+	// StartBy and EndBy are the lifetime of its tasks; durations count from their tick.
+	StartBy Deadline `json:"start_by,omitzero"`
+	EndBy   Deadline `json:"end_by,omitzero"`
 	Labels           // of its tasks
 
 	// Cron is an expression of five fields, or one such as @daily, for local time in TimeZone (an
@@ -106,6 +109,8 @@ func (s Schedule) Validate(maxContext int) error {
 	}
 	checkDependencies(s.DependsOn, s.ContextFrom, &out)
 	s.Labels.check(&out)
+	s.StartBy.check("start_by", &out)
+	s.EndBy.check("end_by", &out)
 	s.checkTimes(&out)
 	s.checkPolicies(&out)
 	return out.err()
@@ -160,6 +165,7 @@ func (s Schedule) checkPolicies(out *problems) {
 // Task returns the task that the schedule submits, without a key.
 func (s Schedule) Task() NewTask {
 	return NewTask{Type: s.Type, Context: s.Context, DependsOn: s.DependsOn,
+		StartBy: s.StartBy, EndBy: s.EndBy,
 		Options: Options{Priority: s.Priority, Retry: s.Retry, ContextFrom: s.ContextFrom,
 			OnFinal: s.OnFinal,
 			Labels:  s.Labels}}
@@ -171,6 +177,7 @@ func (s Schedule) TickTask(tick time.Time) NewTask {
 	t := s.Task()
 	t.Options.Key = "schedule/" + s.Name + "/" + tick.UTC().Format(time.RFC3339)
 	t.KeyWindow = KeyFor(MaxKeyWindow)
+	t.StartBy, t.EndBy = s.StartBy.From(tick), s.EndBy.From(tick)
 	return t
 }
 

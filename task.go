@@ -51,6 +51,8 @@ type NewTask struct {
 	Options Options
 	RunAt   time.Time // not before this time; zero: at once
 	Delay   Duration  // no sooner than this long from now; excludes RunAt
+	// StartBy and EndBy are its lifetime; zero: as its type says.
+	StartBy, EndBy Deadline
 	// KeyWindow is how long Options.Key stands for this task.
 	KeyWindow KeyWindow
 	// OnConflict says what becomes of the submit if the key stands for another task.
@@ -96,6 +98,8 @@ type Options struct {
 	RerunOf string `json:"rerun_of,omitempty"`
 	// Replaceable reports whether a later submit with its key may replace its context.
 	Replaceable bool `json:"replaceable,omitempty"`
+	// Lifetime says by when it must have begun and ended; nil: it may take any time.
+	Lifetime *Lifetime `json:"lifetime,omitempty"`
 	// Erased says when and by whom its contents were erased; nil: it has them.
 	Erased *Erasure `json:"erased,omitempty"`
 	Labels
@@ -106,7 +110,7 @@ func (o Options) IsZero() bool {
 	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == "" &&
 		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil &&
 		o.OnFinal == nil && o.Notification == nil && o.RerunOf == "" && o.Erased == nil &&
-		!o.Replaceable && o.Labels.IsZero()
+		!o.Replaceable && o.Lifetime == nil && o.Labels.IsZero()
 }
 
 // Validate checks a new task. now is the database's time, and maxContext the limit for the
@@ -132,6 +136,7 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 	case t.RunAt.After(now.Add(MaxDelay)):
 		out.add("run_at", "is more than %s (a year) ahead", MaxDelay)
 	}
+	t.checkLifetime(now, &out)
 	checkDependencies(t.DependsOn, t.Options.ContextFrom, &out)
 	return out.err()
 }
@@ -165,6 +170,22 @@ func (t NewTask) checkMaxWait(out *problems) {
 		out.add("max_wait", "needs a delay")
 	case wait < t.Delay.Std():
 		out.add("max_wait", "is %s; it must be at least the delay, which is %s", t.MaxWait, t.Delay)
+	}
+}
+
+// checkLifetime checks the deadlines. A time that is over is no error: the task expires at once.
+func (t NewTask) checkLifetime(now time.Time, out *problems) {
+	t.StartBy.check("start_by", out)
+	t.EndBy.check("end_by", out)
+	due := t.RunAt
+	if !t.Delay.IsZero() {
+		due = now.Add(t.Delay.Std())
+	}
+	if start := t.StartBy.at; !start.IsZero() && start.Before(due) {
+		out.add("start_by", "is %s, which is before the task is due", t.StartBy.Text())
+	}
+	if end := t.EndBy.at; !end.IsZero() && end.Before(due) {
+		out.add("end_by", "is %s, which is before the task is due", t.EndBy.Text())
 	}
 }
 
@@ -270,7 +291,10 @@ type Patch struct {
 	// Retry replaces its own retry policy, in this stage and later ones; one that sets nothing:
 	// that of its type; nil: unchanged.
 	Retry *RetryPolicy
-	By    string // who changes it, for its journal; "": unknown
+	// StartBy and EndBy are another lifetime; zero: unchanged. Durations count from the change or
+	// from RunAt.
+	StartBy, EndBy Deadline
+	By             string // who changes it, for its journal; "": unknown
 }
 
 // changedBy marks, in the place of the endpoint, who made a change in a journal.
@@ -303,6 +327,8 @@ func (p Patch) Validate(now time.Time) error {
 	if p.Retry != nil {
 		p.Retry.check("retry", &out)
 	}
+	p.StartBy.check("start_by", &out)
+	p.EndBy.check("end_by", &out)
 	return out.err()
 }
 

@@ -82,6 +82,11 @@ type TaskType struct {
 	// all tasks: SearchUser and the like. They count for tasks submitted from the next roll on.
 	Searchable []string `json:"searchable,omitempty"`
 
+	// StartBy and EndBy are the lifetime of its tasks, unless they have one of their own; zero:
+	// they may take any time.
+	StartBy Deadline `json:"start_by,omitzero"`
+	EndBy   Deadline `json:"end_by,omitzero"`
+
 	// MaxSteps is the most stages that a task visits, from its submit or its last redrive on, if
 	// any stage has a Next.
 	MaxSteps int `json:"max_steps,omitempty"`
@@ -107,6 +112,9 @@ type Stage struct {
 	Retry             RetryPolicy `json:"retry,omitzero"`
 	// MaxSnooze bounds how long workers may put a task off in the stage, from its first delivery.
 	MaxSnooze Duration `json:"max_snooze,omitzero"`
+	// StartBy is how long after it is due in the stage a task must have begun there; zero: it may
+	// begin at any time.
+	StartBy Duration `json:"start_by,omitzero"`
 	// Priority is the head start of tasks that enter this stage, in seconds. A task's own priority
 	// replaces it.
 	Priority int `json:"priority,omitzero"`
@@ -203,6 +211,8 @@ func (t TaskType) Validate() error {
 	t.checkLinks(&out)
 	t.checkTarget(&out)
 	t.checkSearchable(&out)
+	t.StartBy.check("start_by", &out)
+	t.EndBy.check("end_by", &out)
 	seen := map[string]bool{}
 	for i, s := range t.Stages {
 		field := fmt.Sprintf("stages[%d]", i)
@@ -224,6 +234,9 @@ func (s Stage) check(field string, out *problems) {
 		out.add(field+".name", "%v", err)
 	}
 	s.checkMode(field, out)
+	if !s.StartBy.IsZero() {
+		checkDuration(out, field+".start_by", s.StartBy, time.Millisecond, MaxLifetime)
+	}
 	if s.Mode == ModeWait {
 		return
 	}

@@ -222,7 +222,8 @@ func (call *claimCall) deliveries(r claimResult, now time.Time) ([]asyncflow.Del
 	all := make([]asyncflow.Delivery, len(call.Leases))
 	for i, l := range call.Leases {
 		all[i] = asyncflow.Delivery{Tenant: r.t.Tenant, Lease: l, At: now, Deadline: l.Until,
-			Latest: now.Add(r.t.ProcessingTime(l.Stage)), TypeVersion: r.t.Version,
+			Latest:      l.Options.Lifetime.EndsBefore(now.Add(r.t.ProcessingTime(l.Stage))),
+			TypeVersion: r.t.Version,
 			MaxAttempts: r.t.MaxAttempts(l.Stage, l.Options), Links: r.t.LinksAfter(l.Stage)}
 	}
 	return all, nil

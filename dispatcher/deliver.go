@@ -35,7 +35,7 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 		d.giveBack(t, leases, why)
 		return
 	}
-	leases = d.withoutHalted(t, leases)
+	leases = d.withoutExpired(t, d.withoutHalted(t, leases))
 	now := d.store.Clock.Now()
 	var together map[string][]asyncflow.Lease // by endpoint
 	for i, l := range leases {
@@ -119,6 +119,7 @@ func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyn
 	if slices.ContainsFunc(leases, func(l asyncflow.Lease) bool { return l.Unsent }) {
 		leases = d.beginSending(t, leases)
 	}
+	leases = d.withoutExpired(t, leases) // it may have waited to be sent
 	deliveries := d.deliveries(t, e, leases)
 	if len(deliveries) == 0 {
 		return
@@ -177,7 +178,8 @@ func (d *Dispatcher) deliveries(
 		all = append(all, asyncflow.Delivery{Tenant: t.Tenant, Lease: l,
 			TypeVersion: t.Version, MaxAttempts: t.MaxAttempts(l.Stage, l.Options), At: now,
 			Endpoint: e, Timeout: stage.Timeout.Std(),
-			Deadline: now.Add(stage.MaxProcessingTime.Std()), Links: links})
+			Deadline: l.Options.Lifetime.EndsBefore(now.Add(stage.MaxProcessingTime.Std())),
+			Links:    links})
 	}
 	d.store.CountDeliveries(t.Key(), all)
 	return all

@@ -81,7 +81,7 @@ func (c *Committer) Prolong(tenant string, leases []asyncflow.Lease) {
 		had := l.Until
 		c.add(key.TypeKey, &write{key: key.TypeKey, extend: &extension{
 			Extension: store.Extension{ID: l.ID, Seq: l.Seq, Had: &had,
-				Until: now.Add(t.ProcessingTime(l.Stage))},
+				Until: l.Options.Lifetime.EndsBefore(now.Add(t.ProcessingTime(l.Stage)))},
 			done:  func(bool, error) {},
 			until: time.Now().Add(reportPatience),
 		}})

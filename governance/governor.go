@@ -75,6 +75,7 @@ func (g *Governor) Job(name string) (Job, error) {
 func (g *Governor) Run(ctx context.Context) error {
 	g.announce(ctx)
 	g.tokens.share(tokensEvery)
+	g.lifetimes.share(tokensEvery)
 	g.standard.roll.rests.setLongestQuiet(longestQuietRolls)
 	g.plans.share(plansEvery)
 	g.follows.share(followsEvery)

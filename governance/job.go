@@ -45,6 +45,7 @@ type standardJobs struct {
 	forget       *forgetJob
 	dropTenants  *dropTenantsJob
 	erase        *eraseJob
+	expire       *expireJob
 }
 
 func newStandardJobs(s *shared, committer Committer, auditRetention time.Duration) *standardJobs {
@@ -70,6 +71,7 @@ func newStandardJobs(s *shared, committer Committer, auditRetention time.Duratio
 		forget:      &forgetJob{visits: wokenBy(store.RecordTables), retention: auditRetention},
 		dropTenants: &dropTenantsJob{s},
 		erase:       &eraseJob{shared: s, turn: eraseTurn},
+		expire:      &expireJob{visits{shared: s, activity: s.lifetimes}},
 	}
 }
 
@@ -91,6 +93,7 @@ func (s *standardJobs) list() []Job {
 		{"forget", "@every 10m", s.forget.run, s.forget.dryRun},
 		{"drop-tenants", "@every 10s", s.dropTenants.run, s.dropTenants.dryRun},
 		{"erase", "@every 5s", s.erase.run, s.erase.dryRun},
+		{"expire", "@every 1s", s.expire.run, s.expire.dryRun},
 	}
 }
 
@@ -101,7 +104,7 @@ type shared struct {
 	attention *attention
 
 	// What has happened in tables that several jobs look after.
-	tokens, plans, follows *activity
+	tokens, plans, follows, lifetimes *activity
 }
 
 func newShared(s *store.Store, log *slog.Logger) *shared {
@@ -112,6 +115,7 @@ func newShared(s *store.Store, log *slog.Logger) *shared {
 		tokens:    &activity{tables: store.TokenTables},
 		plans:     &activity{tables: store.PlanTables},
 		follows:   &activity{tables: store.FollowUpTables},
+		lifetimes: &activity{tables: store.LifetimeTables},
 	}
 }
 

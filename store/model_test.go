@@ -35,6 +35,9 @@ type model struct {
 	priority int          // its own; -1: none
 	contexts []string     // what each stage is sent with
 	left     leftover     // what an attempt left for the next one
+	starts   bool         // it has a start_by
+	ends     bool         // it has an end_by
+	begun    bool         // since the submit or the last redrive
 }
 
 // leftover is a checkpoint; without a document there is none.
@@ -105,8 +108,17 @@ func (m *machine) submit(t *rapid.T) {
 	if rapid.Bool().Draw(t, "delayed") {
 		task.Delay, status = asyncflow.NewDuration(time.Hour), asyncflow.StatusWaiting
 	}
+	starts, ends := rapid.Bool().Draw(t, "start_by"), rapid.Bool().Draw(t, "end_by")
+	if starts {
+		task.StartBy = asyncflow.DeadlineAfter(time.Hour)
+	}
+	if ends {
+		task.EndBy = asyncflow.DeadlineAfter(2 * time.Hour)
+	}
 	id := m.b.submit(task)[0].ID
 	m.tasks[id] = &model{
+		starts:   starts,
+		ends:     ends,
 		status:   status,
 		attempt:  1,
 		seq:      1,
@@ -155,11 +167,12 @@ func (m *machine) lease(t *rapid.T) {
 // end has the current attempt of a model end.
 func (w *model) end(kind asyncflow.OutcomeKind, output string) {
 	w.written[w.seq], w.outputs[w.seq] = kind, output
+	w.begun = w.begun || kind.BeganBy()
 	w.seq++
 	switch {
 	case kind == asyncflow.OutcomeReleased:
 		w.status = asyncflow.StatusPending
-	case kind == asyncflow.OutcomeRejected:
+	case kind == asyncflow.OutcomeRejected, kind == asyncflow.OutcomeExpired:
 		w.finish(asyncflow.StatusFailed)
 	case kind == asyncflow.OutcomeCancelled:
 		w.finish(asyncflow.StatusCancelled)
@@ -177,6 +190,7 @@ func (w *model) pass(output string, to int) {
 	w.written[seq], w.outputs[seq], w.went[seq] = asyncflow.OutcomeDone, output, to
 	w.seq++
 	w.passed++
+	w.begun = true
 	w.left = leftover{}
 	switch {
 	case to == modelStages:
@@ -291,6 +305,25 @@ func (m *machine) expire(t *rapid.T) {
 	w.end(asyncflow.OutcomeLost, "")
 	if !w.status.Final() {
 		w.lost = seq
+	}
+}
+
+// lapse has a time of a task's lifetime come, and the job find it, perhaps on a node that loses its
+// connection.
+func (m *machine) lapse(t *rapid.T) {
+	id, w := m.any()
+	field := rapid.SampledFrom([]string{"start_by", "end_by"}).Draw(t, "field")
+	if w.status.Final() || field == "start_by" && !w.starts || field == "end_by" && !w.ends {
+		t.Skip("it has none")
+	}
+	m.b.lapse(id, field)
+	b, end := m.nodes.node(t)
+	_, _ = b.ExpireTasks(m.b.t.Context(), m.pipe) // what it leaves, the other node does
+	end()
+	m.b.expireTasks()
+	if field == "end_by" || !w.begun && w.status != asyncflow.StatusRunning {
+		w.lost = 0
+		w.end(asyncflow.OutcomeExpired, "")
 	}
 }
 
@@ -432,7 +465,7 @@ func (m *machine) redrive(t *rapid.T) {
 	require.NoError(t, err)
 	w.written[w.seq+1] = asyncflow.OutcomeRedriven
 	w.status, w.stage, w.attempt, w.seq = asyncflow.StatusPending, stage, 1, w.seq+2
-	w.passed, w.visits = 0, w.visits+1
+	w.passed, w.visits, w.begun = 0, w.visits+1, false
 	if how.Fresh {
 		w.left = leftover{}
 	}
@@ -554,8 +587,8 @@ func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]fun
 func (m *machine) steps() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"submit": m.submit, "lease": m.lease, "settle": m.settle, "settle again": m.settle,
-		"expire": m.expire,
-		"late":   m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
+		"expire": m.expire, "lapse": m.lapse,
+		"late": m.late, "cancel": m.cancel, "redrive": m.redrive, "promote": m.promote,
 		"heartbeat": m.heartbeat, "go round": m.goRound, "change": m.change,
 		"pause": m.pause, "": m.check,
 	}

@@ -38,6 +38,10 @@ const (
 // APINodes returns how many of them take requests: at least 1.
 func (s *Store) APINodes() int { return s.core.APINodes() }
 
+// CheckLifetimes refuses tasks with a lifetime of their own while a running node doesn't know
+// lifetimes: CodeConflict.
+func (s *Store) CheckLifetimes() error { return s.core.CheckLifetimes() }
+
 // CountSubmitted counts new tasks of a type that this node has accepted.
 func (s *Store) CountSubmitted(key TypeKey, n int) { s.core.CountSubmitted(key, n) }
 

@@ -28,6 +28,8 @@ var (
 	TokenTables = upkeep.TokenTables
 	TallyTables = upkeep.TallyTables
 	KeyTables   = upkeep.KeyTables
+	// LifetimeTables say when tasks expire.
+	LifetimeTables = upkeep.LifetimeTables
 	// PlanTables say what is to be done at some time.
 	PlanTables = upkeep.PlanTables
 	// FollowUpTables say what transactions have left to do, and what tasks depend on.

@@ -115,6 +115,7 @@ const (
 	AttemptOutcomeChanged      AttemptOutcome = "changed"
 	AttemptOutcomeDependencies AttemptOutcome = "dependencies"
 	AttemptOutcomeDone         AttemptOutcome = "done"
+	AttemptOutcomeExpired      AttemptOutcome = "expired"
 	AttemptOutcomeFailed       AttemptOutcome = "failed"
 	AttemptOutcomeFannedOut    AttemptOutcome = "fanned_out"
 	AttemptOutcomeJoined       AttemptOutcome = "joined"
@@ -139,6 +140,8 @@ func (e AttemptOutcome) Valid() bool {
 	case AttemptOutcomeDependencies:
 		return true
 	case AttemptOutcomeDone:
+		return true
+	case AttemptOutcomeExpired:
 		return true
 	case AttemptOutcomeFailed:
 		return true
@@ -718,7 +721,8 @@ type Attempt struct {
 	// worker wants to be asked again later; lost: the lease ran out; released: given back
 	// without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
 	// priority or time was changed, or its context to this output; awaits_signal: it waits for the signal of the stage from
-	// then on; signalled: the signal came, with this output; timed_out: it didn't come in time.
+	// then on; signalled: the signal came, with this output; timed_out: it didn't come in time;
+	// expired: the lifetime of the task was over.
 	Outcome AttemptOutcome `json:"outcome"`
 
 	// Output Any JSON value. It is stored and passed on byte by byte, and never interpreted.
@@ -755,7 +759,8 @@ type AttemptFinal string
 // worker wants to be asked again later; lost: the lease ran out; released: given back
 // without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
 // priority or time was changed, or its context to this output; awaits_signal: it waits for the signal of the stage from
-// then on; signalled: the signal came, with this output; timed_out: it didn't come in time.
+// then on; signalled: the signal came, with this output; timed_out: it didn't come in time;
+// expired: the lifetime of the task was over.
 type AttemptOutcome string
 
 // AttemptList defines model for AttemptList.
@@ -1613,6 +1618,11 @@ type CountSearched struct {
 	// Tasks How many tasks were searched.
 	Tasks int `json:"tasks"`
 }
+// Deadline A time, in RFC 3339; or a duration of up to ten years, from when the task is due for the first
+// time: its run_at or, without one, its submit; or none, whatever the type says.
+//
+// Example: 30m
+type Deadline = asyncflow.Deadline
 
 // Deliver What the deliveries and claims of the stage carry of what came before, besides the context.
 type Deliver = asyncflow.Deliver
@@ -2256,6 +2266,15 @@ type Latency struct {
 	P99Ms float32 `json:"p99_ms"`
 }
 
+// Lifetime When a task expires. A task that has expired has failed with the code expired.
+type Lifetime struct {
+	// EndBy It fails if it is not final by this time.
+	EndBy time.Time `json:"end_by,omitempty,omitzero"`
+
+	// StartBy It is not delivered for the first time at or after this time.
+	StartBy time.Time `json:"start_by,omitempty,omitzero"`
+}
+
 // Links The deliveries and claims of the stages right before carry links in the field `links`, by
 // which people send the signal. true: to approve and to reject. At least one such stage must
 // have deliveries of its own: children of a fan-out and votes of a quorum carry no links.
@@ -2408,6 +2427,9 @@ type NewTask struct {
 	// DependsOn The tasks that it waits for.
 	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 
+	// EndBy By when the task must have ended.
+	EndBy Deadline `json:"end_by,omitempty,omitzero"`
+
 	// FlowKey Tasks of a type with the same flow_key share the limits of its flow. It has no effect if
 	// the type has no flow.
 	FlowKey string `empty:"refused" json:"flow_key,omitempty,omitzero"`
@@ -2459,6 +2481,9 @@ type NewTask struct {
 
 	// RunAt When the task may run at the earliest; at most a year ahead. Excludes delay.
 	RunAt time.Time `json:"run_at,omitempty,omitzero"`
+
+	// StartBy By when the task must have begun.
+	StartBy Deadline `json:"start_by,omitempty,omitzero"`
 
 	// Tags Words to find the task by. They must not be secret.
 	//
@@ -2830,12 +2855,19 @@ type Redrive struct {
 	// DryRun Change nothing; redriven has the tasks that dependents would redrive.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
+	// EndBy By when it must have ended, as start_by.
+	EndBy Deadline `json:"end_by,omitempty,omitzero"`
+
 	// Fresh Forget the checkpoint that the stage's last attempt left. By default its next attempt
 	// gets it.
 	Fresh bool `json:"fresh,omitempty,omitzero"`
 
 	// Stage The stage to continue with: by default where the task ended, or an earlier one.
 	Stage string `json:"stage,omitempty,omitzero"`
+
+	// StartBy By when it must have begun; a duration counts from now. By default a duration that it had
+	// counts anew, and a time stays: 409 if that is over.
+	StartBy Deadline `json:"start_by,omitempty,omitzero"`
 }
 
 // Rerun defines model for Rerun.
@@ -2992,7 +3024,10 @@ type Schedule struct {
 
 	// DependsOn The tasks that it waits for.
 	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
-	EndsAt    time.Time    `json:"ends_at,omitempty,omitzero"`
+
+	// EndBy By when a task of it must have ended.
+	EndBy  Deadline  `json:"end_by,omitempty,omitzero"`
+	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
 
 	// Every A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
 	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
@@ -3052,7 +3087,10 @@ type Schedule struct {
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
 
 	// Skipped Runs that were skipped because the previous task was not final.
-	Skipped  int64     `json:"skipped"`
+	Skipped int64 `json:"skipped"`
+
+	// StartBy By when a task of it must have begun; a duration counts from the run.
+	StartBy  Deadline  `json:"start_by,omitempty,omitzero"`
 	StartsAt time.Time `json:"starts_at,omitempty,omitzero"`
 
 	// Tags Words to find the task by. They must not be secret.
@@ -3115,6 +3153,9 @@ type ScheduleSpec struct {
 	// DependsOn The tasks that it waits for.
 	DependsOn []Dependency `json:"depends_on,omitempty,omitzero"`
 
+	// EndBy By when a task of it must have ended.
+	EndBy Deadline `json:"end_by,omitempty,omitzero"`
+
 	// EndsAt No run at or after this time.
 	EndsAt time.Time `json:"ends_at,omitempty,omitzero"`
 
@@ -3147,6 +3188,9 @@ type ScheduleSpec struct {
 
 	// Retry How often a stage is attempted, and the pauses between attempts.
 	Retry RetryPolicy `json:"retry,omitempty,omitzero"`
+
+	// StartBy By when a task of it must have begun; a duration counts from the run.
+	StartBy Deadline `json:"start_by,omitempty,omitzero"`
 
 	// StartsAt No run before this time. The runs of every are counted from it.
 	StartsAt time.Time `json:"starts_at,omitempty,omitzero"`
@@ -3461,6 +3505,9 @@ type Task struct {
 	// Key The idempotency key that it was submitted with.
 	Key string `json:"key,omitempty,omitzero"`
 
+	// Lifetime When a task expires. A task that has expired has failed with the code expired.
+	Lifetime Lifetime `json:"lifetime,omitempty,omitzero"`
+
 	// MaxAttempts The attempts that the stage has for this task.
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
 
@@ -3647,6 +3694,9 @@ type TaskPatch struct {
 	Context JSON      `json:"context,omitempty,omitzero"`
 	Delay   *Duration `json:"delay,omitempty"`
 
+	// EndBy By when it must have ended, as start_by.
+	EndBy Deadline `json:"end_by,omitempty,omitzero"`
+
 	// Priority A head start in seconds, 0 to a year: one number for all stages, or a list with one entry
 	// for each stage of the type. A list of another length is refused with 400, but a list of one
 	// means the same as its number.
@@ -3658,6 +3708,9 @@ type TaskPatch struct {
 
 	// RunAt When the task may run at the earliest; at most a year ahead. Excludes delay.
 	RunAt time.Time `json:"run_at,omitempty,omitzero"`
+
+	// StartBy By when it must have begun; a duration counts from now, or from its new time.
+	StartBy Deadline `json:"start_by,omitempty,omitzero"`
 }
 
 // TaskPause defines model for TaskPause.
@@ -3699,8 +3752,11 @@ type TaskRun struct {
 
 // TaskType defines model for TaskType.
 type TaskType struct {
-	CreatedAt time.Time       `json:"created_at"`
-	Flow      *asyncflow.Flow `json:"flow,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+
+	// EndBy By when a task of the type, unless it says so itself, must have ended.
+	EndBy Deadline        `json:"end_by,omitempty,omitzero"`
+	Flow  *asyncflow.Flow `json:"flow,omitempty"`
 
 	// MaxDeliverBytes Present if it was set, or if any stage has deliver.
 	MaxDeliverBytes int `json:"max_deliver_bytes,omitempty,omitzero"`
@@ -3780,7 +3836,10 @@ type TaskType struct {
 	// StageMapping Where tasks continue that are in a stage that was removed.
 	StageMapping map[string]Name `json:"stage_mapping,omitempty,omitzero"`
 	Stages       []Stage         `json:"stages"`
-	UpdatedAt    time.Time       `json:"updated_at"`
+
+	// StartBy By when a task of the type, unless it says so itself, must have begun.
+	StartBy   Deadline  `json:"start_by,omitempty,omitzero"`
+	UpdatedAt time.Time `json:"updated_at"`
 
 	// Version Grows by one with each change.
 	Version int `json:"version"`
@@ -3796,7 +3855,9 @@ type TaskTypeList struct {
 
 // TaskTypeSpec defines model for TaskTypeSpec.
 type TaskTypeSpec struct {
-	Flow *asyncflow.Flow `json:"flow,omitempty"`
+	// EndBy By when a task of the type, unless it says so itself, must have ended.
+	EndBy Deadline        `json:"end_by,omitempty,omitzero"`
+	Flow  *asyncflow.Flow `json:"flow,omitempty"`
 
 	// MaxDeliverBytes The most bytes that a delivery has of what its stage asks for with `deliver`. Documents
 	// beyond that come by their URL, the longest ones first. By default 1048576, if any stage
@@ -3872,6 +3933,9 @@ type TaskTypeSpec struct {
 
 	// Stages The steps, in order.
 	Stages []Stage `json:"stages"`
+
+	// StartBy By when a task of the type, unless it says so itself, must have begun.
+	StartBy Deadline `json:"start_by,omitempty,omitzero"`
 }
 
 // TaskTypeVersion defines model for TaskTypeVersion.

@@ -103,6 +103,7 @@ func (g *globals) printTask(t client.Task, err error) error {
 		signalText(t.Signal), "depends on",
 		dependenciesText(t.Dependencies), "redriven",
 		strings.Join(t.Redriven, " "), "priority", priority, "order time", timeText(t.OrderTime),
+		"start by", timeText(t.Lifetime.StartBy), "end by", timeText(t.Lifetime.EndBy),
 		"deadline", timeText(t.Deadline), "progress", progressText(t), "runs", runText(t.Run),
 		"last heartbeat", heartbeatText(t.Run), "children",
 		childrenText(t.Children), "tree", treeText(t.Tree), "paused", pausedText(t), "parent",

@@ -20,6 +20,9 @@ type tasksChangeCmd struct {
 	Context  string           `placeholder:"JSON"`
 	Retry    string           `placeholder:"JSON"`
 	Status   string           `enum:"waiting,pending," default:""`
+
+	StartBy asyncflow.Deadline `placeholder:"TIME" help:"A time, a duration from now, or none."`
+	EndBy   asyncflow.Deadline `placeholder:"TIME" help:"A time, a duration from now, or none."`
 	manyFlags
 }
 
@@ -45,7 +48,7 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 	if err := c.check(c.ID, c.Status); err != nil {
 		return usageError(err)
 	}
-	patch := client.TaskPatch{RunAt: c.RunAt, Delay: c.Delay}
+	patch := client.TaskPatch{RunAt: c.RunAt, Delay: c.Delay, StartBy: c.StartBy, EndBy: c.EndBy}
 	var err error
 	if patch.Priority, err = readPriority(c.Priority); err != nil {
 		return usageError(err)
@@ -58,9 +61,10 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	if len(patch.Priority) == 0 && c.Delay == nil && c.RunAt.IsZero() && c.Context == "" &&
-		c.Retry == "" {
+		c.Retry == "" && !c.limited() {
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-			"say what to change: --priority, --delay, --run-at, --context or --retry"))
+			"say what to change: --priority, --delay, --run-at, --start-by, --end-by, --context "+
+				"or --retry"))
 	}
 	if c.ID == "" {
 		return c.changeAll(ctx, g, patch.Priority)
@@ -68,9 +72,13 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 	return g.printTask(g.client().Change(ctx, c.ID, patch))
 }
 
+// limited reports whether the task gets another lifetime.
+func (c *tasksChangeCmd) limited() bool { return !c.StartBy.IsZero() || !c.EndBy.IsZero() }
+
 // changeAll changes the priority of many tasks.
 func (c *tasksChangeCmd) changeAll(ctx context.Context, g *globals, p client.Priority) error {
-	if len(p) == 0 || c.Delay != nil || !c.RunAt.IsZero() || c.Context != "" || c.Retry != "" {
+	if len(p) == 0 || c.Delay != nil || !c.RunAt.IsZero() || c.Context != "" || c.Retry != "" ||
+		c.limited() {
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
 			"of many tasks only the --priority can be changed; asyncflow tasks delay changes "+
 				"their time"))
@@ -204,6 +212,9 @@ type tasksRedriveCmd struct {
 	Context   string `placeholder:"JSON"`
 	Status    string `enum:"failed,cancelled," default:""`
 
+	StartBy asyncflow.Deadline `placeholder:"TIME" help:"With an id: another start_by."`
+	EndBy   asyncflow.Deadline `placeholder:"TIME" help:"With an id: another end_by."`
+
 	AllChildren bool `help:"With an id: all of its children, not only those that failed."`
 	Fresh       bool `help:"With an id: without the checkpoint that its last attempt left."`
 	Dependents  bool `help:"With an id: also what failed because of it. --dry-run lists it."`
@@ -240,9 +251,10 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	if c.ID == "" {
-		if c.AllChildren || c.Dependents || c.Fresh {
+		if c.AllChildren || c.Dependents || c.Fresh || !c.StartBy.IsZero() || !c.EndBy.IsZero() {
 			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-				"--all-children, --fresh, --dependents and --type exclude each other: they are "+
+				"--all-children, --fresh, --dependents, --start-by, --end-by and --type exclude "+
+					"each other: they are "+
 					"for one task"))
 		}
 		if c.Context != "" {
@@ -268,5 +280,5 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 	}
 	return g.printTask(g.client().RedriveWith(ctx, c.ID, client.RedriveOptions{Stage: c.FromStage,
 		Context: json.RawMessage(c.Context), AllChildren: c.AllChildren, Fresh: c.Fresh,
-		Dependents: c.Dependents, DryRun: c.DryRun}))
+		Dependents: c.Dependents, DryRun: c.DryRun, StartBy: c.StartBy, EndBy: c.EndBy}))
 }

@@ -26,6 +26,9 @@ type tasksSubmitCmd struct {
 	OnConflict string               `placeholder:"return|reject|cancel_running|replace"`
 	MaxWait    time.Duration        `placeholder:"TIME" help:"The most that replace postpones a task."`
 
+	StartBy asyncflow.Deadline `placeholder:"TIME" help:"Expire if it has not begun by then, or in 30m."`
+	EndBy   asyncflow.Deadline `placeholder:"TIME" help:"Expire if it has not ended by then, or in 2h."`
+
 	FlowKey       *string  `placeholder:"KEY"`
 	DependsOn     []string `sep:"none" placeholder:"TASK" help:"A task to wait for; repeatable."`
 	ContextFrom   string   `placeholder:"dependencies"`
@@ -133,7 +136,7 @@ func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error 
 func (c *tasksSubmitCmd) check() error {
 	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 ||
 		c.Key != nil || c.FlowKey != nil || len(c.DependsOn) > 0 || c.ContextFrom != "" ||
-		c.OnFinal != "" ||
+		c.OnFinal != "" || !c.StartBy.IsZero() || !c.EndBy.IsZero() ||
 		c.User != "" || len(c.Tags) > 0 || len(c.Metadata) > 0 || c.Trace != ""
 	switch {
 	case c.Key != nil && *c.Key == "": // such as from an unset variable in a script
@@ -221,6 +224,7 @@ func (c *tasksSubmitCmd) template() client.NewTask {
 	}
 	t.OnConflict = asyncflow.OnConflict(c.OnConflict)
 	t.MaxWait = client.NewDuration(c.MaxWait)
+	t.StartBy, t.EndBy = c.StartBy, c.EndBy
 	if c.FlowKey != nil {
 		t.FlowKey = *c.FlowKey
 	}

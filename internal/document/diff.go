@@ -70,7 +70,7 @@ func (t Type) after(present asyncflow.TaskType) client.TaskType {
 		Retention:       full.Kept(),
 		MaxDeliverBytes: full.MaxDeliverBytes, MaxSteps: full.MaxSteps,
 		StageMapping: full.StageMapping, OnFinal: withoutSecret(t.OnFinal),
-		Searchable: full.Searchable}
+		Searchable: full.Searchable, StartBy: full.StartBy, EndBy: full.EndBy}
 }
 
 // DiffSpecs returns how a version of a type differs from an older one.
@@ -120,6 +120,8 @@ func flatten(t client.TaskType, both func(string) bool) map[string]string {
 		"max_steps":         jsonText(t.MaxSteps),
 		"on_final":          jsonText(t.OnFinal),
 		"searchable":        jsonText(t.Searchable),
+		"start_by":          jsonText(t.StartBy),
+		"end_by":            jsonText(t.EndBy),
 		"retry":             jsonText(t.Retry),
 	}
 	for from, to := range t.StageMapping {

@@ -101,7 +101,7 @@ func (t Type) taskType() asyncflow.TaskType {
 		RollRows: t.RollRows, RollAge: t.RollAge,
 		Retention: t.Retention.Tasks, ContextRetention: t.Retention.Context,
 		MaxDeliverBytes: t.MaxDeliverBytes, MaxSteps: t.MaxSteps, StageMapping: t.StageMapping,
-		OnFinal: onFinal(t.OnFinal), Searchable: t.Searchable}
+		OnFinal: onFinal(t.OnFinal), Searchable: t.Searchable, StartBy: t.StartBy, EndBy: t.EndBy}
 	for _, s := range t.Stages {
 		full.Stages = append(full.Stages, asyncflow.Stage(s))
 	}
@@ -130,8 +130,8 @@ func (e Schedule) schedule() asyncflow.Schedule {
 		Cron: e.Cron, TimeZone: e.TimeZone, Every: e.Every,
 		Overlap: e.Overlap, CatchUp: e.CatchUp, CatchUpLimit: e.CatchUpLimit, StartsAt: e.StartsAt,
 		EndsAt: e.EndsAt, DependsOn: e.DependsOn, ContextFrom: e.ContextFrom,
-		OnFinal: onFinal(e.OnFinal),
-		Labels:  asyncflow.Labels{User: e.User, Tags: e.Tags, Metadata: e.Metadata, Trace: e.Trace}}
+		OnFinal: onFinal(e.OnFinal), StartBy: e.StartBy, EndBy: e.EndBy,
+		Labels: asyncflow.Labels{User: e.User, Tags: e.Tags, Metadata: e.Metadata, Trace: e.Trace}}
 	if !e.Retry.IsZero() {
 		full.Retry = &e.Retry
 	}

@@ -222,6 +222,7 @@ func (s *Server) extendClaim(ctx context.Context, a attempt) (stands bool, err e
 		return stands, err
 	}
 	deadline := s.cfg.Store.Clock.Now().Add(a.taskType.ProcessingTime(l.Stage))
+	deadline = l.Options.Lifetime.EndsBefore(deadline)
 	return s.extend(ctx, a, l, deadline, store.Checkpoint{}, time.Time{})
 }
 

@@ -30,6 +30,7 @@ var statusOf = map[asyncflow.Code]int{
 	asyncflow.CodeDecided:         http.StatusGone,
 	asyncflow.CodeTaskOver:        http.StatusConflict,
 	asyncflow.CodeErased:          http.StatusConflict,
+	asyncflow.CodeExpired:         http.StatusConflict,
 	asyncflow.CodePrecondition:    http.StatusPreconditionFailed,
 	asyncflow.CodeKeyReused:       http.StatusUnprocessableEntity,
 	asyncflow.CodeDependency:      http.StatusUnprocessableEntity,

@@ -167,6 +167,9 @@ func (s *Server) beat(
 		return beat, err
 	}
 	l, stands, err := s.cfg.Committer.LeaseOf(ctx, a.Tenant, a.Task, a.Seq)
+	if err == nil && stands && l.Options.Lifetime.Ended(s.cfg.Store.Clock.Now()) {
+		return beat, errExpired
+	}
 	if err == nil && stands && checkpoint != nil {
 		err = s.mayKeep(a, l, checkpoint)
 	}
@@ -196,7 +199,7 @@ func (s *Server) deadlineOf(a attempt, l asyncflow.Lease) time.Time {
 	if !accepted && deadline.Before(l.Until) {
 		deadline = l.Until.Add(time.Microsecond)
 	}
-	return deadline
+	return l.Options.Lifetime.EndsBefore(deadline)
 }
 
 // extend extends a lease, waits until that is durable, and reports whether the lease still stood.

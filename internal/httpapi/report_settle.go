@@ -120,6 +120,9 @@ func (s *Server) settle(
 		return s.reportEnded(ctx, a, settlement.Outcome)
 	}
 	asyncflow.LogAttempt(s.log, a.Tenant, settlement)
+	if settlement.Verdict.Expired {
+		return "", errExpired
+	}
 	return settlement.Verdict.Status(s.cfg.Store.Clock.Now()), nil
 }
 
@@ -200,6 +203,10 @@ func (s *Server) statusOf(ctx context.Context, a attempt) (asyncflow.Status, err
 var errCancelled = asyncflow.Errorf(asyncflow.CodeConflict,
 	"this attempt is over: the task was cancelled")
 
+// errExpired answers a report or a heartbeat after the end of its task's lifetime.
+var errExpired = asyncflow.Errorf(asyncflow.CodeExpired,
+	"this attempt is over: the lifetime of the task is over, and it has failed")
+
 // endedError returns an error that says how an attempt ended, and the status of its task.
 func (s *Server) endedError(ctx context.Context, a attempt, written asyncflow.OutcomeKind) error {
 	status, err := s.statusOf(ctx, a)
@@ -211,6 +218,8 @@ func (s *Server) endedError(ctx context.Context, a attempt, written asyncflow.Ou
 			"this attempt is over: its lease ran out; the task is %s", status)
 	case written == asyncflow.OutcomeCancelled:
 		return errCancelled
+	case written == asyncflow.OutcomeExpired:
+		return errExpired
 	case written == "":
 		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"this attempt does not hold the task's lease; the task is %s", status)

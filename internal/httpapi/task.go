@@ -171,6 +171,9 @@ func showWay(out *api.Task, t store.Task) {
 		out.Notifications = append(out.Notifications, id.String())
 	}
 	out.RerunOf = t.Options.RerunOf
+	if l := t.Options.Lifetime; l != nil {
+		out.Lifetime = api.Lifetime{StartBy: l.StartBy, EndBy: l.EndBy}
+	}
 	out.Retry = t.Options.Retry
 	out.Steps = t.Steps
 	for _, v := range t.Path {

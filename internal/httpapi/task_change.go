@@ -80,7 +80,8 @@ func notePatch(ctx context.Context, p asyncflow.Patch) {
 }
 
 func patchIn(in api.TaskPatch, now time.Time) (asyncflow.Patch, error) {
-	p := asyncflow.Patch{Priority: in.Priority, Retry: in.Retry}
+	p := asyncflow.Patch{Priority: in.Priority, Retry: in.Retry, StartBy: in.StartBy,
+		EndBy: in.EndBy}
 	var err error
 	if p.RunAt, err = runAtIn(in.RunAt, in.Delay, now); err != nil {
 		return p, err
@@ -122,7 +123,14 @@ func (s *Server) RedriveTask(
 	if r.Body != nil {
 		redrive = store.Redrive{Stage: r.Body.Stage, Context: r.Body.Context,
 			AllChildren: r.Body.AllChildren, Fresh: r.Body.Fresh,
-			Dependents: r.Body.Dependents, DryRun: r.Body.DryRun}
+			Dependents: r.Body.Dependents, DryRun: r.Body.DryRun,
+			StartBy: r.Body.StartBy, EndBy: r.Body.EndBy}
+		if err := asyncflow.CheckDeadlines(r.Body.StartBy, r.Body.EndBy); err != nil {
+			return nil, err
+		}
+		if err := s.checkLifetime(r.Body.StartBy, r.Body.EndBy); err != nil {
+			return nil, err
+		}
 	}
 	if redrive.Context != nil {
 		if err := s.checkNewContext(ctx, redrive.Context); err != nil {

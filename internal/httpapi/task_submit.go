@@ -122,6 +122,9 @@ func (s *Server) checkTask(
 	if err := checkContext(task.Context, quota); err != nil {
 		return err
 	}
+	if err := s.checkLifetime(task.StartBy, task.EndBy); err != nil {
+		return err
+	}
 	if err := checkConflict(ctx, task); err != nil {
 		return err
 	}
@@ -151,6 +154,14 @@ func checkConflict(ctx context.Context, task *asyncflow.NewTask) error {
 		"this needs the scope %q, which the token doesn't carry", string(auth.ScopeOperate))
 }
 
+// checkLifetime refuses deadlines of a task while a node runs that doesn't know them.
+func (s *Server) checkLifetime(start, end asyncflow.Deadline) error {
+	if start.IsZero() && end.IsZero() {
+		return nil
+	}
+	return s.cfg.Store.CheckLifetimes()
+}
+
 // checkPriority refuses a list of priorities that hasn't one entry for each stage of the task
 // type, as far as this node knows the type. For an unknown type, a later step returns the error.
 func (s *Server) checkPriority(ctx context.Context, taskType string, p asyncflow.Priority) error {
@@ -173,6 +184,8 @@ func taskIn(t *api.NewTask) asyncflow.NewTask {
 		KeyWindow:  t.KeyWindow,
 		OnConflict: t.OnConflict,
 		MaxWait:    t.MaxWait,
+		StartBy:    t.StartBy,
+		EndBy:      t.EndBy,
 		DependsOn:  t.DependsOn,
 		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey,
 			ContextFrom: t.ContextFrom, OnFinal: onFinalIn(t.OnFinal),

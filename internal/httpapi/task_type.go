@@ -99,6 +99,8 @@ func taskTypeIn(name string, spec api.TaskTypeSpec) asyncflow.TaskType {
 		MaxSteps:         spec.MaxSteps,
 		StageMapping:     spec.StageMapping,
 		OnFinal:          onFinalIn(spec.OnFinal),
+		StartBy:          spec.StartBy,
+		EndBy:            spec.EndBy,
 		Searchable:       spec.Searchable,
 	}
 }
@@ -120,6 +122,8 @@ func specOut(t asyncflow.TaskType) api.TaskTypeSpec {
 		MaxSteps:         t.MaxSteps,
 		StageMapping:     t.StageMapping,
 		OnFinal:          onFinalOut(t.OnFinal),
+		StartBy:          t.StartBy,
+		EndBy:            t.EndBy,
 		Searchable:       t.Searchable,
 	}
 }
@@ -221,6 +225,8 @@ func (s *Server) taskTypeOut(t store.StoredType) api.TaskType {
 		MaxSteps:         t.MaxSteps,
 		StageMapping:     t.StageMapping,
 		OnFinal:          onFinalOut(t.OnFinal),
+		StartBy:          t.StartBy,
+		EndBy:            t.EndBy,
 		Searchable:       t.Searchable,
 		SearchableFrom:   t.SearchableFrom,
 		Notifies:         t.Notifies,

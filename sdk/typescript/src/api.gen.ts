@@ -1975,6 +1975,31 @@ export interface components {
          */
         KeyWindow: string;
         /**
+         * @description A time, in RFC 3339; or a duration of up to ten years, from when the task is due for the first
+         *     time: its run_at or, without one, its submit; or none, whatever the type says.
+         * @example 30m
+         */
+        Deadline: string;
+        /**
+         * @description When a task expires. A task that has expired has failed with the code expired.
+         * @example {
+         *       "start_by": "2026-11-21T10:30:00Z",
+         *       "end_by": "2026-11-21T12:00:00Z"
+         *     }
+         */
+        Lifetime: {
+            /**
+             * Format: date-time
+             * @description It is not delivered for the first time at or after this time.
+             */
+            start_by?: string;
+            /**
+             * Format: date-time
+             * @description It fails if it is not final by this time.
+             */
+            end_by?: string;
+        };
+        /**
          * @description What becomes of the submit if its key stands for another task. return, the default: the answer
          *     is that task, if its submit had the same context, and 422 otherwise. reject: 422, which names that
          *     task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
@@ -2112,6 +2137,10 @@ export interface components {
                 [key: string]: components["schemas"]["Name"];
             };
             on_final?: components["schemas"]["OnFinal"];
+            /** @description By when a task of the type, unless it says so itself, must have begun. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when a task of the type, unless it says so itself, must have ended. */
+            end_by?: components["schemas"]["Deadline"];
             /**
              * @description The fields by which tasks are found in an index: filters by them then take the same time
              *     however many tasks there are. They count for tasks that are submitted from the next roll
@@ -2138,6 +2167,11 @@ export interface components {
              *     snooze after that counts as a failed attempt. 1s to 8760h, by default 24h.
              */
             max_snooze?: components["schemas"]["Duration"];
+            /**
+             * @description How long after it is due in the stage the first attempt of a task there must have begun, up to
+             *     87600h. By default it may begin at any time.
+             */
+            start_by?: components["schemas"]["Duration"];
             /** @description The head start, in seconds, of tasks that enter this stage. By default 0. */
             priority?: number;
             deliver?: components["schemas"]["Deliver"];
@@ -2603,6 +2637,10 @@ export interface components {
                 [key: string]: components["schemas"]["Name"];
             };
             on_final?: components["schemas"]["OnFinal"];
+            /** @description By when a task of the type, unless it says so itself, must have begun. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when a task of the type, unless it says so itself, must have ended. */
+            end_by?: components["schemas"]["Deadline"];
             /** @description The fields by which tasks are found in an index. Absent if there are none. */
             searchable?: components["schemas"]["SearchableField"][];
             /**
@@ -3346,6 +3384,10 @@ export interface components {
              * @example 1m
              */
             max_wait?: components["schemas"]["Duration"];
+            /** @description By when the task must have begun. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when the task must have ended. */
+            end_by?: components["schemas"]["Deadline"];
             /**
              * @description Tasks of a type with the same flow_key share the limits of its flow. It has no effect if
              *     the type has no flow.
@@ -3739,6 +3781,7 @@ export interface components {
             tags?: components["schemas"]["Tags"];
             metadata?: components["schemas"]["Metadata"];
             trace?: components["schemas"]["Traceparent"];
+            lifetime?: components["schemas"]["Lifetime"];
             /**
              * @description What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
              *     after a failed attempt; snooze: the end of the pause that its worker asked for;
@@ -3971,10 +4014,11 @@ export interface components {
              *     worker wants to be asked again later; lost: the lease ran out; released: given back
              *     without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
              *     priority or time was changed, or its context to this output; awaits_signal: it waits for the signal of the stage from
-             *     then on; signalled: the signal came, with this output; timed_out: it didn't come in time.
+             *     then on; signalled: the signal came, with this output; timed_out: it didn't come in time;
+             *     expired: the lifetime of the task was over.
              * @enum {string}
              */
-            outcome: "done" | "failed" | "rejected" | "snoozed" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined" | "dependencies" | "awaits_signal" | "signalled" | "timed_out";
+            outcome: "done" | "failed" | "rejected" | "snoozed" | "lost" | "released" | "cancelled" | "redriven" | "changed" | "fanned_out" | "joined" | "dependencies" | "awaits_signal" | "signalled" | "timed_out" | "expired";
             /**
              * @description The final status that followed from the attempt.
              * @enum {string}
@@ -4047,6 +4091,13 @@ export interface components {
              */
             fresh?: boolean;
             /**
+             * @description By when it must have begun; a duration counts from now. By default a duration that it had
+             *     counts anew, and a time stays: 409 if that is over.
+             */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when it must have ended, as start_by. */
+            end_by?: components["schemas"]["Deadline"];
+            /**
              * @description Also redrive the tasks that failed or were cancelled because of this one, and those that
              *     did because of them; at most 1,000. They wait for it again.
              */
@@ -4067,6 +4118,10 @@ export interface components {
             priority?: components["schemas"]["Priority"];
             context?: components["schemas"]["JSON"];
             retry?: components["schemas"]["RetryPolicy"];
+            /** @description By when it must have begun; a duration counts from now, or from its new time. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when it must have ended, as start_by. */
+            end_by?: components["schemas"]["Deadline"];
             /**
              * Format: date-time
              * @description When the task may run at the earliest; at most a year ahead. Excludes delay.
@@ -4632,6 +4687,10 @@ export interface components {
             /** @description An IANA name, such as Europe/Berlin; with cron. UTC by default. */
             time_zone?: string;
             every?: components["schemas"]["Duration"];
+            /** @description By when a task of it must have begun; a duration counts from the run. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when a task of it must have ended. */
+            end_by?: components["schemas"]["Deadline"];
             overlap?: components["schemas"]["Overlap"];
             catch_up?: components["schemas"]["CatchUp"];
             /** @description With catch_up all: the most runs that are caught up, the latest ones. By default 100. */
@@ -4707,6 +4766,10 @@ export interface components {
             cron?: string;
             time_zone?: string;
             every?: components["schemas"]["Duration"];
+            /** @description By when a task of it must have begun; a duration counts from the run. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when a task of it must have ended. */
+            end_by?: components["schemas"]["Deadline"];
             overlap: components["schemas"]["Overlap"];
             catch_up: components["schemas"]["CatchUp"];
             catch_up_limit: number;
@@ -6175,7 +6238,7 @@ export interface components {
          * @example not_found
          * @enum {string}
          */
-        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "task_over" | "task_erased" | "invalid_next_stage" | "invalid_spawn" | "too_large" | "unavailable" | "uncertain" | "internal";
+        ErrorCode: "invalid_argument" | "unauthenticated" | "permission_denied" | "tenant_suspended" | "quota_exceeded" | "rate_limited" | "not_found" | "conflict" | "precondition_failed" | "decided" | "key_reused" | "invalid_dependency" | "task_over" | "task_erased" | "expired" | "invalid_next_stage" | "invalid_spawn" | "too_large" | "unavailable" | "uncertain" | "internal";
         /** @description The quota that is exceeded, with the code quota_exceeded. */
         ExceededQuota: {
             name: components["schemas"]["QuotaName"];

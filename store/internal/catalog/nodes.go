@@ -73,13 +73,17 @@ func (s *Core) beat(ctx context.Context) error {
 		return postgres.Wrap(err, "beat")
 	}
 	var n, apis, dispatchers int32
+	var old *string
 	err = s.Base.QueryRow(ctx,
 		`SELECT count(*), count(*) FILTER (WHERE 'api' = ANY (string_to_array(roles, ','))),
-		  count(*) FILTER (WHERE 'dispatcher' = ANY (string_to_array(roles, ',')))
-		FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone)).Scan(&n, &apis, &dispatchers)
+		  count(*) FILTER (WHERE 'dispatcher' = ANY (string_to_array(roles, ','))),
+		  min(version) FILTER (WHERE $2 <> ALL (coalesce(knows, '{}')))
+		FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone),
+		asyncflow.CapLifetimes).Scan(&n, &apis, &dispatchers, &old)
 	if err != nil {
 		return postgres.Wrap(err, "beat")
 	}
+	s.noLifetimes.Store(old)
 	s.nodes.Store(n)
 	s.apis.Store(apis)
 	s.dispatchers.Store(dispatchers)
@@ -118,6 +122,19 @@ func (s *Core) CheckKnown(ctx context.Context, needed []asyncflow.Capability) er
 	return asyncflow.Errorf(asyncflow.CodeConflict, "it uses %s, which a running node of an "+
 		"older version (%s) doesn't know: try again when all nodes have the new version",
 		strings.Join(unknown, " and "), version)
+}
+
+// CheckLifetimes refuses tasks with a lifetime of their own while a running node doesn't know
+// lifetimes, as of this node's last look at the nodes: CodeConflict. That node would deliver them
+// too late. It asks nothing.
+func (s *Core) CheckLifetimes() error {
+	version := s.noLifetimes.Load()
+	if version == nil {
+		return nil
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict, "start_by and end_by can't be given yet: a "+
+		"running node of an older version (%s) doesn't know them: try again when all nodes have "+
+		"the new version", *version)
 }
 
 // leave deletes this node's row.

@@ -43,6 +43,7 @@ type ClaimAsk struct {
 
 	closed  bool    // its window is used up, as far as it has just asked
 	stopped []int64 // children that it would have got; their parents are over or about to be
+	expired []int64 // tasks that it would have got; their lifetime is over
 }
 
 // LeaseForClaims leases tasks of a stage to claimers, in the order of the asks, which must be for
@@ -68,6 +69,7 @@ func (s *Claims) LeaseForClaims(
 	var ends time.Time // of claims if nothing is heard of them
 	for _, a := range asks {
 		_ = trees.CancelStopped(ctx, s.trees, t, a.stopped) // FollowUp cancels the rest
+		_ = trees.ExpireSoon(ctx, s.trees, t, a.expired)    // the job expire does the rest
 		hot.AnnounceTaken(s.hot, t, a.Leases)
 		if a.New {
 			now := s.core.Clock.Now()
@@ -199,6 +201,9 @@ func (c *claiming) choose(ctx context.Context, conn *postgres.TenantConn, bytes 
 	if err := c.readPayloads(ctx, conn, bytes); err != nil {
 		return err
 	}
+	if err := c.readBegun(ctx, conn); err != nil {
+		return err
+	}
 	paused, busy, err := c.readPauses(ctx, conn)
 	if err != nil {
 		return err
@@ -282,6 +287,7 @@ func (c *claiming) handOut() {
 		a.New = false
 		a.closed = false
 		a.stopped = nil
+		a.expired = nil
 		open := c.openOf(a)
 		slices.SortFunc(open, byNumber)
 		c.prolongHeld(a, open)
@@ -384,6 +390,8 @@ func (c *claiming) sift(bytes int, paused, busy map[records.FanOutKey]bool) {
 			switch {
 			case a.New && trees.AnyOf(c.t, &l, c.halted):
 				a.stopped = append(a.stopped, l.ID.Number)
+			case a.New && c.overdue(&l):
+				a.expired = append(a.expired, l.ID.Number)
 			case l.Context == nil, kept > 0 && kept+l.Size() > bytes, a.New && !isPaused &&
 				trees.AnyOf(c.t, &l, busy):
 			case a.New && isPaused:

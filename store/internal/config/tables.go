@@ -127,6 +127,7 @@ func (t *TableNames) SQL(position int, sql string) string {
 		"{operations}", t.Qualify("operations"),
 		"{content_cursors}", t.Qualify("content_cursors"),
 		"{content_waits}", t.Qualify("content_waits"),
+		"{lifetimes}", t.Qualify("lifetimes"),
 		"{signals}", t.Qualify("signals"), "{signal_waits}", t.Qualify("signal_waits"),
 		"{signal_send}", t.Qualify("signal_send"),
 		"{claim_windows}", t.Qualify("claim_windows"), "{claim_stages}", t.Qualify("claim_stages"),

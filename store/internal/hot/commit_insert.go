@@ -42,6 +42,7 @@ func NewInsertion(
 		first.Reason = asyncflow.WaitClaimer
 	}
 	options := task.Options
+	options.Lifetime = t.Lifetime(task, now)
 	options.Replaceable = task.OnConflict == asyncflow.ConflictReplace
 	if options.DependsOn = len(task.DependsOn); options.DependsOn > 0 {
 		first.Kind = asyncflow.Park
@@ -79,6 +80,7 @@ func QueueTasks(b *pgx.Batch, t *config.Type, items []*Insertion) {
 			b.Queue(sql, args...)
 		}
 		queueSearch(b, t, part)
+		queueLifetimes(b, t, part)
 	}
 }
 
@@ -188,7 +190,10 @@ func InsertMissing(
 	if err := checkOwn(ctx, tx, t, items, inserted); err != nil {
 		return inserted, err
 	}
-	return inserted, insertSearch(ctx, tx, t, items, inserted)
+	if err := insertSearch(ctx, tx, t, items, inserted); err != nil {
+		return inserted, err
+	}
+	return inserted, insertLifetimes(ctx, tx, t, items, inserted)
 }
 
 // checkOwn checks that rows that existed already belong to these very tasks. If an id named another

@@ -24,6 +24,7 @@ type Inserts struct {
 	fanOuts       []fanOutRow
 	signalWaits   []signalWait
 	spawns        []spawnRow
+	lifetimes     []LifetimeRow
 	Outbox        []OutboxRow
 	removedVoters []VoteRow
 	// children are the places in outbox of the children of each fan-out.
@@ -85,7 +86,9 @@ func turnKey(key *string, fair bool) *string {
 // AddJournal adds the journal row of a settlement of a type.
 func (r *Inserts) AddJournal(t *config.Type, settled *asyncflow.Settlement) {
 	r.Tables = t.Set().Tables
+	settled.Outcome = settled.Counted()
 	r.journal.Add(newJournalRow(t, settled, r.Node))
+	r.addLifetime(t, settled)
 }
 
 // AddLeases adds leases of tasks of a type. keys are their flow keys; nil: none.
@@ -134,6 +137,9 @@ func (r *Inserts) Queue(b *pgx.Batch, now time.Time) {
 	}
 	for _, s := range r.spawns {
 		queueSpawn(b, r.Tables, s)
+	}
+	if len(r.lifetimes) > 0 {
+		QueueLifetimes(b, r.Tables, r.lifetimes, now)
 	}
 	if len(r.removedVoters) > 0 {
 		queueRemoveVoters(b, r.Tables, r.removedVoters)

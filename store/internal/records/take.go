@@ -15,6 +15,20 @@ import (
 // table.
 func TakeAnyTokens(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
+) ([]asyncflow.Lease, error) {
+	return takeTokens(ctx, tx, t, ids, takeAnyLeaseSQL, TakeAnyWaitSQL)
+}
+
+// TakeRestingTokens is TakeAnyTokens for tasks that are not leased.
+func TakeRestingTokens(
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
+) ([]asyncflow.Lease, error) {
+	return takeTokens(ctx, tx, t, ids, TakeAnyWaitSQL)
+}
+
+// takeTokens takes token rows by some statements, and then from ready.
+func takeTokens(
+	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, statements ...string,
 ) (taken []asyncflow.Lease, err error) {
 	take := func(position int, sql string, args ...any) error {
 		rows, _ := tx.Query(ctx, t.SQL(position, sql), args...)
@@ -27,7 +41,7 @@ func TakeAnyTokens(
 		taken = append(taken, more...)
 		return err
 	}
-	for _, sql := range []string{takeAnyLeaseSQL, TakeAnyWaitSQL} {
+	for _, sql := range statements {
 		if err := take(0, sql, ids, t.Number()); err != nil {
 			return nil, err
 		}

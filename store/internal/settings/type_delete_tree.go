@@ -14,11 +14,11 @@ import (
 
 // TreeTables have rows of tasks of all rolls, by the type and the id of the task.
 var TreeTables = []string{"{edges}", "{fan_outs}", "{spawns}", "{past_keys}", "{checkpoints}",
-	"{signal_waits}", "{notifications}", "{content_waits}"}
+	"{signal_waits}", "{notifications}", "{content_waits}", "{lifetimes}"}
 
 // TreeRows says how far the deletion of what tasks have in tables of all rolls has come: edges,
-// fan-outs, spawns, past keys, checkpoints, waits for signals, notifications and content_waits of
-// tasks that are gone. The zero value is the beginning.
+// fan-outs, spawns, past keys, checkpoints, waits for signals, notifications, content_waits and
+// lifetimes of tasks that are gone. The zero value is the beginning.
 type TreeRows struct {
 	Rows int // that the last call deleted
 

@@ -54,22 +54,31 @@ func LockFanOuts(ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64) er
 	return err
 }
 
-// writeCancelled writes the settlements of a cancel. No child of a cancelled task begins any more;
-// FollowUp cancels them.
+// writeCancelled writes the settlements of a cancel.
 func writeCancelled(
 	ctx context.Context, tx pgx.Tx, t *config.Type, settled []asyncflow.Settlement, now time.Time,
 ) error {
 	leases := make([]asyncflow.Lease, len(settled))
-	ids := make([]int64, len(settled))
 	for i := range settled {
 		leases[i] = settled[i].Lease
-		ids[i] = settled[i].Lease.ID.Number
 	}
 	if err := records.ReadOptions(ctx, tx, t, leases); err != nil {
 		return err
 	}
 	for i := range settled {
 		settled[i].Lease = leases[i]
+	}
+	return WriteEnded(ctx, tx, t, settled, now)
+}
+
+// WriteEnded writes the settlements of tasks that end from outside. The caller has locked their
+// fan-outs. No child of theirs begins any more; FollowUp cancels them.
+func WriteEnded(
+	ctx context.Context, tx pgx.Tx, t *config.Type, settled []asyncflow.Settlement, now time.Time,
+) error {
+	ids := make([]int64, len(settled))
+	for i := range settled {
+		ids[i] = settled[i].Lease.ID.Number
 	}
 	if err := records.WriteSettled(ctx, tx, t, settled, &records.Tokens{}, now); err != nil {
 		return err

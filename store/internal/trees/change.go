@@ -16,10 +16,11 @@ import (
 type Change struct {
 	hot.Candidate
 	verdict asyncflow.Verdict
-	options *string   // the new ones; nil: the same as before
-	context []byte    // the new one of its stage; nil: the same as before
-	by      string    // who made it, as an endpoint; "": unknown
-	from    time.Time // since when the task has its place
+	options *string           // the new ones; nil: the same as before
+	context []byte            // the new one of its stage; nil: the same as before
+	by      string            // who made it, as an endpoint; "": unknown
+	from    time.Time         // since when the task has its place
+	expiry  *asyncflow.Expiry // when it expires now; nil: as before
 }
 
 // ChangeOf returns what follows from a patch, and reports whether that is the same as before. at is
@@ -44,9 +45,20 @@ func ChangeOf(
 			v.Kind = asyncflow.Park
 		}
 	}
-	after := changedOptions(l.Options, p.Options(l.Options))
+	options := p.Options(l.Options)
+	options.Lifetime = p.Lifetime(t.TaskType, l, now)
+	after := changedOptions(l.Options, options)
 	same = after == nil && v.OrderTime.Equal(l.OrderTime) && p.Context == nil
-	return Change{c, v, after, p.Context, p.Endpoint(), placed}, same
+	ch = Change{c, v, after, p.Context, p.Endpoint(), placed, nil}
+	if p.ChangesLifetime() && (t.HasLifetime(&options) || t.HasLifetime(&l.Options)) {
+		due := placed
+		if v.OrderTime.After(due) {
+			due = v.OrderTime
+		}
+		e := t.Expiry(&options, l.Stage, due, true)
+		ch.expiry = &e
+	}
+	return ch, same
 }
 
 // changedOptions returns new options as the journal has them; nil: they are the same as before.
@@ -78,6 +90,9 @@ func QueueChanges(
 		ch := &all[i]
 		l := &ch.Lease
 		ts.Add(l.ID.Number, l.Seq+1, t.LineKeyOf(l.Options), ch.verdict, ch.from, now)
+		if ch.expiry != nil {
+			records.QueueExpiry(b, t, l.ID, *ch.expiry)
+		}
 		if ch.Blocked != asyncflow.WaitChildren {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
@@ -21,6 +22,8 @@ type Redrive struct {
 	// AllChildren redrives a task that fanned out with new children. Otherwise only failed and
 	// cancelled children are redriven, unless there is another context.
 	AllChildren bool
+	// StartBy and EndBy are another lifetime; zero: durations count anew, and times stay.
+	StartBy, EndBy asyncflow.Deadline
 	// Fresh forgets the checkpoint that the stage's last attempt left.
 	Fresh bool
 	// Dependents also redrives the tasks that failed or were cancelled because of this one.
@@ -100,6 +103,8 @@ type redrives struct {
 	counts   records.Tally
 	tokens   *records.Tokens
 	outbox   []records.OutboxRow
+
+	lifetimes []records.LifetimeRow
 }
 
 // siblings are children for which the same stage waits.
@@ -124,8 +129,25 @@ func (a *redrives) add(ctx context.Context, tx pgx.Tx, task end) error {
 		a.refused[id] = refusal
 		return nil
 	}
+	before := task.Options.Lifetime
+	if task.Options.Child == nil {
+		task.Options.Lifetime, err = before.Renewed(a.how.StartBy, a.how.EndBy, a.now)
+	} else if !a.how.StartBy.IsZero() || !a.how.EndBy.IsZero() {
+		err = asyncflow.Errorf(asyncflow.CodeConflict, "task %s has no lifetime of its own: it is "+
+			"a child, and ends with its parent", task.ID)
+	}
+	if err != nil {
+		a.refused[id] = err
+		return nil
+	}
+	var options *string
+	if before != nil || task.Options.Lifetime != nil {
+		text := orNone(hot.OptionsText(task.Options))
+		options = &text
+	}
 	order := asyncflow.EnterOrder(a.t.TaskType, stage, task.Options, a.now)
-	row := queueRedrive(&a.journal, a.t, task.ID, task.seq+1, stage, a.how.Context, order, a.now)
+	row := queueRedrive(&a.journal, a.t, task.ID, task.seq+1, stage, a.how.Context, order, a.now,
+		options)
 	row.Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() == 0 {
 			a.refused[id] = asyncflow.Errorf(asyncflow.CodeConflict,
@@ -148,6 +170,11 @@ func (a *redrives) written(task end, stage int, children *records.OutboxRow, ord
 		a.outbox = append(a.outbox, *children)
 	}
 	v := a.how.verdict(a.t.Stages[stage].Name, children != nil, order)
+	if a.t.HasLifetime(&task.Options) {
+		e := a.t.Expiry(&task.Options, v.Stage, a.now, true)
+		a.lifetimes = append(a.lifetimes,
+			records.NewLifetime(a.t, task.ID.Number, e, task.seq+1))
+	}
 	a.tokens.Add(task.ID.Number, task.seq+2, a.t.LineKeyOf(task.Options), v, a.now, a.now)
 }
 
@@ -179,6 +206,7 @@ func (a *redrives) write(ctx context.Context, tx pgx.Tx) error {
 		b.Queue(a.t.SQL(0, records.DeleteCheckpointsSQL), a.t.Number(), a.done)
 	}
 	all.Queue(b, a.now)
+	records.QueueLifetimes(b, a.t.Set().Tables, a.lifetimes, a.now)
 	queueTypeExists(b, a.t)
 	return tx.SendBatch(ctx, b).Close()
 }
@@ -272,10 +300,11 @@ func redriveStage(t *config.Type, last, name string) (int, error) {
 // context. The statement inserts nothing when another redrive wrote the row.
 func queueRedrive(
 	b *pgx.Batch, t *config.Type, id asyncflow.TaskID, seq, stage int, doc json.RawMessage,
-	order, now time.Time,
+	order, now time.Time, options *string,
 ) *pgx.QueuedQuery {
 	return b.Queue(t.SQL(id.Position(), `
-		INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, output, next_time)
+		INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, output, next_time,
+		  options)
 		SELECT t.type, t.id, $2, $3, $4, 1, 'redriven', coalesce($5::text,
 		  (SELECT j.output FROM {journal} j
 		   WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL
@@ -283,7 +312,7 @@ func queueRedrive(
 		     ELSE j.seq < v.last
 		       OR j.seq = v.last AND j.outcome NOT IN ('done', 'joined', 'signalled') END
 		   ORDER BY j.seq DESC LIMIT 1),
-		  t.context), $7
+		  t.context), $7, $10::text::json
 		FROM {task} t, LATERAL (
 		  SELECT coalesce(max(j.seq) FILTER (WHERE j.stage = $4), max(j.seq)) AS last
 		  FROM {journal} j WHERE j.type = t.type AND j.id = t.id AND j.stage = ANY ($8)) v
@@ -291,5 +320,5 @@ func queueRedrive(
 		ON CONFLICT DO NOTHING`),
 		id.Number, seq, now, t.Stages[stage].Name, postgres.OrNull(string(doc)),
 		t.StageNames()[:stage],
-		order, t.NamesOf(t.Stages[stage].Name), t.Number())
+		order, t.NamesOf(t.Stages[stage].Name), t.Number(), options)
 }

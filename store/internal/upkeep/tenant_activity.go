@@ -32,6 +32,8 @@ var (
 	TokenTables = Tables{roots: []string{"ready", "wait", "lease"}, names: []string{"rolls"}}
 	TallyTables = Tables{names: []string{"tallies"}}
 	KeyTables   = Tables{names: []string{"idempotency_keys"}}
+	// LifetimeTables say when tasks expire.
+	LifetimeTables = Tables{names: []string{"lifetimes"}}
 	// PlanTables say what is to be done at some time.
 	PlanTables = Tables{names: []string{"schedules", "operations"}}
 	// FollowUpTables say what transactions have left to do, and what tasks depend on.

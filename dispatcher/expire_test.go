@@ -1,0 +1,55 @@
+package dispatcher_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+)
+
+// overdueTask is a task whose time to begin is over.
+func overdueTask(n *node) asyncflow.NewTask {
+	return asyncflow.NewTask{Type: "pipe", Context: json.RawMessage("1"),
+		StartBy: asyncflow.DeadlineAt(n.Clock.Now().Add(-time.Second))}
+}
+
+// A task is not delivered after its start_by, by a push or a claim, and fails at once: nothing
+// here runs the job.
+func TestNothingAfterStartBy(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]asyncflow.Mode{"push": asyncflow.ModePush,
+		"claim": asyncflow.ModeClaim} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			n := b.start("node", dispatcher.Config{Concurrency: 10}, func(_ context.Context,
+				d asyncflow.Delivery) asyncflow.Outcome {
+				assert.Nil(t, d.Lease.Options.Lifetime, "it was sent")
+				return done
+			})
+			n.mode(t, mode, asyncflow.ModePush)
+			late := n.Submit(t.Context(), tenant, []asyncflow.NewTask{overdueTask(n)})[0]
+			require.NoError(t, late.Err)
+			if mode == asyncflow.ModeClaim {
+				plain := n.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe",
+					Context: json.RawMessage("2")}})[0]
+				require.NoError(t, plain.Err)
+				require.Equal(t, plain.ID, n.claim(t, "first", "ann", 1)[0].Lease.ID)
+			}
+			require.Eventually(t, func() bool {
+				task, err := n.Task(t.Context(), tenant, late.ID)
+				require.NoError(t, err)
+				return task.Status == asyncflow.StatusFailed
+			}, patience, 10*time.Millisecond)
+			all, err := n.Attempts(t.Context(), tenant, late.ID)
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+			assert.Equal(t, "expired", all[0].Code)
+		})
+	}
+}

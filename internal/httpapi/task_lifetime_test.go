@@ -1,0 +1,115 @@
+package httpapi_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// endNow has the end_by of the one task have come.
+func (b *bundle) endNow() {
+	b.t.Helper()
+	at := b.store.Clock.Now().Add(-time.Second)
+	_, err := b.db.Exec(b.t.Context(), `UPDATE tenant_acme.lifetimes SET expires_at = $1`, at)
+	require.NoError(b.t, err)
+	pipe, err := b.store.Catalog.Type("acme", "pipe")
+	require.NoError(b.t, err)
+	_, err = b.db.Exec(b.t.Context(), pipe.SQL(pipe.End, `UPDATE {task} SET options = jsonb_set(
+		options::jsonb, '{lifetime,end_by}', to_jsonb($1::text))::json`),
+		at.UTC().Format(time.RFC3339Nano))
+	require.NoError(b.t, err)
+}
+
+// A worker hears by its heartbeat and its report that the lifetime of its task is over, whether the
+// job has ended the task already or not.
+func TestReportAfterLifetime(t *testing.T) {
+	for name, swept := range map[string]bool{"before the job": false, "after the job": true} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.pipe()
+			id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+				`{"type":"pipe","context":1,"end_by":"1h"}`)).ID
+			path := "/v1/callbacks/" + id
+			_, token := b.lease()
+			beat := read[api.HeartbeatResult](b, 200,
+				b.callAs(token, "POST", path+"/heartbeat", ""))
+			task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+			assert.WithinDuration(t, b.store.Clock.Now().Add(time.Hour), task.Lifetime.EndBy,
+				time.Minute)
+			assert.False(t, beat.Deadline.After(task.Lifetime.EndBy))
+			b.endNow()
+			if swept {
+				pipe, err := b.store.Catalog.Type("acme", "pipe")
+				require.NoError(t, err)
+				n, err := b.store.ExpireTasks(t.Context(), pipe)
+				require.NoError(t, err)
+				require.Equal(t, 1, n)
+			}
+			for _, call := range []string{"/heartbeat", "/complete", "/complete", "/fail"} {
+				body := ""
+				if call == "/fail" {
+					body = `{"error":"x"}`
+				}
+				a := b.callAs(token, "POST", path+call, body)
+				assert.Equal(t, []any{409, "expired"}, []any{a.status, a.problem.Code}, call)
+			}
+			task = read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+			assert.Equal(t, []any{asyncflow.StatusFailed, "expired"},
+				[]any{task.Status, task.ErrorCode})
+			a := b.call("POST", "/v1/tasks/"+id+"/redrive", `{"end_by":"2000-01-01T00:00:00Z"}`)
+			assert.Equal(t, 409, a.status)
+			task = read[api.Task](b, 200, b.call("POST", "/v1/tasks/"+id+"/redrive",
+				`{"end_by":"2h"}`))
+			assert.Equal(t, asyncflow.StatusPending, task.Status)
+			task = read[api.Task](b, 200, b.call("PATCH", "/v1/tasks/"+id,
+				`{"end_by":"none","start_by":"3h"}`))
+			assert.True(t, task.Lifetime.EndBy.IsZero())
+			assert.WithinDuration(t, b.store.Clock.Now().Add(3*time.Hour), task.Lifetime.StartBy,
+				time.Minute)
+		})
+	}
+}
+
+// Deadlines that can't be are refused with the field and the limit.
+func TestBadLifetimes(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	for body, field := range map[string]string{
+		`"start_by":"0s"`:                                "start_by",
+		`"start_by":"soon"`:                              "start_by",
+		`"end_by":"87601h"`:                              "end_by",
+		`"end_by":"-1h"`:                                 "end_by",
+		`"end_by":"3000-01-01T00:00:00Z"`:                "end_by",
+		`"run_at":"2090-01-02T00:00:00Z"`:                "run_at",
+		`"delay":"1h","start_by":"2020-01-01T00:00:00Z"`: "start_by",
+	} {
+		a := b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,`+body+`}`)
+		assert.Equal(t, 400, a.status, body)
+		require.NotEmpty(t, a.problem.Errors, body)
+		assert.Equal(t, field, a.problem.Errors[0].Field, body)
+	}
+}
+
+// A type's lifetime is read back as it was put.
+func TestLifetimeOfType(t *testing.T) {
+	b := setup(t)
+	put := `{"stages":[{"name":"one","start_by":"10m"}],"start_by":"1h30m",` +
+		`"end_by":"2090-01-01T00:00:00Z"}`
+	made := read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/timed", put))
+	got := read[api.TaskType](b, 200, b.call("GET", "/v1/task-types/timed", ""))
+	for _, one := range []api.TaskType{made, got} {
+		assert.Equal(t, []string{"1h30m", "2090-01-01T00:00:00Z", "10m"}, []string{
+			one.StartBy.Text(), one.EndBy.Text(), one.Stages[0].StartBy.Text()})
+	}
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"timed","context":1,"end_by":"none"}`)).ID
+	task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
+	assert.True(t, task.Lifetime.EndBy.IsZero())
+	assert.WithinDuration(t, b.store.Clock.Now().Add(90*time.Minute), task.Lifetime.StartBy,
+		time.Minute)
+}

@@ -1,0 +1,93 @@
+package upkeep
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/trees"
+)
+
+// ExpireTasks ends the tasks of a type that are live at the end of their lifetime, and tidies up
+// after tasks that have begun or ended in time. It looks at JobBatch tasks at most, those that
+// were due first, and returns of how many it has written what follows.
+func (s *Upkeep) ExpireTasks(ctx context.Context, t *config.Type) (int, error) {
+	var expired trees.Expired
+	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
+		step := func(tx pgx.Tx, now time.Time) (err error) {
+			expired, err = expireSome(ctx, tx, t, now)
+			return err
+		}
+		return s.core.Exclusively(ctx, t.Tenant, "expire", step)
+	})
+	if err != nil {
+		return 0, postgres.Wrap(err, "ExpireTasks(%q, %q)", t.Tenant, t.Name)
+	}
+	expired.Announce(ctx, s.hot, t)
+	if len(expired.Settled) > 0 { // parents, dependents and children hear of it
+		s.core.TellFollowUp(t.Tenant)
+	}
+	return expired.Changed, nil
+}
+
+// dueSQL reads the first tasks of a type at the end of their lifetime.
+const dueSQL = `SELECT id FROM {lifetimes}
+WHERE type = $1 AND expires_at <= $2 ORDER BY expires_at LIMIT $3`
+
+func expireSome(
+	ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time,
+) (x trees.Expired, err error) {
+	// The planner knows nothing of the rows: the tables are never analysed.
+	_, err = tx.Exec(ctx, `SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;
+		SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off`)
+	if err != nil {
+		return x, err
+	}
+	rows, _ := tx.Query(ctx, t.SQL(0, dueSQL), t.Number(), now, catalog.JobBatch)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return x, err
+	}
+	if len(ids) == 0 {
+		return x, postgres.ErrIdle
+	}
+	return trees.Expire(ctx, tx, t, ids, now)
+}
+
+// FirstLifetimes returns when the first lifetime of each of some tenants ends. It leaves out
+// tenants without any.
+func (s *Upkeep) FirstLifetimes(
+	ctx context.Context, tenants []string,
+) (map[string]time.Time, error) {
+	all, err := s.core.FirstTimes(ctx, tenants, `SELECT i, min(l.expires_at)
+		FROM {schema}.task_types t, LATERAL (SELECT expires_at FROM {schema}.lifetimes
+		  WHERE type = t.number ORDER BY expires_at LIMIT 1) l`)
+	return all, postgres.Wrap(err, "FirstLifetimes")
+}
+
+// TypesWithExpired returns the numbers of the types of a tenant in which a lifetime is over.
+func (s *Upkeep) TypesWithExpired(ctx context.Context, tenant string) ([]*config.Type, error) {
+	tables := config.NewTables(tenant, config.SharedSet)
+	rows, _ := s.core.DB(tenant).Query(ctx, tables.SQL(0, `SELECT t.name
+		FROM {types} t WHERE EXISTS (SELECT FROM {lifetimes} l
+		  WHERE l.type = t.number AND l.expires_at <= $1)`), s.core.Clock.Now())
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	var all []*config.Type
+	for _, name := range names {
+		if t, err := s.core.Catalog.Type(tenant, name); err == nil { // or it was just deleted
+			all = append(all, t)
+		}
+	}
+	return all, postgres.Wrap(err, "TypesWithExpired(%q)", tenant)
+}
+
+// DryRunExpireTasks counts the lifetimes of a tenant's tasks that are over, by type.
+func (s *Upkeep) DryRunExpireTasks(ctx context.Context, tenant string) ([]catalog.Due, error) {
+	return s.countByType(ctx, tenant, `SELECT t.name, count(*)
+		FROM {schema}.lifetimes l JOIN {schema}.task_types t ON t.number = l.type
+		WHERE l.expires_at <= $1 GROUP BY t.name ORDER BY t.name`, s.core.Clock.Now())
+}
