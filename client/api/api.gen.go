@@ -1618,6 +1618,7 @@ type CountSearched struct {
 	// Tasks How many tasks were searched.
 	Tasks int `json:"tasks"`
 }
+
 // Deadline A time, in RFC 3339; or a duration of up to ten years, from when the task is due for the first
 // time: its run_at or, without one, its submit; or none, whatever the type says.
 //
