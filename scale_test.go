@@ -26,7 +26,8 @@ func TestSlots(t *testing.T) {
 		"a backlog alone": {
 			asyncflow.StageLoad{Backlog: 600, Service: time.Second}, time.Minute, 0, 10},
 		"both": {
-			asyncflow.StageLoad{Backlog: 600, Service: time.Second, Started: 5}, time.Minute, 0, 15},
+			asyncflow.StageLoad{Backlog: 600, Service: time.Second, Started: 5}, time.Minute, 0,
+			15},
 		"sooner": {
 			asyncflow.StageLoad{Backlog: 600, Service: time.Second}, 10 * time.Second, 0, 60},
 		"no attempt has ended": {asyncflow.StageLoad{Backlog: 1}, time.Minute, 0, 1},
