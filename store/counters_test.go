@@ -56,7 +56,10 @@ var smallNumbers = map[string]string{
 	"waits of fan_outs":                               "a seq",
 	"weight of endpoints":                             "the API's limit",
 	"target of notifications":                         "as in task_types",
-	"type of checkpoints, claim_stages, claim_windows, content_cursors, content_waits, edges, fan_outs, journal, lease, notifications, outbox, past_keys, " +
+	"remaining of flow_turns":                         "the weight of a key, 1,000 at most",
+	"start of lifetimes":                              "a seq",
+	"trim_type of rolls":                              "as in task_types",
+	"type of checkpoints, claim_stages, claim_windows, content_cursors, content_waits, edges, fan_outs, flow_turns, journal, lease, lifetimes, notifications, outbox, past_keys, " +
 		"ready, search, signal_waits, signals, spawns, task, voters, votes, wait": "as in task_types",
 }
 

@@ -64,6 +64,8 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	"Prolong",
 	// a first delivery needs none: PastDocument, and FirstSent of a later one, read the same tables
 	"FirstSent", "ReadPast",
+	// a task without a lifetime needs none
+	"SetBegun",
 	// it counts as Submit does
 	"AdmitSpawn",
 	// a stage without links needs none: Task, Attempts and SendSignal read the same tables
@@ -87,7 +89,7 @@ var special = map[string][]any{
 	"SealRoll":     {0}, "LeaseLimited": {0}, "AllotNumbers": {30_000}, "SetHealth": {anyUUID},
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
-	"LeaseForClaims": {"second"},
+	"LeaseForClaims": {"second"}, "StageLoad": {"pipe", "first"},
 	"GrowTree": {asyncflow.Options{Spawned: &asyncflow.Spawned{
 		Part: &asyncflow.Part{Awaited: asyncflow.Awaited{Type: 1, ID: 1, Seq: 1}}}}},
 	"ParkHalted": {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
@@ -95,7 +97,7 @@ var special = map[string][]any{
 
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {
 	c := &calls{b: b, tenant: tenant, types: map[reflect.Type]any{}}
-	for _, arg := range []any{t, t.Set(), store.Roll{MaxTasks: store.OwnSetTasks}, l, l.ID, 1,
+	for _, arg := range []any{t, t.Set(), store.Roll{MaxTasks: store.OwnSetTasks}, l, &l, l.ID, 1,
 		time.Now(), time.Second, []string{"pipe"}, changed(),
 		store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 10},
 		store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}},
