@@ -65,9 +65,9 @@ func TestDocumentProblems(t *testing.T) {
 		"unknown keys": {"tasks: []\ntypes: [{name: a, stages: [{name: x, time_out: 1s}], Name: " +
 			"b}]\nendpoints: [{uri: x}]", []string{
 			"tasks is not known here; the keys are endpoints, schedules, types",
-			"types[0].Name is not known here; the keys are flow, max_deliver_bytes, " +
+			"types[0].Name is not known here; the keys are end_by, flow, max_deliver_bytes, " +
 				"max_in_flight, max_steps, name, on_final, rate, retention, retry, roll_age, roll_rows, " +
-				"schedule_interval, schedule_limit, searchable, stage_mapping, stages",
+				"schedule_interval, schedule_limit, searchable, stage_mapping, stages, start_by",
 			"types[0].stages[0].time_out is not known here; the keys are deliver, fan_out,",
 			"endpoints[0].uri is not known here; the keys are allow_duplicate, auth, batch, " +
 				"headers, listen, max_in_flight, rate, secret, secret_kind, stage, tls, type, " +
