@@ -41,13 +41,16 @@ type fairTake struct {
 	least   time.Time
 	more    bool // there may be more due tasks
 	memory  *fairType
+	marks   *markedKeys          // while many tasks are due
 	moved   bool                 // rows got a key
 	ahead   map[fairSource]place // where the sweep for such rows goes on
 }
 
 // takeFair takes candidates in the order of the turns.
-func (l *limitedLease) takeFair(ctx context.Context, memory *fairType) ([]Candidate, error) {
-	f := &fairTake{l: l, last: l.turn, memory: memory,
+func (l *limitedLease) takeFair(
+	ctx context.Context, memory *fairType, marks *markedKeys,
+) ([]Candidate, error) {
+	f := &fairTake{l: l, last: l.turn, memory: memory, marks: marks,
 		c: &candidates{t: l.t, now: l.now, lines: map[string]place{}}}
 	b := &pgx.Batch{}
 	f.addSources(b)
@@ -80,6 +83,7 @@ func (l *limitedLease) takeFair(ctx context.Context, memory *fairType) ([]Candid
 		f.memory.backlog = false
 	}
 	l.scan.Taken()
+	f.marks.taken(f.c.found[fresh:])
 	rest := f.c.found[fresh:]
 	found := append(f.c.found[:fresh:fresh], f.ring.inTurn(rest, first)...)
 	if !f.ring.whole && n > 0 {
@@ -99,11 +103,20 @@ func (l *limitedLease) takeFair(ctx context.Context, memory *fairType) ([]Candid
 
 // leaseFair is lease for a fair type.
 func (l *limitedLease) leaseFair(ctx context.Context) error {
-	g := &l.result
 	memory := l.s.turns.of(l.t.Key())
 	memory.mu.Lock() // leases of the type are one at a time anyway
 	defer memory.mu.Unlock()
-	found, err := l.takeFair(ctx, memory)
+	marks := l.beginMarked(memory)
+	err := l.leaseMarked(ctx, memory, marks)
+	marks.end(memory, err)
+	return err
+}
+
+func (l *limitedLease) leaseMarked(
+	ctx context.Context, memory *fairType, marks *markedKeys,
+) error {
+	g := &l.result
+	found, err := l.takeFair(ctx, memory, marks)
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,9 @@ func (f *fairTake) findKeys(ctx context.Context) error {
 		f.memory.backlog = true
 	}
 	f.least = time.Time{}
+	if known, err := f.readMarked(ctx); known || err != nil {
+		return err
+	}
 	return f.skipAhead(ctx)
 }
 
@@ -85,6 +88,12 @@ func (f *fairTake) readDue(ctx context.Context) (few bool, err error) {
 		sum += n
 		return nil
 	})
+	f.wholeRing(keys)
+	return sum < most, err
+}
+
+// wholeRing makes the ring of all keys with due tasks, which begin after the last turn.
+func (f *fairTake) wholeRing(keys []string) {
 	if i := slices.Index(keys, f.last.key); i >= 0 { // after all others, or once more
 		keys = slices.Delete(keys, i, i+1)
 		if f.last.left > 0 {
@@ -93,15 +102,15 @@ func (f *fairTake) readDue(ctx context.Context) (few bool, err error) {
 			keys = append(keys, f.last.key)
 		}
 	}
-	f.ring = newRing(keys, t.Flow.Weight, true, f.last)
-	return sum < most, err
+	f.ring = newRing(keys, f.l.t.Flow.Weight, true, f.last)
 }
 
 // skipAhead finds keys by the index.
 func (f *fairTake) skipAhead(ctx context.Context) error {
 	t := f.l.t
+	most := f.marks.mostKeys(f.l.n)
 	rows, err := f.l.conn.Query(ctx, t.SQL(0, skipSQL(t, f.sources)), t.Number(), f.last.key,
-		f.l.now, f.l.n, mostIdle, stagesOf(f.sources))
+		f.l.now, most, mostIdle, stagesOf(f.sources))
 	if err != nil {
 		return err
 	}
@@ -126,7 +135,8 @@ func (f *fairTake) skipAhead(ctx context.Context) error {
 		f.passed = key
 		return nil
 	})
-	f.ring = newRing(keys, t.Flow.Weight, idle < mostIdle && due < f.l.n, f.last)
+	f.ring = newRing(keys, t.Flow.Weight, idle < mostIdle && due < most, f.last)
+	f.marks.walked(keys, f.ring.whole && len(f.sources) == 1)
 	return err
 }
 
@@ -201,13 +211,14 @@ func (s fairSource) queueTake(b *pgx.Batch, f *fairTake, keys []string, most []i
 	}
 	b.Queue(t.SQL(position, `
 DELETE FROM `+table+` r WHERE ctid = ANY (ARRAY(
-  SELECT k.t FROM unnest($2::text[], $3::int[]) AS u (key, most), LATERAL (
+  SELECT k.t FROM unnest($2::text[], $3::int[], $5::timestamptz[]) AS u (key, most, least),
+    LATERAL (
     SELECT ctid AS t FROM `+s.from(t, 0, "$6")+` AND key = u.key
-      AND order_time <= $4 AND order_time >= $5
+      AND order_time <= $4 AND order_time >= u.least
     ORDER BY order_time, id
     LIMIT u.most
     FOR UPDATE SKIP LOCKED) k))
 RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time, coalesce(r.since, r.order_time),
-  coalesce(r.key, '')`), t.Number(), keys, most, f.l.now, lowwater.Bound(f.least),
+  coalesce(r.key, '')`), t.Number(), keys, most, f.l.now, f.marks.bounds(keys, f.least),
 		[]string{s.stage}).Query(collect)
 }

@@ -17,6 +17,7 @@ type fairMemory struct {
 type fairType struct {
 	mu      sync.Mutex
 	backlog bool // many tasks were due
+	known   keyMarks
 	keyless keylessSweep
 }
 
