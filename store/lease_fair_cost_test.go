@@ -15,6 +15,7 @@ func (b *bundle) fairCost(leases, n int) (blocks int64) {
 	b.t.Helper()
 	const sql = `SELECT sum(heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)::bigint
 		FROM pg_statio_all_tables WHERE schemaname = 'tenant_acme' AND relname = 'ready_1'`
+	b.flushed()
 	var before int64
 	require.NoError(b.t, b.db.QueryRow(b.t.Context(), sql).Scan(&before))
 	b.t.Run("node", func(t *testing.T) {
@@ -31,6 +32,23 @@ func (b *bundle) fairCost(leases, n int) (blocks int64) {
 		return settled
 	})
 	return blocks - before
+}
+
+// flushed closes the connections of the test, which tell the database what they read as they end.
+func (b *bundle) flushed() {
+	b.t.Helper()
+	var pids []uint32
+	for _, conn := range b.db.AcquireAllIdle(b.t.Context()) {
+		pids = append(pids, conn.Conn().PgConn().PID())
+		conn.Release()
+	}
+	b.db.Reset()
+	eventually(b.t, "the connections are closed", func() bool {
+		var open bool
+		require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT EXISTS (SELECT FROM
+			pg_stat_activity WHERE pid = ANY ($1::bigint[]::int[]))`, pids).Scan(&open))
+		return !open
+	})
 }
 
 // A lease reads about as much with 100,000 keys as with 1,000.
@@ -62,8 +80,7 @@ func TestFairCostDuringAnOldSnapshot(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.db.Exec(t.Context(), b.at(1, `DELETE FROM {ready} WHERE id % 150000 < 140000`))
 	require.NoError(t, err)
-	one := b.fairCost(1, 10)
-	many := b.fairCost(30, 10)
-	t.Logf("blocks of a lease: %d; of 30 leases: %d", one, many)
-	assert.Less(t, many, 10*one)
+	blocks := b.fairCost(30, 10)
+	t.Log("blocks of 30 leases:", blocks)
+	assert.Less(t, blocks, int64(300_000)) // without marks 570,000
 }
