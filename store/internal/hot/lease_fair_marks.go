@@ -11,11 +11,11 @@ import (
 )
 
 // While a transaction is open for long, the index keeps the entries of leased tasks, and a walk
-// from key to key reads the dead entries of each key on its way. If a walk was slow and found all keys, the node
-// remembers them, each with a mark: nothing of the key is left below it, as far as the node knows.
-// The next leases read the keys from their marks on, and find other keys among the tasks that came
-// since. Package lowwater says since when, and when the next lease has to walk: a mark of KeyMarks
-// is where unknown tasks begin, not where any do.
+// from key to key reads the dead entries of each key on its way. If a walk was slow and found all
+// keys, the node remembers them, each with a mark: nothing of the key is left below it, as far as
+// the node knows. The next leases read the keys from their marks on, and find other keys among the
+// tasks that came since. Package lowwater says since when, and when the next lease has to walk: a
+// mark of KeyMarks is where unknown tasks begin, not where any do.
 
 const (
 	// mostKnown is how many keys have marks: with more, leases walk.
