@@ -219,6 +219,7 @@ func (s *Store) KeptTypes() int {
 		return false
 	}
 	s.core.Marks.Forget(collect)
+	s.core.KeyMarks.Forget(collect)
 	hot.Forget(s.hotRoom, collect)
 	return len(kept)
 }

@@ -65,6 +65,7 @@ type Core struct {
 
 	Watchers *news.Watchers
 	Marks    *lowwater.Marks[config.TypeKey]
+	KeyMarks *lowwater.Marks[config.TypeKey] // of flow keys that take turns: see package hot
 	Times    Times
 	holders  *lockHolders
 
@@ -80,7 +81,8 @@ type Core struct {
 func newCore(cfg Config) *Core {
 	return &Core{Config: cfg, Log: cfg.Log, group: &postgres.PoolGroup{},
 		Watchers: news.NewWatchers(), Marks: lowwater.NewMarks[config.TypeKey](),
-		holders: &lockHolders{limit: keptOutLimit, all: map[LockKey]lockHolder{}}}
+		KeyMarks: lowwater.NewMarks[config.TypeKey](),
+		holders:  &lockHolders{limit: keptOutLimit, all: map[LockKey]lockHolder{}}}
 }
 
 // connect opens the connections, and checks that the schema is current.

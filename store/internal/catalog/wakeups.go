@@ -72,6 +72,7 @@ func (w *Wakeups) Announce(key config.TypeKey, at time.Time) {
 		return
 	}
 	w.store.Marks.Lower(key, at)
+	w.store.KeyMarks.Lower(key, at)
 	w.listeners.TellReady(key, at, w.store.Clock.Now())
 	if !w.store.Config.Notify {
 		return
@@ -164,6 +165,7 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 		return err
 	}
 	w.store.Marks.Reset()
+	w.store.KeyMarks.Reset()
 	w.losses.Add(1)
 	w.listeners.TellLost()
 	w.listening.Store(true)
@@ -229,5 +231,6 @@ func (w *Wakeups) receivedWake(tenant uint32, number, micros string) {
 	}
 	due := time.UnixMicro(at)
 	w.store.Marks.Lower(key, due)
+	w.store.KeyMarks.Lower(key, due)
 	w.listeners.TellReady(key, due, w.store.Clock.Now())
 }

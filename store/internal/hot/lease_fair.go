@@ -40,12 +40,17 @@ type fairTake struct {
 	passed  string // the last key that was looked at
 	least   time.Time
 	more    bool // there may be more due tasks
-	moved   bool // rows got a key
+	memory  *fairType
+	marks   *markedKeys          // while many tasks are due
+	moved   bool                 // rows got a key
+	ahead   map[fairSource]place // where the sweep for such rows goes on
 }
 
 // takeFair takes candidates in the order of the turns.
-func (l *limitedLease) takeFair(ctx context.Context) ([]Candidate, error) {
-	f := &fairTake{l: l, last: l.turn,
+func (l *limitedLease) takeFair(
+	ctx context.Context, memory *fairType, marks *markedKeys,
+) ([]Candidate, error) {
+	f := &fairTake{l: l, last: l.turn, memory: memory, marks: marks,
 		c: &candidates{t: l.t, now: l.now, lines: map[string]place{}}}
 	b := &pgx.Batch{}
 	f.addSources(b)
@@ -73,10 +78,12 @@ func (l *limitedLease) takeFair(ctx context.Context) ([]Candidate, error) {
 			break
 		}
 	}
-	if f.more = n <= 0 || !f.ring.whole || f.ring.some(); !f.more {
-		l.s.turns.setBacklog(l.t.Key(), false)
+	f.more = n <= 0 || !f.ring.whole || f.ring.some() || !f.memory.keyless.swept
+	if !f.more {
+		f.memory.backlog = false
 	}
 	l.scan.Taken()
+	f.marks.taken(f.c.found[fresh:])
 	rest := f.c.found[fresh:]
 	found := append(f.c.found[:fresh:fresh], f.ring.inTurn(rest, first)...)
 	if !f.ring.whole && n > 0 {
@@ -96,8 +103,20 @@ func (l *limitedLease) takeFair(ctx context.Context) ([]Candidate, error) {
 
 // leaseFair is lease for a fair type.
 func (l *limitedLease) leaseFair(ctx context.Context) error {
+	memory := l.s.turns.of(l.t.Key())
+	memory.mu.Lock() // leases of the type are one at a time anyway
+	defer memory.mu.Unlock()
+	marks := l.beginMarked(memory)
+	err := l.leaseMarked(ctx, memory, marks)
+	marks.end(memory, err)
+	return err
+}
+
+func (l *limitedLease) leaseMarked(
+	ctx context.Context, memory *fairType, marks *markedKeys,
+) error {
 	g := &l.result
-	found, err := l.takeFair(ctx)
+	found, err := l.takeFair(ctx, memory, marks)
 	if err != nil {
 		return err
 	}
@@ -154,15 +173,22 @@ func (f *fairTake) addSources(b *pgx.Batch) {
 
 // takeFresh takes tasks that try endpoints, and now and then gives a key to rows without one.
 func (f *fairTake) takeFresh(ctx context.Context, b *pgx.Batch) error {
-	if f.l.s.turns.due(f.l.t.Key(), f.l.now) {
+	sweep := &f.memory.keyless
+	sweeps := sweep.due(f.l.t.Version, f.l.now)
+	if sweeps {
+		f.ahead = map[fairSource]place{}
 		for _, source := range f.sources {
-			source.queueKeyless(b, f.l.t, &f.moved)
+			f.queueKeyless(b, source, sweep.at[source])
 		}
 	}
 	if b.Len() == 0 {
 		return nil
 	}
-	return f.l.conn.Send(ctx, b)
+	err := f.l.conn.Send(ctx, b)
+	if sweeps && err == nil {
+		sweep.step(f.moved, f.ahead)
+	}
+	return err
 }
 
 // some reports whether a key may have further due tasks in this lease.
@@ -249,7 +275,7 @@ func (f *fairTake) fill(ctx context.Context, n int) error {
 		f.c.found[before+i].turn = turn{f.passed, 0}
 	}
 	if len(f.c.found)-before < n { // the next lease reads what is due
-		f.l.s.turns.setBacklog(f.l.t.Key(), false)
+		f.memory.backlog = false
 	}
 	return err
 }

@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/lowwater"
@@ -50,16 +48,17 @@ func stagesOf(sources []fairSource) []string {
 
 // findKeys makes the ring of the lease.
 func (f *fairTake) findKeys(ctx context.Context) error {
-	turns := &f.l.s.turns
-	key := f.l.t.Key()
-	if !turns.backlog(key) {
+	if !f.memory.backlog {
 		few, err := f.readDue(ctx)
 		if err != nil || few {
 			return err
 		}
-		turns.setBacklog(key, true)
+		f.memory.backlog = true
 	}
 	f.least = time.Time{}
+	if known, err := f.readMarked(ctx); known || err != nil {
+		return err
+	}
 	return f.skipAhead(ctx)
 }
 
@@ -89,6 +88,12 @@ func (f *fairTake) readDue(ctx context.Context) (few bool, err error) {
 		sum += n
 		return nil
 	})
+	f.wholeRing(keys)
+	return sum < most, err
+}
+
+// wholeRing makes the ring of all keys with due tasks, which begin after the last turn.
+func (f *fairTake) wholeRing(keys []string) {
 	if i := slices.Index(keys, f.last.key); i >= 0 { // after all others, or once more
 		keys = slices.Delete(keys, i, i+1)
 		if f.last.left > 0 {
@@ -97,15 +102,15 @@ func (f *fairTake) readDue(ctx context.Context) (few bool, err error) {
 			keys = append(keys, f.last.key)
 		}
 	}
-	f.ring = newRing(keys, t.Flow.Weight, true, f.last)
-	return sum < most, err
+	f.ring = newRing(keys, f.l.t.Flow.Weight, true, f.last)
 }
 
 // skipAhead finds keys by the index.
 func (f *fairTake) skipAhead(ctx context.Context) error {
 	t := f.l.t
+	most := f.marks.mostKeys(f.l.n)
 	rows, err := f.l.conn.Query(ctx, t.SQL(0, skipSQL(t, f.sources)), t.Number(), f.last.key,
-		f.l.now, f.l.n, mostIdle, stagesOf(f.sources))
+		f.l.now, most, mostIdle, stagesOf(f.sources))
 	if err != nil {
 		return err
 	}
@@ -130,7 +135,8 @@ func (f *fairTake) skipAhead(ctx context.Context) error {
 		f.passed = key
 		return nil
 	})
-	f.ring = newRing(keys, t.Flow.Weight, idle < mostIdle && due < f.l.n, f.last)
+	f.ring = newRing(keys, t.Flow.Weight, idle < mostIdle && due < most, f.last)
+	f.marks.walked(keys, f.ring.whole && len(f.sources) == 1)
 	return err
 }
 
@@ -205,88 +211,14 @@ func (s fairSource) queueTake(b *pgx.Batch, f *fairTake, keys []string, most []i
 	}
 	b.Queue(t.SQL(position, `
 DELETE FROM `+table+` r WHERE ctid = ANY (ARRAY(
-  SELECT k.t FROM unnest($2::text[], $3::int[]) AS u (key, most), LATERAL (
+  SELECT k.t FROM unnest($2::text[], $3::int[], $5::timestamptz[]) AS u (key, most, least),
+    LATERAL (
     SELECT ctid AS t FROM `+s.from(t, 0, "$6")+` AND key = u.key
-      AND order_time <= $4 AND order_time >= $5
+      AND order_time <= $4 AND order_time >= u.least
     ORDER BY order_time, id
     LIMIT u.most
     FOR UPDATE SKIP LOCKED) k))
 RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time, coalesce(r.since, r.order_time),
-  coalesce(r.key, '')`), t.Number(), keys, most, f.l.now, lowwater.Bound(f.least),
+  coalesce(r.key, '')`), t.Number(), keys, most, f.l.now, f.marks.bounds(keys, f.least),
 		[]string{s.stage}).Query(collect)
-}
-
-// queueKeyless gives the key "" to rows without one, which have no turn: they were inserted before
-// the type was fair, or by a node that didn't know yet. moved is set if there were any.
-func (s fairSource) queueKeyless(b *pgx.Batch, t *config.Type, moved *bool) {
-	table, position := "{ready}", s.position
-	if s.stage != "" {
-		table, position = "{wait}", 0
-	}
-	b.Queue(t.SQL(position, `
-UPDATE `+table+` r SET key = '' WHERE ctid = ANY (ARRAY(
-  SELECT ctid FROM `+table+` WHERE key IS NULL AND ctid = ANY (ARRAY(
-    SELECT ctid FROM `+s.from(t, 0, "$2")+` ORDER BY order_time, id LIMIT 1000))
-  FOR UPDATE SKIP LOCKED))`), t.Number(), []string{s.stage}).
-		Exec(func(tag pgconn.CommandTag) error {
-			*moved = *moved || tag.RowsAffected() > 0
-			return nil
-		})
-}
-
-// fairMemory is what a node remembers of its leases of fair types. Nothing depends on it but the
-// cost of a lease.
-type fairMemory struct {
-	mu  sync.Mutex
-	all map[config.TypeKey]*fairType
-}
-
-type fairType struct {
-	backlog bool      // many tasks were due
-	keyed   time.Time // when rows without a key were looked for
-}
-
-func (m *fairMemory) of(key config.TypeKey) *fairType {
-	if m.all == nil {
-		m.all = map[config.TypeKey]*fairType{}
-	}
-	if m.all[key] == nil {
-		m.all[key] = &fairType{}
-	}
-	return m.all[key]
-}
-
-func (m *fairMemory) backlog(key config.TypeKey) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.of(key).backlog
-}
-
-func (m *fairMemory) setBacklog(key config.TypeKey, backlog bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.of(key).backlog = backlog
-}
-
-// due reports whether to look for rows without a key: once a second.
-func (m *fairMemory) due(key config.TypeKey, now time.Time) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.of(key)
-	if now.Sub(t.keyed).Abs() < time.Second {
-		return false
-	}
-	t.keyed = now
-	return true
-}
-
-// forget drops the types that are gone.
-func (m *fairMemory) forget(gone func(config.TypeKey) bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for key := range m.all {
-		if gone(key) {
-			delete(m.all, key)
-		}
-	}
 }

@@ -16,6 +16,7 @@ func ForgetTypes(s *Settings, tenant string) {
 		return err != nil
 	}
 	s.core.Marks.Forget(gone)
+	s.core.KeyMarks.Forget(gone)
 	hot.ForgetTypes(s.hot, gone)
 	sets := s.core.Catalog.SetsOf(tenant)
 	noSet := func(key config.TypeKey) bool { return key.Tenant == tenant && sets[key.Type] == nil }

@@ -1,0 +1,86 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// fairCost returns how many blocks of the ready table and its indexes leases of a new node read.
+// Its connections tell the database when they are closed.
+func (b *bundle) fairCost(leases, n int) (blocks int64) {
+	b.t.Helper()
+	const sql = `SELECT sum(heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)::bigint
+		FROM pg_statio_all_tables WHERE schemaname = 'tenant_acme' AND relname = 'ready_1'`
+	b.flushed()
+	var before int64
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), sql).Scan(&before))
+	b.t.Run("node", func(t *testing.T) {
+		node := open(t, b.url, "node-2")
+		for range leases {
+			require.Len(t, node.fairLease(n), n)
+		}
+	})
+	var last int64
+	eventually(b.t, "the connections have told what they read", func() bool {
+		require.NoError(b.t, b.db.QueryRow(b.t.Context(), sql).Scan(&blocks))
+		settled := blocks == last && blocks > before
+		last = blocks
+		return settled
+	})
+	return blocks - before
+}
+
+// flushed closes the connections of the test, which tell the database what they read as they end.
+func (b *bundle) flushed() {
+	b.t.Helper()
+	var pids []uint32
+	for _, conn := range b.db.AcquireAllIdle(b.t.Context()) {
+		pids = append(pids, conn.Conn().PgConn().PID())
+		conn.Release()
+	}
+	b.db.Reset()
+	eventually(b.t, "the connections are closed", func() bool {
+		var open bool
+		require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT EXISTS (SELECT FROM
+			pg_stat_activity WHERE pid = ANY ($1::bigint[]::int[]))`, pids).Scan(&open))
+		return !open
+	})
+}
+
+// A lease reads about as much with 100,000 keys as with 1,000.
+func TestFairCostOfManyKeys(t *testing.T) {
+	b := setup(t)
+	b.put(fairStages(nil))
+	var cost []int64
+	for _, keys := range []int{1000, 100_000} {
+		_, err := b.db.Exec(t.Context(), b.at(1, `TRUNCATE {ready}, {task}, {lease}`))
+		require.NoError(t, err)
+		b.fillKeys(1, keys, 2)
+		cost = append(cost, b.fairCost(5, 100))
+	}
+	t.Log("blocks of 5 leases:", cost)
+	assert.Less(t, cost[1], 3*cost[0])
+}
+
+// While an old snapshot keeps the entries of tasks that were leased, leases don't read these again
+// and again.
+func TestFairCostDuringAnOldSnapshot(t *testing.T) {
+	b := setup(t)
+	b.put(fairStages(nil))
+	b.fillKeys(1, 2, 150_000)
+	conn, err := pgx.Connect(t.Context(), b.url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	_, err = conn.Exec(t.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM
+		asyncflow.tenants`)
+	require.NoError(t, err)
+	_, err = b.db.Exec(t.Context(), b.at(1, `DELETE FROM {ready} WHERE id % 150000 < 140000`))
+	require.NoError(t, err)
+	blocks := b.fairCost(30, 10)
+	t.Log("blocks of 30 leases:", blocks)
+	assert.Less(t, blocks, int64(300_000)) // without marks 570,000
+}
