@@ -9,8 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// TakeKeysSQL gives keys to other tasks. Their rows are locked. The ORDER BY and the LIMIT leave the
-// planner one plan: a walk down the index for each key. Otherwise it reads all keys of the type.
+// TakeKeysSQL gives keys to other tasks. Their rows are locked. The ORDER BY and the LIMIT leave
+// the planner one plan: a walk down the index for each key. Otherwise it reads all keys of the
+// type.
 const TakeKeysSQL = `
 UPDATE {keys} k SET id = u.id, hash = u.hash, expires_at = u.expires_at
 FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[])

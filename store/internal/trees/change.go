@@ -107,8 +107,9 @@ func QueueChanges(
 	}
 }
 
-// InsertChangedSQL inserts the journal rows of changes. The LIMIT leaves the planner one plan, a walk
-// down the index for each row before. Without it, it reads the journals of all tasks of the type.
+// InsertChangedSQL inserts the journal rows of changes. The LIMIT leaves the planner one plan, a
+// walk down the index for each row before. Without it, it reads the journals of all tasks of the
+// type.
 const InsertChangedSQL = `
 INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, output,
   endpoint, error, status, type)
