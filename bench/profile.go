@@ -33,6 +33,7 @@ type profileConfig struct {
 	many  bool    // single submits of many types, not batches of one
 	rate  float64 // of many, in tasks/s; 0: as fast as possible
 	tree  bool    // children of one task, not tasks that are submitted
+	keys  int     // submits that replace the tasks of so many keys; 0: none do
 }
 
 func parseProfile(args []string) (profileConfig, error) {
@@ -46,6 +47,8 @@ func parseProfile(args []string) (profileConfig, error) {
 		f.Float64Var(&cfg.rate, "rate", 0,
 			"with --many: tasks a second; default: as fast as possible")
 		f.BoolVar(&cfg.tree, "children", false, "the children of one task")
+		f.IntVar(&cfg.keys, "keys", 0,
+			"1,000 submits a second that replace the tasks of so many keys, and others beside")
 	})
 	if cfg.short {
 		cfg.tasks = 5000
@@ -106,6 +109,8 @@ func (cfg profileConfig) begin(
 	ctx context.Context, r *rig.Rig,
 ) (pass func(context.Context) (report.Figures, error), err error) {
 	switch {
+	case cfg.keys > 0:
+		return cfg.beginKeys(ctx, r)
 	case cfg.many:
 		return cfg.beginMany(ctx, r)
 	case cfg.tree:
@@ -119,6 +124,14 @@ func (cfg profileConfig) begin(
 		p, err := r.Pass(ctx, t, cfg.tasks)
 		return p.Figures(), err
 	}, err
+}
+
+func (cfg profileConfig) beginKeys(
+	ctx context.Context, r *rig.Rig,
+) (pass func(context.Context) (report.Figures, error), err error) {
+	seconds := time.Duration(max(1, cfg.tasks/debounceRate)) * time.Second
+	return beginDebounce(ctx, &rounds{Rig: r, config: config{latencyTime: seconds}}, "debounce",
+		cfg.keys)
 }
 
 func (cfg profileConfig) beginMany(

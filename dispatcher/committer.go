@@ -66,6 +66,9 @@ const (
 	// replaceLinger is the least time between two writes of a key with a task that is replaced:
 	// each keeps a context, and a task may have only so many.
 	replaceLinger = 10 * time.Millisecond
+	// replacingLinger is the least time between two transactions that replace tasks of a type: the
+	// keys that come meanwhile share the next one, as a transaction costs more than a row.
+	replacingLinger = replaceLinger / 2
 )
 
 // NewCommitter returns a committer over a store. Close it before the store.
@@ -93,6 +96,7 @@ func NewCommitter(s *store.Store, log *slog.Logger) *Committer {
 	c.replaced.Linger = func(*submission) time.Duration { return replaceLinger }
 	c.replacing = batch.New(c.writing, c.commitKeyed)
 	c.replacing.Size = (*submission).size
+	c.replacing.Linger = func(*submission) time.Duration { return replacingLinger }
 	c.replacing.Writers = 2
 	c.dependent = batch.New(c.writing, c.commitDependent)
 	c.dependent.Size = (*submission).size

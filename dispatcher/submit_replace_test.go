@@ -3,9 +3,11 @@ package dispatcher_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
@@ -154,4 +156,76 @@ func TestReplaceTogetherByItsOwnRights(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Submits of many keys share transactions, however they come.
+func TestReplaceOfManyKeysSharesTransactions(t *testing.T) {
+	w := setupWriter(t)
+	w.put(writerType())
+	const keys = 400
+	submit := func(context string) {
+		t.Helper()
+		var submits sync.WaitGroup
+		for i := range keys {
+			task := replacing(fmt.Sprint("key ", i), context)
+			task.Delay = asyncflow.NewDuration(time.Hour)
+			submits.Go(func() {
+				r := w.Submit(t.Context(), tenant, []asyncflow.NewTask{task})[0]
+				assert.NoError(t, r.Err)
+				assert.Equal(t, context != `1`, r.Replaced)
+			})
+		}
+		submits.Wait()
+	}
+	submit(`1`)
+	submit(`2`)
+	var replaced, transactions int
+	require.NoError(t, w.db.QueryRow(t.Context(), `SELECT count(*), count(DISTINCT xmin::text)
+		FROM tenant_acme.journal_1 WHERE outcome = 'changed' AND output = '2'`).
+		Scan(&replaced, &transactions))
+	require.Equal(t, keys, replaced)
+	require.LessOrEqual(t, transactions, keys/4)
+	w.checkTokens()
+}
+
+// While another transaction locks one of many keys, the tasks of the other ones are replaced.
+func TestReplaceBesideALockedKey(t *testing.T) {
+	w := setupWriter(t)
+	w.put(writerType())
+	w.SetHeldPatience(patience)
+	var tasks []asyncflow.NewTask
+	for i := range 50 {
+		task := replacing(fmt.Sprint("key ", i), `1`)
+		task.Delay = asyncflow.NewDuration(time.Hour)
+		tasks = append(tasks, task)
+	}
+	first := w.submit(tasks...)
+	tx, err := w.db.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM tenant_acme.idempotency_keys WHERE key = 'key 7'
+		FOR UPDATE`)
+	require.NoError(t, err)
+	locked := make(chan store.Submitted, 1)
+	others := make(chan store.Submitted, len(tasks))
+	for i, task := range tasks {
+		answers := others
+		if i == 7 {
+			answers = locked
+		}
+		go func() {
+			answers <- w.Submit(context.Background(), tenant, []asyncflow.NewTask{task})[0]
+		}()
+	}
+	for range len(tasks) - 1 {
+		r := <-others
+		require.NoError(t, r.Err)
+		require.True(t, r.Replaced)
+	}
+	eventually(t, "only the locked one waits", func() bool { return w.HeldKeys() == 1 })
+	require.Empty(t, locked)
+	require.NoError(t, tx.Rollback(t.Context()))
+	r := <-locked
+	require.NoError(t, r.Err)
+	require.Equal(t, []any{first[7].ID, true}, []any{r.ID, r.Replaced})
+	w.checkTokens()
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 	"github.com/asyncflow/asyncflow/store/internal/tasks"
+	"github.com/asyncflow/asyncflow/store/internal/trees"
 	"github.com/asyncflow/asyncflow/store/internal/upkeep"
 )
 
@@ -38,6 +39,13 @@ const (
 	EndLeasesSQL   = records.EndLeasesSQL
 	TakeLeaseSQL   = records.TakeLeaseSQL
 	ExtendLeaseSQL = records.ExtendLeaseSQL
+
+	TakeLockedWaitSQL  = trees.TakeLockedWaitSQL
+	TakeLockedReadySQL = trees.TakeLockedReadySQL
+	TakeKeysSQL        = hot.TakeKeysSQL
+	LockWaitSQL        = trees.LockWaitSQL
+	LockReadySQL       = trees.LockReadySQL
+	InsertChangedSQL   = trees.InsertChangedSQL
 )
 
 // inside returns a field of a struct of another room, found by the names of the fields that lead to

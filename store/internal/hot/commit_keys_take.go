@@ -9,13 +9,16 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// takeKeysSQL gives keys to other tasks. Their rows are locked. Conditions of this form leave the
-// planner one plan: a walk down the index for each key.
-const takeKeysSQL = `
+// TakeKeysSQL gives keys to other tasks. Their rows are locked. The ORDER BY and the LIMIT leave
+// the planner one plan: a walk down the index for each key. Otherwise it reads all keys of the
+// type.
+const TakeKeysSQL = `
 UPDATE {keys} k SET id = u.id, hash = u.hash, expires_at = u.expires_at
 FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[])
-  AS u (key, id, hash, expires_at)
-WHERE k.type = $1 AND k.key = ANY (ARRAY[u.key])`
+  AS u (key, id, hash, expires_at), LATERAL (
+  SELECT ctid FROM {keys} WHERE type = $1 AND key BETWEEN u.key AND u.key
+  ORDER BY key LIMIT 1) l
+WHERE k.ctid = l.ctid`
 
 // finalSQL returns which tasks of a roll are final. A redrive writes a row that is not.
 const finalSQL = `
@@ -87,7 +90,7 @@ func giveKeys(
 		expires = append(expires, g.holder.Expires)
 		holders[g.name] = g.holder
 	}
-	_, err := tx.Exec(ctx, t.SQL(0, takeKeysSQL), t.Name, names, ids, hashes, expires)
+	_, err := tx.Exec(ctx, t.SQL(0, TakeKeysSQL), t.Name, names, ids, hashes, expires)
 	return err
 }
 

@@ -2,6 +2,7 @@ package trees
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -106,20 +107,25 @@ func QueueChanges(
 	}
 }
 
+// InsertChangedSQL inserts the journal rows of changes. The LIMIT leaves the planner one plan, a
+// walk down the index for each row before. Without it, it reads the journals of all tasks of the
+// type.
+const InsertChangedSQL = `
+INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, output,
+  endpoint, error, status, type)
+SELECT u.id, u.seq, $7, u.stage, u.attempt, 'changed', u.next_time, u.options::json,
+  u.output, nullif(u.endpoint, ''),
+  CASE WHEN p.outcome = 'lost' THEN 'lost: ' ELSE '' END || p.error, p.status, $8
+FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::timestamptz[],
+  $6::text[], $9::text[], $10::text[])
+  AS u (id, seq, stage, attempt, next_time, options, output, endpoint)
+LEFT JOIN LATERAL (SELECT j.outcome, j.error, j.status FROM {journal} j
+  WHERE j.type = $8 AND j.id = u.id AND j.seq = u.seq - 1 AND j.error IS NOT NULL
+  LIMIT 1) p ON true`
+
 // queueChanged adds the journal rows of changes to a batch.
 func queueChanged(b *pgx.Batch, t *config.Type, all []Change, now time.Time) {
-	b.Queue(t.SQL(all[0].ID.Position(), `
-		INSERT INTO {journal} (id, seq, at, stage, attempt, outcome, next_time, options, output,
-		  endpoint, error, status, type)
-		SELECT u.id, u.seq, $7, u.stage, u.attempt, 'changed', u.next_time, u.options::json,
-		  u.output, nullif(u.endpoint, ''),
-		  CASE WHEN p.outcome = 'lost' THEN 'lost: ' ELSE '' END || p.error, p.status, $8
-		FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::timestamptz[],
-		  $6::text[], $9::text[], $10::text[])
-		  AS u (id, seq, stage, attempt, next_time, options, output, endpoint)
-		LEFT JOIN LATERAL (SELECT j.outcome, j.error, j.status FROM {journal} j
-		  WHERE j.type = $8 AND j.id = u.id AND j.seq = u.seq - 1 AND j.error IS NOT NULL) p
-		  ON true`),
+	b.Queue(t.SQL(all[0].ID.Position(), InsertChangedSQL),
 		records.Column(all, func(c *Change) int64 { return c.ID.Number }),
 		records.Column(all, func(c *Change) int16 { return int16(c.Seq) }),
 		records.Column(all, func(c *Change) string { return c.Stage }),
@@ -156,7 +162,6 @@ func ChangeAll(
 		return 0, nil, err
 	}
 	var changes []Change
-	var orders []time.Time
 	for _, c := range resting {
 		state := all[c.ID.Number]
 		c.Options = state.options
@@ -169,15 +174,12 @@ func ChangeAll(
 		}
 		changes = append(changes, ch)
 		changed = append(changed, c.ID.Number)
-		orders = append(orders, c.OrderTime)
 	}
 	if len(changed) == 0 {
 		return len(resting), nil, nil
 	}
-	if err := takeLocked(ctx, tx, t, changed, orders); err != nil {
-		return 0, nil, err
-	}
 	b := &pgx.Batch{}
+	queueTakes(b, t, changes)
 	QueueChanges(b, t, changes, ts, now)
 	return len(resting), changed, tx.SendBatch(ctx, b).Close()
 }
@@ -190,17 +192,34 @@ func restingIDs(all []hot.Candidate) []int64 {
 	return ids
 }
 
+// The ORDER BY and the LIMIT within these statements leave the planner one plan: a walk down the
+// index for each id. Otherwise it reads all rows of the type, as it believes that they are few.
 const (
-	lockWaitSQL = `
+	LockWaitSQL = `
 SELECT k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time), k.reason
-FROM unnest($1::bigint[]) AS u (id) JOIN {wait} k ON k.type = $2 AND k.id = ANY (ARRAY[u.id])
-WHERE k.reason <> 'signal' AND ($4 OR k.reason <> 'children') AND k.seq <= $3
-ORDER BY k.id FOR UPDATE OF k`
-	lockReadySQL = `
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {wait} WHERE type = $2 AND id BETWEEN u.id AND u.id
+    AND reason <> 'signal' AND ($4 OR reason <> 'children') AND seq <= $3
+  ORDER BY id LIMIT 1 FOR UPDATE) k`
+	LockReadySQL = `
 SELECT k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time), ''
-FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id) JOIN {ready} k
-  ON k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
-WHERE k.seq <= $4 ORDER BY k.id FOR UPDATE OF k`
+FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id), LATERAL (
+  SELECT * FROM {ready} WHERE type = $3 AND order_time BETWEEN u.order_time AND u.order_time
+    AND id BETWEEN u.id AND u.id AND seq <= $4
+  ORDER BY order_time, id LIMIT 1 FOR UPDATE) k`
+
+	// These two delete rows that the transaction has locked.
+	TakeLockedWaitSQL = `
+DELETE FROM {wait} WHERE ctid = ANY (ARRAY(
+  SELECT k.ctid FROM unnest($1::bigint[]) AS u (id), LATERAL (
+    SELECT ctid FROM {wait} WHERE type = $2 AND id BETWEEN u.id AND u.id
+    ORDER BY id LIMIT 1) k))`
+	TakeLockedReadySQL = `
+DELETE FROM {ready} WHERE ctid = ANY (ARRAY(
+  SELECT k.ctid FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id), LATERAL (
+    SELECT ctid FROM {ready} WHERE type = $3 AND order_time BETWEEN u.order_time AND u.order_time
+      AND id BETWEEN u.id AND u.id
+    ORDER BY order_time, id LIMIT 1) k))`
 )
 
 // lockResting locks the token rows of tasks of one roll in wait and ready, and returns them. It
@@ -222,8 +241,9 @@ func lockResting(
 		resting = append(resting, more...)
 		return err
 	}
+	ids = slices.Sorted(slices.Values(ids)) // the rows are locked in this order
 	for range 2 {
-		if err := lock(0, lockWaitSQL, ids, t.Number(), records.MaxSeq, parents); err != nil {
+		if err := lock(0, LockWaitSQL, ids, t.Number(), records.MaxSeq, parents); err != nil {
 			return nil, err
 		}
 		if ids = records.Without(ids, restingIDs(resting)); len(ids) == 0 {
@@ -234,7 +254,7 @@ func lockResting(
 			return resting, err
 		}
 		for _, p := range t.Live() {
-			if err := lock(p, lockReadySQL, orders, live, t.Number(), records.MaxSeq); err != nil {
+			if err := lock(p, LockReadySQL, orders, live, t.Number(), records.MaxSeq); err != nil {
 				return nil, err
 			}
 		}
@@ -274,14 +294,22 @@ func readTokenStates(
 	return all, err
 }
 
-// takeLocked deletes token rows from wait and ready that this transaction has locked.
-func takeLocked(
-	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, orders []time.Time,
-) error {
-	b := &pgx.Batch{}
-	b.Queue(t.SQL(0, records.TakeAnyWaitSQL), ids, t.Number())
-	for _, p := range t.Live() {
-		b.Queue(t.SQL(p, records.TakeAnyReadySQL), orders, ids, t.Number())
+// queueTakes adds deletes of token rows that this transaction has locked to a batch.
+func queueTakes(b *pgx.Batch, t *config.Type, changes []Change) {
+	var ready []int64
+	var orders []time.Time
+	for i := range changes {
+		if c := &changes[i].Candidate; c.Blocked == "" { // as all rows of ready
+			ready = append(ready, c.ID.Number)
+			orders = append(orders, c.OrderTime)
+		}
 	}
-	return tx.SendBatch(ctx, b).Close()
+	all := records.Column(changes, func(c *Change) int64 { return c.ID.Number })
+	b.Queue(t.SQL(0, TakeLockedWaitSQL), all, t.Number())
+	if len(ready) == 0 {
+		return
+	}
+	for _, p := range t.Live() {
+		b.Queue(t.SQL(p, TakeLockedReadySQL), orders, ready, t.Number())
+	}
 }

@@ -79,7 +79,8 @@ func (r *replacements) replace(
 	return r.tx.SendBatch(ctx, b).Close()
 }
 
-// replaceInRoll replaces the contexts of tasks of one roll. It adds the journal rows to a batch.
+// replaceInRoll replaces the contexts of tasks of one roll. It adds what it writes to a batch, but
+// for the new token rows.
 func (r *replacements) replaceInRoll(
 	ctx context.Context, b *pgx.Batch, ids []int64, byID map[int64]*hot.Insertion,
 ) error {
@@ -98,8 +99,6 @@ func (r *replacements) replaceInRoll(
 		}
 	}
 	var changes []Change
-	var taken []int64
-	var orders []time.Time
 	for _, c := range resting {
 		item := byID[c.ID.Number]
 		state := states[c.ID.Number]
@@ -107,16 +106,12 @@ func (r *replacements) replaceInRoll(
 			continue
 		}
 		changes = append(changes, r.change(item, c, state))
-		taken = append(taken, c.ID.Number)
-		orders = append(orders, c.OrderTime)
+		r.replaced = append(r.replaced, c.ID.Number)
 	}
 	if len(changes) == 0 {
 		return nil
 	}
-	r.replaced = append(r.replaced, taken...)
-	if err := takeLocked(ctx, r.tx, r.t, taken, orders); err != nil {
-		return err
-	}
+	queueTakes(b, r.t, changes)
 	QueueChanges(b, r.t, changes, &r.tokens, r.now)
 	return nil
 }
