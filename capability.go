@@ -21,11 +21,13 @@ const (
 
 	CapContextRetention Capability = "context_retention" // contents that are erased after a time
 	CapSearchable       Capability = "searchable"        // fields that have an index
+	CapClaimRules       Capability = "claim_rules"       // of who may claim a task
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
-	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention, CapSearchable}
+	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention, CapSearchable,
+	CapClaimRules}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {
@@ -41,10 +43,14 @@ func (s Schedule) Uses() []Capability {
 	for _, d := range s.DependsOn {
 		all = append(all, d.WaitFor)
 	}
+	uses := usesOf(all...)
 	if s.OnFinal != nil {
-		return append(usesOf(all...), CapOnFinal)
+		uses = append(uses, CapOnFinal)
 	}
-	return usesOf(all...)
+	if s.Claim != nil {
+		uses = append(uses, CapClaimRules)
+	}
+	return uses
 }
 
 // Uses returns what the rules use that a node may not know.
@@ -97,6 +103,9 @@ func (t TaskType) Uses() (all []Capability) {
 		}
 		if s.Window != nil {
 			add(usesOf(s.Window.Per)...)
+			if s.Window.Random != nil {
+				add(CapClaimRules)
+			}
 		}
 		if len(s.Spawn) > 0 {
 			add(CapSpawn, CapJoin) // a worker may answer with join

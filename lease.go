@@ -190,6 +190,8 @@ type Verdict struct {
 	// Error is what the journal says in place of the outcome's error, if the verdict has a reason
 	// of its own.
 	Error string
+	// Claim says who may have the task, if it waits for a claimer; nil: all, or it isn't known.
+	Claim *ClaimRules
 }
 
 // Final returns the final status that the verdict brings, or "".

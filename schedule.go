@@ -53,7 +53,9 @@ type Schedule struct {
 	ContextFrom string       `json:"context_from,omitempty"`
 	// OnFinal says where the ends of its tasks are told; nil: as their type says.
 	OnFinal *OnFinal `json:"on_final,omitempty"`
-	Labels           // of its tasks
+	// Claim says which claimers may have its tasks; nil: all.
+	Claim  *ClaimRules `json:"claim,omitempty"`
+	Labels             // of its tasks
 
 	// Cron is an expression of five fields, or one such as @daily, for local time in TimeZone (an
 	// IANA name). Either Cron or Every is set.
@@ -105,6 +107,7 @@ func (s Schedule) Validate(maxContext int) error {
 		s.Retry.check("retry", &out)
 	}
 	checkDependencies(s.DependsOn, s.ContextFrom, &out)
+	s.Claim.check(&out)
 	s.Labels.check(&out)
 	s.checkTimes(&out)
 	s.checkPolicies(&out)
@@ -161,8 +164,8 @@ func (s Schedule) checkPolicies(out *problems) {
 func (s Schedule) Task() NewTask {
 	return NewTask{Type: s.Type, Context: s.Context, DependsOn: s.DependsOn,
 		Options: Options{Priority: s.Priority, Retry: s.Retry, ContextFrom: s.ContextFrom,
-			OnFinal: s.OnFinal,
-			Labels:  s.Labels}}
+			OnFinal: s.OnFinal, Claim: s.Claim,
+			Labels: s.Labels}}
 }
 
 // TickTask returns the task of a tick. Its idempotency key names the tick, so repeated submits

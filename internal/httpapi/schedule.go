@@ -60,6 +60,9 @@ func (s *Server) PutSchedule(
 	if err := s.checkPriority(ctx, schedule.Type, schedule.Priority); err != nil {
 		return nil, err
 	}
+	if err := s.checkClaimRules(ctx, schedule.Type, schedule.Claim); err != nil {
+		return nil, err
+	}
 	if err := s.findTarget(ctx, schedule.OnFinal, r.Params.DryRun); err != nil {
 		return nil, err
 	}
@@ -150,6 +153,7 @@ func scheduleIn(name string, spec api.ScheduleSpec) asyncflow.Schedule {
 		Labels: asyncflow.Labels{User: spec.User, Tags: spec.Tags, Metadata: spec.Metadata,
 			Trace: spec.Trace},
 		OnFinal:      onFinalIn(spec.OnFinal),
+		Claim:        spec.Claim,
 		Cron:         spec.Cron,
 		TimeZone:     spec.TimeZone,
 		Every:        spec.Every,
@@ -191,6 +195,7 @@ func (s *Server) scheduleOut(stored store.StoredSchedule) (api.Schedule, error) 
 		DependsOn:     stored.DependsOn,
 		ContextFrom:   stored.ContextFrom,
 		OnFinal:       onFinalOut(stored.OnFinal),
+		Claim:         stored.Claim,
 		User:          stored.User,
 		Tags:          stored.Tags,
 		Metadata:      stored.Metadata,

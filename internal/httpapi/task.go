@@ -169,6 +169,7 @@ func showWay(out *api.Task, t store.Task) {
 		out.Notifications = append(out.Notifications, id.String())
 	}
 	out.RerunOf = t.Options.RerunOf
+	out.Claim = t.Options.Claim
 	out.Retry = t.Options.Retry
 	out.Steps = t.Steps
 	for _, v := range t.Path {
