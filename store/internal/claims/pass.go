@@ -32,8 +32,8 @@ const (
 	// the head, where there may be tasks for it again.
 	passAge = 30 * time.Second
 	// restOfATask and mostRest bound how often a claimer goes through a line in vain: a task takes
-	// some 2 µs to look at.
-	restOfATask = 20 * time.Microsecond
+	// some 10 µs to look at.
+	restOfATask = 100 * time.Microsecond
 	mostRest    = time.Minute
 	// mostPasses is how many claimers of a line a node remembers.
 	mostPasses = 1000
