@@ -39,7 +39,7 @@ func (l *Labels) UnmarshalJSON(data []byte) error {
 	return asyncflow.CheckClaimerLabels("claims_labels", all.Claimer())
 }
 
-// Stages are those from which a token may claim: each is the name of a task type, for all of its
+// Stages list where a token may claim: each entry is the name of a task type, for all of its
 // stages, or type/stage.
 type Stages []string
 

@@ -58,9 +58,9 @@ type claims struct {
 	Scope  string `json:"scope,omitempty"`
 	// Claimers are the names under which the token may claim; nil: it doesn't say.
 	Claimers Claimers `json:"claimers,omitempty"`
-	// Labels are those of its claimers; nil: the callers say them.
+	// Labels are what it says of its claimers; nil: the callers say that.
 	Labels Labels `json:"claims_labels,omitempty"`
-	// Stages are those from which it may claim; nil: all.
+	// Stages say from where it may claim; nil: from all.
 	Stages Stages `json:"claims_types,omitempty"`
 	jwt.RegisteredClaims
 

@@ -27,8 +27,8 @@ var voteQuorum = asyncflow.Quorum{Votes: 2, MaxVotes: 3, MaxErrors: 1}
 const voters = 6
 
 // However claims, votes, losses, late reports, pauses, cancels and deaths of nodes interleave: no
-// claimer votes twice on a task or gets one that its rules keep from it, there are never more votes at once than are needed, and each task
-// ends.
+// claimer votes twice on a task or gets one that its rules keep from it, there are never more votes
+// at once than are needed, and each task ends.
 func TestVoteModel(t *testing.T) {
 	t.Parallel()
 	for lane := range modelLanes {

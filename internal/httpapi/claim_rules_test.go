@@ -92,7 +92,8 @@ func TestClaimLimitsOfATokenHold(t *testing.T) {
 	}
 	german := `,"labels":{"lang":["de"]}`
 	for name, labels := range map[string]auth.Labels{"other": {"lang": {"en"}}} {
-		assert.Empty(t, claim(b.limitedToken("liar", auth.ClaimLimits{Labels: labels}), german), name)
+		liar := b.limitedToken("liar", auth.ClaimLimits{Labels: labels})
+		assert.Empty(t, claim(liar, german), name)
 	}
 	assert.Equal(t, []string{ruled}, claim(b.limitedToken("speaker",
 		auth.ClaimLimits{Labels: auth.Labels{"lang": {"en", "de"}}}), ""))

@@ -47,7 +47,7 @@ type pass struct {
 	found bool // it got a task since it began
 }
 
-// passes are those of the claimers of a line with rules.
+// passes say how far each claimer has come in a line with rules.
 type passes struct {
 	mu  sync.Mutex
 	all map[string]*pass

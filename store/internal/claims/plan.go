@@ -22,7 +22,7 @@ import (
 
 const (
 	// pageRows is how many tasks in line one transaction looks at for a claimer, and pageSum for
-	// all of them. With 5,000 tasks that it may not have, that takes some 10 ms.
+	// all of them. With 5,000 tasks that it may not have, that takes some 50 ms.
 	pageRows = 5000
 	pageSum  = 20_000
 	pageMin  = 200
@@ -126,8 +126,9 @@ func (c *claiming) queuePlan(b *pgx.Batch, name string) {
 	if c.voters {
 		voted = notVotedSQL
 	}
-	b.Queue(c.t.SQL(0, strings.Replace(planSQL, "{votes?}", voted, 1)), c.t.Number(), name, c.now, claimers,
-		subjects, labels, orders, ids, page, most).Query(func(rows pgx.Rows) error {
+	sql := c.t.SQL(0, strings.Replace(planSQL, "{votes?}", voted, 1))
+	b.Queue(sql, c.t.Number(), name, c.now, claimers, subjects, labels, orders, ids, page,
+		most).Query(func(rows pgx.Rows) error {
 		return c.scanPlans(rows, page)
 	})
 }
@@ -255,8 +256,8 @@ SELECT order_time FROM {wait}
 WHERE type = $1 AND stage = $2 AND until = 'infinity' AND reason <> 'flow_key' AND order_time > $3
 ORDER BY order_time, id LIMIT 1`
 
-// queuePlannedHead reads when somebody should look again. Of the due tasks the plans know; those
-// that somebody else was about to take are due now.
+// queuePlannedHead reads when somebody should look again: now, if somebody else was about to take
+// planned tasks.
 func (c *claiming) queuePlannedHead(b *pgx.Batch, next *time.Time) {
 	if c.outdone() {
 		*next = c.now
