@@ -2253,7 +2253,7 @@ export interface components {
             tasks: number;
             per: components["schemas"]["Duration"];
             /**
-             * @description Choose at random among the first `tasks` tasks in line that the claimer may have, so that
+             * @description Choose at random among the first `tasks` in line that the claimer may have, so that
              *     claimers can't predict who gets which. No task is overtaken by one that came in line
              *     later than it by `per` or more. By default true; false: the first ones go first.
              */
