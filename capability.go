@@ -23,12 +23,13 @@ const (
 	CapSearchable       Capability = "searchable"        // fields that have an index
 	CapFairFlow         Capability = "fair_flow"         // flow keys that take turns
 	CapLifetimes        Capability = "lifetimes"         // tasks that expire
+	CapClaimRules       Capability = "claim_rules"       // of who may claim a task
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
 	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention, CapSearchable,
-	CapFairFlow, CapLifetimes}
+	CapFairFlow, CapLifetimes, CapClaimRules}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {
@@ -51,6 +52,9 @@ func (s Schedule) Uses() []Capability {
 	}
 	if !s.StartBy.IsZero() || !s.EndBy.IsZero() {
 		uses = append(uses, CapLifetimes)
+	}
+	if s.Claim != nil {
+		uses = append(uses, CapClaimRules)
 	}
 	return uses
 }
@@ -112,6 +116,9 @@ func (t TaskType) Uses() (all []Capability) {
 		}
 		if s.Window != nil {
 			add(usesOf(s.Window.Per)...)
+			if s.Window.Random != nil {
+				add(CapClaimRules)
+			}
 		}
 		if len(s.Spawn) > 0 {
 			add(CapSpawn, CapJoin) // a worker may answer with join

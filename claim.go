@@ -48,7 +48,15 @@ const (
 type Window struct {
 	Tasks int      `json:"tasks"`
 	Per   Duration `json:"per"`
+	// Random false gives out the first tasks in line; otherwise the choice among the first ones is
+	// random: see Picks.
+	Random *bool `json:"random,omitempty"`
 }
+
+// Picks reports whether a claimer's tasks are chosen at random among the first Tasks in line, so
+// that claimers can't predict who gets which. A task is overtaken only by tasks that came in line
+// less than Per after it.
+func (w *Window) Picks() bool { return w != nil && (w.Random == nil || *w.Random) }
 
 // Claims reports whether workers ask for the tasks of a stage.
 func (t TaskType) Claims(stage string) bool {

@@ -19,6 +19,7 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	if v.Final() == "" && v.Kind != Park && v.Kind != Spawn && !v.OrderTime.After(now.Add(Soon)) &&
 		t.LineForClaims(v.Stage, l.Options.Child != nil) {
 		v.Reason = WaitClaimer
+		v.Claim = l.Options.Claim
 	}
 	return v
 }
@@ -168,7 +169,7 @@ func (o Outcome) passed() bool {
 // go away, and no attempt is counted.
 func ParkFor(l Lease, reason WaitReason) Verdict {
 	return Verdict{Kind: Park, Stage: l.Stage, Attempt: l.Attempt, OrderTime: l.OrderTime,
-		Reason: reason}
+		Reason: reason, Claim: l.Options.Claim}
 }
 
 // MaxAttempts returns the number of attempts that a task with these options has in a stage; 0

@@ -194,6 +194,8 @@ type Verdict struct {
 	Error string
 	// Expired reports whether the task fails because its lifetime is over, whatever the outcome.
 	Expired bool
+	// Claim says who may have the task, if it waits for a claimer; nil: all, or it isn't known.
+	Claim *ClaimRules
 }
 
 // Final returns the final status that the verdict brings, or "".

@@ -6,7 +6,7 @@ import "encoding/json"
 // other one: what belongs to that task alone is left out, such as its key and its dependencies.
 func Rerun(of TaskID, context json.RawMessage, o Options) NewTask {
 	return NewTask{Type: of.Type, Context: context, Options: Options{Priority: o.Priority,
-		Retry: o.Retry, FlowKey: o.FlowKey, OnFinal: o.OnFinal, Labels: o.Labels,
+		Retry: o.Retry, FlowKey: o.FlowKey, OnFinal: o.OnFinal, Claim: o.Claim, Labels: o.Labels,
 		RerunOf: of.String()}}
 }
 

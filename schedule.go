@@ -53,6 +53,8 @@ type Schedule struct {
 	ContextFrom string       `json:"context_from,omitempty"`
 	// OnFinal says where the ends of its tasks are told; nil: as their type says.
 	OnFinal *OnFinal `json:"on_final,omitempty"`
+	// Claim says which claimers may have its tasks; nil: all.
+	Claim *ClaimRules `json:"claim,omitempty"`
 	// StartBy and EndBy are the lifetime of its tasks; durations count from their tick.
 	StartBy Deadline `json:"start_by,omitzero"`
 	EndBy   Deadline `json:"end_by,omitzero"`
@@ -108,6 +110,7 @@ func (s Schedule) Validate(maxContext int) error {
 		s.Retry.check("retry", &out)
 	}
 	checkDependencies(s.DependsOn, s.ContextFrom, &out)
+	s.Claim.check(&out)
 	s.Labels.check(&out)
 	s.StartBy.check("start_by", &out)
 	s.EndBy.check("end_by", &out)
@@ -167,8 +170,8 @@ func (s Schedule) Task() NewTask {
 	return NewTask{Type: s.Type, Context: s.Context, DependsOn: s.DependsOn,
 		StartBy: s.StartBy, EndBy: s.EndBy,
 		Options: Options{Priority: s.Priority, Retry: s.Retry, ContextFrom: s.ContextFrom,
-			OnFinal: s.OnFinal,
-			Labels:  s.Labels}}
+			OnFinal: s.OnFinal, Claim: s.Claim,
+			Labels: s.Labels}}
 }
 
 // TickTask returns the task of a tick. Its idempotency key names the tick, so repeated submits

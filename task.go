@@ -102,6 +102,8 @@ type Options struct {
 	Lifetime *Lifetime `json:"lifetime,omitempty"`
 	// Erased says when and by whom its contents were erased; nil: it has them.
 	Erased *Erasure `json:"erased,omitempty"`
+	// Claim says which claimers may have it; nil: all.
+	Claim *ClaimRules `json:"claim,omitempty"`
 	Labels
 }
 
@@ -110,7 +112,7 @@ func (o Options) IsZero() bool {
 	return len(o.Priority) == 0 && o.Retry == nil && o.Key == "" && o.FlowKey == "" &&
 		o.DependsOn == 0 && o.ContextFrom == "" && o.Child == nil && o.Spawned == nil &&
 		o.OnFinal == nil && o.Notification == nil && o.RerunOf == "" && o.Erased == nil &&
-		!o.Replaceable && o.Lifetime == nil && o.Labels.IsZero()
+		!o.Replaceable && o.Lifetime == nil && o.Claim == nil && o.Labels.IsZero()
 }
 
 // Validate checks a new task. now is the database's time, and maxContext the limit for the
@@ -127,6 +129,7 @@ func (t NewTask) Validate(now time.Time, maxContext int) error {
 	}
 	t.checkKey(&out)
 	t.checkFlowKey(&out)
+	t.Options.Claim.check(&out)
 	t.Options.Labels.check(&out)
 	switch {
 	case !t.Delay.IsZero() && !t.RunAt.IsZero():

@@ -58,6 +58,10 @@ type claims struct {
 	Scope  string `json:"scope,omitempty"`
 	// Claimers are the names under which the token may claim; nil: it doesn't say.
 	Claimers Claimers `json:"claimers,omitempty"`
+	// Labels are what it says of its claimers; nil: the callers say that.
+	Labels Labels `json:"claims_labels,omitempty"`
+	// Stages say from where it may claim; nil: from all.
+	Stages Stages `json:"claims_types,omitempty"`
 	jwt.RegisteredClaims
 
 	rules  *claimRules
@@ -86,6 +90,8 @@ func (c *claims) UnmarshalJSON(data []byte) error {
 		{"iat", raw["iat"], &iat},
 		{strings.Join(c.rules.tenant, "."), member(raw, c.rules.tenant), &c.Tenant},
 		{"claimers", raw["claimers"], &c.Claimers},
+		{"claims_labels", raw["claims_labels"], &c.Labels},
+		{"claims_types", raw["claims_types"], &c.Stages},
 		{c.rules.scope, raw[c.rules.scope], (*scopeList)(&c.scopes)},
 	} {
 		if claim.from == nil {
@@ -137,6 +143,8 @@ func (c *claims) principal(kind Kind) (Principal, error) {
 		Issuer:    c.Issuer,
 		Subject:   c.Subject,
 		Claimers:  c.Claimers,
+		Labels:    c.Labels,
+		Stages:    c.Stages,
 		TokenID:   asyncflow.AuditText(c.ID, asyncflow.MaxAuditText),
 		ExpiresAt: c.ExpiresAt.UTC(),
 	}

@@ -110,6 +110,34 @@ func (i *Issuer) IssueClaimers(
 	return i.sign(i.typ, c, subject, ttl, now)
 }
 
+// ClaimLimits are what a token says about the claims of its bearer; nil: nothing.
+type ClaimLimits struct {
+	Claimers Claimers
+	Labels   Labels
+	Stages   Stages
+}
+
+// IssueLimited is Issue, with limits on what the token may claim.
+func (i *Issuer) IssueLimited(
+	tenant, subject string, scopes []Scope, l ClaimLimits, ttl time.Duration, now time.Time,
+) (string, error) {
+	if err := checkIssue(tenant, subject, scopes, ttl); err != nil {
+		return "", err
+	}
+	if err := l.Claimers.check(); err != nil {
+		return "", err
+	}
+	if err := asyncflow.CheckClaimerLabels("claims_labels", l.Labels.Claimer()); err != nil {
+		return "", err
+	}
+	if err := l.Stages.check(); err != nil {
+		return "", err
+	}
+	c := claims{Tenant: tenant, Scope: NewScopes(scopes...).String(), Claimers: l.Claimers,
+		Labels: l.Labels, Stages: l.Stages}
+	return i.sign(i.typ, c, subject, ttl, now)
+}
+
 // IssueAdmin returns an operator's token, which names no tenant and has the scope admin. Arguments
 // and errors are those of Issue. Without a Config.AdminType it returns an error.
 func (i *Issuer) IssueAdmin(subject string, ttl time.Duration, now time.Time) (string, error) {

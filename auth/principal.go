@@ -32,6 +32,8 @@ type Principal struct {
 	Subject   string    // who it is, for the audit; empty if the token has none
 	TokenID   string    // the token's jti, cut to 255 bytes; empty if it has none
 	Claimers  Claimers  // the names under which it may claim; nil: the token doesn't say
+	Labels    Labels    // of its claimers; nil: the token doesn't say
+	Stages    Stages    // from which it may claim; nil: all
 	Scopes    Scopes    // what it may do; only admin for an operator
 	IssuedAt  time.Time // when its token was issued, in UTC; zero if the token has no iat
 	ExpiresAt time.Time // when its token expires, in UTC, without leeway

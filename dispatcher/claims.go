@@ -38,9 +38,10 @@ const (
 type ClaimRequest struct {
 	Type, Stage string
 	Claimer     string
-	Subject     string        // of the caller's token; "": it has none
-	Worker      string        // the name that the worker gave; see asyncflow.WorkerName
-	Named       bool          // the caller's token names the claimer
+	Subject     string // of the caller's token; "": it has none
+	Worker      string // the name that the worker gave; see asyncflow.WorkerName
+	Named       bool   // the caller's token names the claimer
+	Labels      asyncflow.ClaimerLabels
 	Max         int           // tasks
 	Wait        time.Duration // for the first one
 	// Held are the tasks that the claimer knows to have. It gets its other open claims first.
@@ -82,6 +83,10 @@ type claimCall struct {
 	taken  bool // by the transaction under way
 	gone   bool // nobody waits for the answer
 	looked bool // it waits: nothing was there for it
+	pages  int  // of the line, that it has looked at in vain
+	// stirred reports whether a task was announced while it went through the line: it may stand
+	// where the call has been.
+	stirred bool
 	// retryAt is when an announcement may next wake the call although its window is used up.
 	retryAt time.Time
 	done    chan claimResult
@@ -91,10 +96,23 @@ type claimCall struct {
 // get tasks that its claimer was shown before, once they are in line again: an announcement may be
 // for one of them.
 func (l *claimLine) wakes(call *claimCall) time.Time {
-	if l.due && call.retryAt.Before(call.Opens) {
-		return call.retryAt
+	at := call.Opens
+	if l.due && call.retryAt.Before(at) {
+		at = call.retryAt
 	}
-	return call.Opens
+	if call.Rest.After(at) {
+		return call.Rest
+	}
+	return at
+}
+
+// mostPages is how many pages of a line a call that doesn't wait looks at. The claimer's next call
+// goes on from there.
+const mostPages = 10
+
+// goesOn reports whether a call that got nothing looks at the next page of the line at once.
+func (call *claimCall) goesOn() bool {
+	return call.Further && (call.waits || call.pages < mostPages)
 }
 
 type claimResult struct {
@@ -122,7 +140,7 @@ func (c *Committer) Claim(
 	}
 	call := &claimCall{waits: r.Wait > 0, alive: r.Alive, done: make(chan claimResult, 1),
 		ClaimAsk: store.ClaimAsk{Claimer: r.Claimer, Subject: r.Subject, Worker: r.Worker,
-			Named: r.Named, N: r.Max}}
+			Named: r.Named, N: r.Max, Labels: r.Labels}}
 	for _, id := range r.Held {
 		if id.Type == r.Type {
 			call.Held = append(call.Held, id.Number)

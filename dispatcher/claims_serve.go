@@ -57,7 +57,7 @@ func (h *claims) nextCalls(line *claimLine) (calls []*claimCall, most int) {
 			h.arm(line, at)
 			continue
 		}
-		if call.looked && !line.due {
+		if call.looked && !line.due && !call.Further {
 			continue
 		}
 		if len(calls) == claimCalls || n >= most || claimers[call.Claimer] {
@@ -66,6 +66,8 @@ func (h *claims) nextCalls(line *claimLine) (calls []*claimCall, most int) {
 		}
 		call.taken = true
 		call.Again = !call.looked
+		call.stirred = call.stirred || call.Further && line.due
+		call.Further = false
 		claimers[call.Claimer] = true
 		n += call.N
 		calls = append(calls, call)
@@ -130,10 +132,16 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 		switch {
 		case call.gone, len(call.Leases) == 0 && line.replaced(call):
 			call.done <- claimResult{}
-		case r.err != nil && !(held && call.waits), len(call.Leases) > 0, !call.waits:
+		case r.err != nil && !(held && call.waits), len(call.Leases) > 0,
+			!call.waits && (r.err != nil || !call.goesOn()):
 			call.done <- r
 		default:
-			call.looked = call.looked || !held
+			call.looked = call.looked || !held && !call.Further
+			call.pages++
+			if call.stirred && !call.Further {
+				call.stirred = false
+				h.arm(line, later(call.Rest, now))
+			}
 			call.retryAt = now.Add(knownPause)
 			openWindow = openWindow || !call.Opens.After(now)
 			continue
@@ -149,6 +157,13 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 	case openWindow: // another node is about to take them
 		h.arm(line, now.Add(contendedPause))
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // replaced reports whether a call's claimer has made another one meanwhile.

@@ -42,6 +42,11 @@ func (s *Store) APINodes() int { return s.core.APINodes() }
 // lifetimes: CodeConflict.
 func (s *Store) CheckLifetimes() error { return s.core.CheckLifetimes() }
 
+// CheckKnown refuses capabilities that a running node doesn't know: CodeConflict.
+func (s *Store) CheckKnown(ctx context.Context, needed []asyncflow.Capability) error {
+	return s.core.CheckKnown(ctx, needed)
+}
+
 // CountSubmitted counts new tasks of a type that this node has accepted.
 func (s *Store) CountSubmitted(key TypeKey, n int) { s.core.CountSubmitted(key, n) }
 

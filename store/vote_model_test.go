@@ -27,8 +27,8 @@ var voteQuorum = asyncflow.Quorum{Votes: 2, MaxVotes: 3, MaxErrors: 1}
 const voters = 6
 
 // However claims, votes, losses, late reports, pauses, cancels and deaths of nodes interleave: no
-// claimer votes twice on a task, there are never more votes at once than are needed, and each task
-// ends.
+// claimer votes twice on a task or gets one that its rules keep from it, there are never more votes
+// at once than are needed, and each task ends.
 func TestVoteModel(t *testing.T) {
 	t.Parallel()
 	for lane := range modelLanes {
@@ -75,6 +75,7 @@ func (m *voteMachine) submit(t *rapid.T) {
 	}
 	task := newTask(`1`)
 	task.Options.OnFinal = shop()
+	task.Options.Claim = rapid.SampledFrom(voteRules).Draw(t, "rules")
 	id := m.b.submit(task)[0].ID
 	m.parents = append(m.parents, id)
 	l := m.b.leaseAll(m.kind(), 1)[0]
@@ -84,12 +85,30 @@ func (m *voteMachine) submit(t *rapid.T) {
 }
 
 func (m *voteMachine) claim(t *rapid.T) {
-	ask := &store.ClaimAsk{Claimer: fmt.Sprint("c", rapid.IntRange(1, voters).Draw(t, "claimer")),
-		N: rapid.IntRange(1, 3).Draw(t, "n")}
-	_, err := m.b.LeaseForClaims(m.b.t.Context(), m.kind(), m.kind().Stages[0].Name,
-		[]*store.ClaimAsk{ask}, ask.N, 1<<20)
-	require.NoError(t, err)
-	m.open = append(m.open, ask.Leases...)
+	m.ask(t, rapid.IntRange(1, voters).Draw(t, "claimer"), rapid.IntRange(1, 3).Draw(t, "n"))
+}
+
+// voteRules leave enough voters for all votes on a task.
+var voteRules = []*asyncflow.ClaimRules{nil, {Exclude: []string{"c1"}}, {Exclude: []string{"c2*"}},
+	{Labels: map[string]string{"lang": "de"}}}
+
+// ask has a voter ask until it has looked at the whole line. No voter gets what it may not have.
+func (m *voteMachine) ask(t require.TestingT, voter, n int) {
+	a := &store.ClaimAsk{Claimer: fmt.Sprint("c", voter), N: n, Further: true}
+	if voter != voters {
+		a.Labels = asyncflow.ClaimerLabels{"lang": {"en", "de"}}
+	}
+	for pages := 0; a.Further; pages++ {
+		require.Less(t, pages, 20, "it looks for ever")
+		_, err := m.b.LeaseForClaims(m.b.t.Context(), m.kind(), m.kind().Stages[0].Name,
+			[]*store.ClaimAsk{a}, n, 1<<20)
+		require.NoError(t, err)
+	}
+	for _, l := range a.Leases {
+		require.True(t, l.Options.Claim.Allow(a.Claimer, a.Subject, a.Labels), "%s: %v", a.Claimer,
+			l.Options.Claim)
+	}
+	m.open = append(m.open, a.Leases...)
 }
 
 // take takes one of the leases out of a list.
@@ -243,11 +262,7 @@ func (m *voteMachine) finish() {
 		}
 		m.open = nil
 		for c := range voters {
-			ask := &store.ClaimAsk{Claimer: fmt.Sprint("c", c+1), N: 3}
-			_, err := m.b.LeaseForClaims(m.b.t.Context(), m.kind(), m.kind().Stages[0].Name,
-				[]*store.ClaimAsk{ask}, 3, 1<<20)
-			require.NoError(m.t, err)
-			m.open = append(m.open, ask.Leases...)
+			m.ask(m.t, c+1, 3)
 		}
 	}
 	require.Zero(m.t, m.b.count(`SELECT count(*) FROM tenant_acme.votes WHERE until IS NULL

@@ -23,6 +23,8 @@ type Claims struct {
 	// Claimer is who asks, and must differ from all who ask at the same time; "": a name made from
 	// that of the host and a random number.
 	Claimer string
+	// Labels are what the claimer is or can do, for tasks with rules; see [client.ClaimRequest].
+	Labels asyncflow.ClaimerLabels
 	// Concurrency bounds the tasks of a stage that are worked on at once; 0: 10.
 	Concurrency int
 	// Wait is how long one call waits for a task; 0: 30 s.
@@ -64,7 +66,7 @@ func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) er
 	c = c.withDefaults()
 	l := &claimer{worker: w, handler: h,
 		claims: c, ask: client.ClaimRequest{Type: taskType, Stage: stage, Claimer: c.Claimer,
-			Wait: asyncflow.NewDuration(c.Wait)}}
+			Wait: asyncflow.NewDuration(c.Wait), Labels: c.Labels}}
 	l.held = claimed.New(w.mostClaims, l.open, func() {
 		w.cfg.Log.Warn("all claims are open elsewhere: claiming goes on when one of them ends",
 			"type", taskType, "stage", stage, "claims", w.mostClaims)

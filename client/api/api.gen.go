@@ -1515,6 +1515,11 @@ type Claim struct {
 	// Held The ids of the tasks that the claimer is working on.
 	Held []string `json:"held,omitempty,omitzero"`
 
+	// Labels What the claimer is or can do: the values of each label, for tasks with rules in claim. At
+	// most 16 labels, and 64 values in all. A token with the claim claims_labels has its own
+	// instead.
+	Labels ClaimerLabels `json:"labels,omitempty,omitzero"`
+
 	// Max The most deliveries. A claimer has up to 1,000 open claims of a stage. By default 1.
 	Max int `json:"max,omitempty,omitzero"`
 
@@ -1569,6 +1574,15 @@ type ClaimList struct {
 	// a push would be. Its body is the delivery, byte for byte as it stands in this answer.
 	Headers []map[string]string `json:"headers,omitempty,omitzero"`
 }
+
+// ClaimRules Who may claim the task, in all stages of mode claim; its children and votes have the same
+// rules. At most 3 KiB as JSON. The type must have a stage of mode claim.
+type ClaimRules = asyncflow.ClaimRules
+
+// ClaimerLabels What the claimer is or can do: the values of each label, for tasks with rules in claim. At
+// most 16 labels, and 64 values in all. A token with the claim claims_labels has its own
+// instead.
+type ClaimerLabels = asyncflow.ClaimerLabels
 
 // Completion defines model for Completion.
 type Completion struct {
@@ -2408,6 +2422,8 @@ type NewSignal struct {
 
 // NewTask defines model for NewTask.
 type NewTask struct {
+	Claim *asyncflow.ClaimRules `json:"claim,omitempty"`
+
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context"`
 
@@ -3011,8 +3027,9 @@ type Scale struct {
 type Schedule struct {
 	// CatchUp What happens to runs that no node was there for, once the first of them is over a minute
 	// late. last (the default): the latest of them submits its task.
-	CatchUp      CatchUp `json:"catch_up"`
-	CatchUpLimit int     `json:"catch_up_limit"`
+	CatchUp      CatchUp               `json:"catch_up"`
+	CatchUpLimit int                   `json:"catch_up_limit"`
+	Claim        *asyncflow.ClaimRules `json:"claim,omitempty"`
 
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context,omitempty,omitzero"`
@@ -3138,7 +3155,8 @@ type ScheduleSpec struct {
 	CatchUp CatchUp `json:"catch_up,omitempty,omitzero"`
 
 	// CatchUpLimit With catch_up all: the most runs that are caught up, the latest ones. By default 100.
-	CatchUpLimit int `json:"catch_up_limit,omitempty,omitzero"`
+	CatchUpLimit int                   `json:"catch_up_limit,omitempty,omitzero"`
+	Claim        *asyncflow.ClaimRules `json:"claim,omitempty"`
 
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON `json:"context"`
@@ -3475,8 +3493,9 @@ type Task struct {
 	//
 	//
 	// Example: ["mail","thumbnails"]
-	ChildTypes []string  `json:"child_types,omitempty,omitzero"`
-	Children   *Children `json:"children,omitempty"`
+	ChildTypes []string              `json:"child_types,omitempty,omitzero"`
+	Children   *Children             `json:"children,omitempty"`
+	Claim      *asyncflow.ClaimRules `json:"claim,omitempty"`
 
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context   JSON      `json:"context,omitempty,omitzero"`

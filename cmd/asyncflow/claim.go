@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -15,6 +16,7 @@ type claimCmd struct {
 	Stage   string        `required:"" help:"Stage of the task type; its mode must be claim."`
 	Claimer string        `placeholder:"NAME" help:"Who asks (by default the user and the process)."`
 	Max     int           `default:"1" help:"The most tasks."`
+	Label   []string      `placeholder:"NAME=VALUE" help:"What the claimer is or can do."`
 	Wait    time.Duration `default:"0s" help:"How long to wait for the first one."`
 }
 
@@ -33,8 +35,12 @@ func (c *claimCmd) Run(ctx context.Context, g *globals) error {
 	if c.Claimer == "" {
 		c.Claimer = fmt.Sprintf("cli-%d-%d", os.Getuid(), os.Getpid())
 	}
+	labels, err := claimerLabels(c.Label)
+	if err != nil {
+		return err
+	}
 	all, err := g.client().Claim(ctx, client.ClaimRequest{Type: c.Type, Stage: c.Stage,
-		Claimer: c.Claimer, Max: c.Max, Wait: asyncflow.NewDuration(c.Wait)})
+		Labels: labels, Claimer: c.Claimer, Max: c.Max, Wait: asyncflow.NewDuration(c.Wait)})
 	if err != nil {
 		return err
 	}
@@ -44,4 +50,20 @@ func (c *claimCmd) Run(ctx context.Context, g *globals) error {
 		}
 	}
 	return nil
+}
+
+// claimerLabels reads labels of the form name=value. A name given several times has all values.
+func claimerLabels(texts []string) (asyncflow.ClaimerLabels, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	all := asyncflow.ClaimerLabels{}
+	for _, text := range texts {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, asyncflow.InvalidField("--label", "is %.80q; it must be NAME=VALUE", text)
+		}
+		all[name] = append(all[name], value)
+	}
+	return all, asyncflow.CheckClaimerLabels("--label", all)
 }

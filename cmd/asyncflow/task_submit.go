@@ -35,6 +35,8 @@ type tasksSubmitCmd struct {
 	OnFinal       string   `placeholder:"URL" help:"Where the end of the task is told."`
 	On            []string `placeholder:"STATUS" help:"Which ends are told; all by default."`
 	OnFinalSecret string   `env:"ASYNCFLOW_ON_FINAL_SECRET" placeholder:"SECRET"`
+	ClaimExclude  []string `placeholder:"NAME" help:"A claimer that may not have it; repeatable."`
+	ClaimLabel    []string `placeholder:"NAME=VALUE" help:"What a claimer's labels must have."`
 	User          string   `placeholder:"USER" help:"For whom it is done, to find it by."`
 	Tags          []string `placeholder:"TAG" help:"Words to find it by."`
 
@@ -136,7 +138,8 @@ func (c *tasksSubmitCmd) wait(ctx context.Context, g *globals, id string) error 
 func (c *tasksSubmitCmd) check() error {
 	options := c.Priority != 0 || c.Delay != 0 || !c.RunAt.IsZero() || c.MaxAttempts != 0 ||
 		c.Key != nil || c.FlowKey != nil || len(c.DependsOn) > 0 || c.ContextFrom != "" ||
-		c.OnFinal != "" || !c.StartBy.IsZero() || !c.EndBy.IsZero() ||
+		c.OnFinal != "" || len(c.ClaimExclude)+len(c.ClaimLabel) > 0 ||
+		!c.StartBy.IsZero() || !c.EndBy.IsZero() ||
 		c.User != "" || len(c.Tags) > 0 || len(c.Metadata) > 0 || c.Trace != ""
 	switch {
 	case c.Key != nil && *c.Key == "": // such as from an unset variable in a script
@@ -172,8 +175,31 @@ func (c *tasksSubmitCmd) check() error {
 	case c.Wait && c.Timeout <= 0:
 		return asyncflow.InvalidField("--timeout", "is %v; it must be above 0", c.Timeout)
 	}
+	if _, err := c.claimRules(); err != nil {
+		return err
+	}
 	_, err := dependencies(c.DependsOn)
 	return err
+}
+
+// claimRules returns who may claim the task; nil: anyone.
+func (c *tasksSubmitCmd) claimRules() (*asyncflow.ClaimRules, error) {
+	if len(c.ClaimExclude)+len(c.ClaimLabel) == 0 {
+		return nil, nil
+	}
+	r := &asyncflow.ClaimRules{Exclude: c.ClaimExclude}
+	for _, text := range c.ClaimLabel {
+		name, value, ok := strings.Cut(text, "=")
+		if _, twice := r.Labels[name]; !ok || twice {
+			return nil, asyncflow.InvalidField("--claim-label",
+				"is %.80q; it must be NAME=VALUE, each name once", text)
+		}
+		if r.Labels == nil {
+			r.Labels = map[string]string{}
+		}
+		r.Labels[name] = value
+	}
+	return r, nil
 }
 
 // task returns the task that the command line describes.
@@ -216,6 +242,7 @@ func (c *tasksSubmitCmd) template() client.NewTask {
 		Retry: client.RetryPolicy{MaxAttempts: c.MaxAttempts}, ContextFrom: c.ContextFrom,
 		User: c.User, Tags: c.Tags, Metadata: c.Metadata, Trace: c.Trace}
 	t.DependsOn, _ = dependencies(c.DependsOn) // they are checked
+	t.Claim, _ = c.claimRules()                // they are, too
 	if c.Key != nil {
 		t.Key = *c.Key
 	}

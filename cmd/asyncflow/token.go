@@ -26,6 +26,8 @@ type tokenCreateCmd struct {
 	TTL     time.Duration `default:"1h"`
 	Subject string        `default:"cli" help:"Whose token it is, for the audit."`
 	Claimer []string      `placeholder:"NAME" help:"Names under which it may claim; NAME* for all with that beginning."`
+	Label   []string      `placeholder:"NAME=VALUE" help:"Label of its claimers; theirs don't count then."`
+	Types   []string      `placeholder:"TYPE[/STAGE]" help:"The only types and stages from which it may claim."`
 	List    bool          `default:"true" negatable:"" help:"List it in the database, if DATABASE_URL names one."`
 }
 
@@ -127,6 +129,9 @@ func (c *tokenCreateCmd) check() error {
 	case c.Admin && len(c.Claimer) > 0:
 		return asyncflow.InvalidField("--claimer",
 			"must not be given beside --admin: an operator's token claims no tasks")
+	case c.Admin && len(c.Label)+len(c.Types) > 0:
+		return asyncflow.InvalidField("--types",
+			"and --label must not be given beside --admin: an operator's token claims no tasks")
 	case !c.Admin && c.Tenant == "":
 		return asyncflow.InvalidField("--tenant", "must be given, or --admin")
 	}
@@ -145,7 +150,12 @@ func (c *tokenCreateCmd) issue(issuer *auth.Issuer) (string, error) {
 	for i, s := range names {
 		scopes[i] = auth.Scope(s)
 	}
-	return issuer.IssueClaimers(c.Tenant, c.Subject, scopes, c.Claimer, c.TTL, now())
+	labels, err := claimerLabels(c.Label)
+	if err != nil {
+		return "", err
+	}
+	return issuer.IssueLimited(c.Tenant, c.Subject, scopes, auth.ClaimLimits{Claimers: c.Claimer,
+		Labels: auth.Labels(labels), Stages: c.Types}, c.TTL, now())
 }
 
 // signingVariables name the key that signs tokens: one of them is set.

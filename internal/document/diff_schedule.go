@@ -54,7 +54,7 @@ func specOf(e Schedule) client.Schedule {
 		CatchUp: s.CatchUp, CatchUpLimit: s.CatchUpLimit, StartsAt: s.StartsAt, EndsAt: s.EndsAt,
 		DependsOn: s.DependsOn, ContextFrom: s.ContextFrom,
 		User: s.User, Tags: s.Tags, Metadata: s.Metadata, Trace: s.Trace,
-		OnFinal: withoutSecret(e.OnFinal), StartBy: s.StartBy, EndBy: s.EndBy}
+		OnFinal: withoutSecret(e.OnFinal), StartBy: s.StartBy, EndBy: s.EndBy, Claim: s.Claim}
 }
 
 // flattenSchedule returns the fields of a schedule that a document may have.
@@ -65,7 +65,7 @@ func flattenSchedule(s client.Schedule) map[string]string {
 		StartsAt: s.StartsAt.UTC(), EndsAt: s.EndsAt.UTC(),
 		DependsOn: s.DependsOn, ContextFrom: s.ContextFrom,
 		User: s.User, Tags: s.Tags, Metadata: s.Metadata, Trace: s.Trace,
-		OnFinal: s.OnFinal, StartBy: s.StartBy, EndBy: s.EndBy}
+		OnFinal: s.OnFinal, StartBy: s.StartBy, EndBy: s.EndBy, Claim: s.Claim}
 	var values map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(jsonText(spec)), &values) // what was just written can be read
 	fields := map[string]string{}

@@ -130,7 +130,7 @@ func (e Schedule) schedule() asyncflow.Schedule {
 		Cron: e.Cron, TimeZone: e.TimeZone, Every: e.Every,
 		Overlap: e.Overlap, CatchUp: e.CatchUp, CatchUpLimit: e.CatchUpLimit, StartsAt: e.StartsAt,
 		EndsAt: e.EndsAt, DependsOn: e.DependsOn, ContextFrom: e.ContextFrom,
-		OnFinal: onFinal(e.OnFinal), StartBy: e.StartBy, EndBy: e.EndBy,
+		OnFinal: onFinal(e.OnFinal), StartBy: e.StartBy, EndBy: e.EndBy, Claim: e.Claim,
 		Labels: asyncflow.Labels{User: e.User, Tags: e.Tags, Metadata: e.Metadata, Trace: e.Trace}}
 	if !e.Retry.IsZero() {
 		full.Retry = &e.Retry

@@ -51,8 +51,8 @@ func TestScheduleDocumentProblems(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
 		{"{name: a, type: t, every: 1h}", "schedules[0].context is required"},
 		{"{name: a, type: t, context: 1, every: 1h, at: noon}",
-			"schedules[0].at is not known here; the keys are catch_up, catch_up_limit, context, " +
-				"context_from, cron, depends_on, end_by, ends_at, every, metadata,"},
+			"schedules[0].at is not known here; the keys are catch_up, catch_up_limit, claim, " +
+				"context, context_from, cron, depends_on, end_by, ends_at, every, metadata,"},
 		{"{name: A, type: t, context: 1, every: 1h}",
 			"schedules[0].name must start with a lower-case letter"},
 		{"{name: a, type: t, context: 1, cron: '* * * *'}",

@@ -28,6 +28,12 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 	r.Subject, r.Named = p.Subject, p.Claimers != nil
 	r.Worker = workerOf(ctx)
 	r.Alive = func() bool { return conn == nil || !conn.Gone() }
+	if p.Labels != nil {
+		r.Labels = p.Labels.Claimer()
+	}
+	if err = mayClaimFrom(p, r); err != nil {
+		return err
+	}
 	if signed {
 		if err = s.maySign(ctx, tenant, r.Type, r.Stage); err != nil {
 			return err
@@ -57,7 +63,7 @@ func (s *Server) readClaim(c *fiber.Ctx) (r dispatcher.ClaimRequest, signed bool
 		return r, false, err
 	}
 	r = dispatcher.ClaimRequest{Type: body.Type, Stage: body.Stage, Claimer: body.Claimer,
-		Max: body.Max, Wait: body.Wait.Std()}
+		Max: body.Max, Wait: body.Wait.Std(), Labels: body.Labels}
 	if r.Max == 0 && !mayHave(c.Request().Body(), "max") {
 		r.Max = 1
 	}
@@ -70,6 +76,9 @@ func (s *Server) readClaim(c *fiber.Ctx) (r dispatcher.ClaimRequest, signed bool
 		}
 	}
 	if err = asyncflow.CheckClaimer(r.Claimer); err != nil {
+		return r, false, err
+	}
+	if err = asyncflow.CheckClaimerLabels("labels", r.Labels); err != nil {
 		return r, false, err
 	}
 	if r.Wait < 0 || r.Wait > asyncflow.MaxWait {
@@ -228,6 +237,16 @@ func (s *Server) extendClaim(ctx context.Context, a attempt) (stands bool, err e
 
 // claimTime is how long a call that asks for tasks may take.
 const claimTime = requestTime + asyncflow.MaxWait + time.Second
+
+// mayClaimFrom refuses a stage that the caller's token doesn't list, if it lists any.
+func mayClaimFrom(p auth.Principal, r dispatcher.ClaimRequest) error {
+	if p.Stages == nil || p.Stages.Has(r.Type, r.Stage) {
+		return nil
+	}
+	return asyncflow.Errorf(asyncflow.CodeForbidden,
+		"this token may not claim from stage %s of %s; its claim claims_types allows: %.200s",
+		r.Stage, r.Type, p.Stages)
+}
 
 // mayClaimAs refuses a claimer that the caller's token doesn't stand for. A token that lists
 // claimers is bound to these in every stage; another one to its subject, in the stages where names

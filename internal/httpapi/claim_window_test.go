@@ -18,7 +18,7 @@ import (
 func TestClaimWindow(t *testing.T) {
 	b := setup(t)
 	a := b.call("PUT", "/v1/task-types/judge",
-		`{"stages":[{"name":"look","mode":"claim","window":{"tasks":2,"per":"1h"}}]}`)
+		`{"stages":[{"name":"look","mode":"claim","window":{"tasks":2,"per":"1h","random":false}}]}`)
 	require.Equal(t, 201, a.status, "%s", a.body)
 	ids := b.submitJudge(5)
 	first := b.claim("anna", `,"max":5`)
@@ -130,7 +130,7 @@ func TestAWiderWindowOpens(t *testing.T) {
 func TestClaimsOfManyBytes(t *testing.T) {
 	b := setup(t)
 	a := b.call("PUT", "/v1/task-types/judge",
-		`{"stages":[{"name":"look","mode":"claim","window":{"tasks":4,"per":"1h"}}]}`)
+		`{"stages":[{"name":"look","mode":"claim","window":{"tasks":4,"per":"1h","random":false}}]}`)
 	require.Equal(t, 201, a.status, "%s", a.body)
 	ids := b.submitJudge(3)
 	judge, err := b.store.Catalog.Type("acme", "judge")

@@ -60,6 +60,9 @@ func (s *Server) PutSchedule(
 	if err := s.checkPriority(ctx, schedule.Type, schedule.Priority); err != nil {
 		return nil, err
 	}
+	if err := s.checkClaimRules(ctx, schedule.Type, schedule.Claim); err != nil {
+		return nil, err
+	}
 	if err := s.findTarget(ctx, schedule.OnFinal, r.Params.DryRun); err != nil {
 		return nil, err
 	}
@@ -152,6 +155,7 @@ func scheduleIn(name string, spec api.ScheduleSpec) asyncflow.Schedule {
 		OnFinal:      onFinalIn(spec.OnFinal),
 		StartBy:      spec.StartBy,
 		EndBy:        spec.EndBy,
+		Claim:        spec.Claim,
 		Cron:         spec.Cron,
 		TimeZone:     spec.TimeZone,
 		Every:        spec.Every,
@@ -195,6 +199,7 @@ func (s *Server) scheduleOut(stored store.StoredSchedule) (api.Schedule, error) 
 		OnFinal:       onFinalOut(stored.OnFinal),
 		StartBy:       stored.StartBy,
 		EndBy:         stored.EndBy,
+		Claim:         stored.Claim,
 		User:          stored.User,
 		Tags:          stored.Tags,
 		Metadata:      stored.Metadata,

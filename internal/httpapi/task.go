@@ -174,6 +174,7 @@ func showWay(out *api.Task, t store.Task) {
 	if l := t.Options.Lifetime; l != nil {
 		out.Lifetime = api.Lifetime{StartBy: l.StartBy, EndBy: l.EndBy}
 	}
+	out.Claim = t.Options.Claim
 	out.Retry = t.Options.Retry
 	out.Steps = t.Steps
 	for _, v := range t.Path {

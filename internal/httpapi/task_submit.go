@@ -128,6 +128,9 @@ func (s *Server) checkTask(
 	if err := checkConflict(ctx, task); err != nil {
 		return err
 	}
+	if err := s.checkClaimRules(ctx, task.Type, task.Options.Claim); err != nil {
+		return err
+	}
 	err := s.checkPriority(ctx, task.Type, task.Options.Priority)
 	if err != nil || task.Options.OnFinal == nil {
 		return err
@@ -175,6 +178,36 @@ func (s *Server) checkPriority(ctx context.Context, taskType string, p asyncflow
 	return t.CheckPriority(p)
 }
 
+// checkClaimRules refuses rules of who may claim tasks for a type from which nobody claims, as far
+// as this node knows the type, and while a running node doesn't know them: it would hand the task
+// to anyone.
+func (s *Server) checkClaimRules(
+	ctx context.Context, taskType string, r *asyncflow.ClaimRules,
+) error {
+	if r == nil {
+		return nil
+	}
+	t, err := s.cfg.Store.Catalog.Type(principalOf(ctx).Tenant, taskType)
+	if err != nil {
+		return nil
+	}
+	if err := t.CheckClaimRules(r); err != nil {
+		return err
+	}
+	now := s.cfg.Store.Clock.Now()
+	if now.UnixNano() < s.claimRulesKnown.Load() {
+		return nil
+	}
+	err = s.cfg.Store.CheckKnown(ctx, []asyncflow.Capability{asyncflow.CapClaimRules})
+	if err == nil {
+		s.claimRulesKnown.Store(now.Add(claimRulesCheck).UnixNano())
+	}
+	return err
+}
+
+// claimRulesCheck is for how long it isn't asked again whether all nodes know the rules.
+const claimRulesCheck = time.Second
+
 func taskIn(t *api.NewTask) asyncflow.NewTask {
 	task := asyncflow.NewTask{
 		Type:       t.Type,
@@ -188,7 +221,7 @@ func taskIn(t *api.NewTask) asyncflow.NewTask {
 		EndBy:      t.EndBy,
 		DependsOn:  t.DependsOn,
 		Options: asyncflow.Options{Priority: t.Priority, Key: t.Key, FlowKey: t.FlowKey,
-			ContextFrom: t.ContextFrom, OnFinal: onFinalIn(t.OnFinal),
+			ContextFrom: t.ContextFrom, OnFinal: onFinalIn(t.OnFinal), Claim: t.Claim,
 			Labels: asyncflow.Labels{User: t.User, Tags: t.Tags, Metadata: t.Metadata,
 				Trace: t.Trace}},
 	}

@@ -2303,6 +2303,12 @@ export interface components {
         Window: {
             tasks: number;
             per: components["schemas"]["Duration"];
+            /**
+             * @description Choose at random among the first `tasks` in line that the claimer may have, so that
+             *     claimers can't predict who gets which. No task is overtaken by one that came in line
+             *     later than it by `per` or more. By default true; false: the first ones go first.
+             */
+            random?: boolean;
         };
         /**
          * @description Several workers do the stage of a task, until enough of them agree. Each vote is a child of
@@ -3410,6 +3416,7 @@ export interface components {
              * @enum {string}
              */
             context_from?: "dependencies";
+            claim?: components["schemas"]["ClaimRules"];
             on_final?: components["schemas"]["OnFinal"];
         };
         /**
@@ -3849,6 +3856,7 @@ export interface components {
             path?: components["schemas"]["Visit"][];
             /** @description The number of all visits of stages. Present with path. */
             steps?: number;
+            claim?: components["schemas"]["ClaimRules"];
             on_final?: components["schemas"]["OnFinal"];
             /**
              * @description The tasks that tell its ends by on_final, the latest 10, newest first. Lists leave it
@@ -4678,6 +4686,7 @@ export interface components {
              * @enum {string}
              */
             context_from?: "dependencies";
+            claim?: components["schemas"]["ClaimRules"];
             on_final?: components["schemas"]["OnFinal"];
             /**
              * @description Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily,
@@ -4762,6 +4771,7 @@ export interface components {
              * @enum {string}
              */
             context_from?: "dependencies";
+            claim?: components["schemas"]["ClaimRules"];
             on_final?: components["schemas"]["OnFinal"];
             cron?: string;
             time_zone?: string;
@@ -5212,11 +5222,49 @@ export interface components {
             wait?: components["schemas"]["Duration"];
             /** @description The ids of the tasks that the claimer is working on. */
             held?: string[];
+            labels?: components["schemas"]["ClaimerLabels"];
             /**
              * @description Answer with the headers, too, that a push of each delivery would have. The stage must
              *     have an endpoint for listening, whose secrets sign them.
              */
             signed?: boolean;
+        };
+        /**
+         * @description What the claimer is or can do: the values of each label, for tasks with rules in claim. At
+         *     most 16 labels, and 64 values in all. A token with the claim claims_labels has its own
+         *     instead.
+         * @example {
+         *       "lang": [
+         *         "de",
+         *         "en"
+         *       ]
+         *     }
+         */
+        ClaimerLabels: {
+            [key: string]: string[];
+        };
+        /**
+         * @description Who may claim the task, in all stages of mode claim; its children and votes have the same
+         *     rules. At most 3 KiB as JSON. The type must have a stage of mode claim.
+         * @example {
+         *       "exclude": [
+         *         "anna@example.com"
+         *       ],
+         *       "labels": {
+         *         "lang": "de"
+         *       }
+         *     }
+         */
+        ClaimRules: {
+            /**
+             * @description Claimers that may not have it, and the sub of their tokens. One that ends in * stands
+             *     for all names with that beginning.
+             */
+            exclude?: string[];
+            /** @description The values that a claimer's labels must have. */
+            labels?: {
+                [key: string]: string;
+            };
         };
         /**
          * @example {

@@ -12,6 +12,8 @@ export interface Claims {
   stage: string;
   /** Who asks: it must differ from all who ask at the same time. Default: a random name. */
   claimer?: string;
+  /** What the claimer is or can do, for tasks with rules: the values of each label. */
+  labels?: Record<string, string[]>;
   /** The most tasks that are worked on at once. Default 10. */
   concurrency?: number;
   /** How long one call waits for a task, in milliseconds. Default 30,000. */
@@ -61,7 +63,15 @@ export async function claim(worker: Worker, c: Claims): Promise<void> {
       let all: Delivery[];
       try {
         all = await c.client.claim(
-          { type, stage, claimer, max: concurrency - busy(), held: [...held.keys()], waitMs },
+          {
+            type,
+            stage,
+            claimer,
+            max: concurrency - busy(),
+            held: [...held.keys()],
+            waitMs,
+            ...(c.labels && { labels: c.labels }),
+          },
           { signal: c.signal, worker: worker.name },
         );
         wait = leastPauseMs;

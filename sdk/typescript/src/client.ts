@@ -96,6 +96,8 @@ export interface ClaimRequest {
   waitMs?: number;
   /** The ids of the tasks that the claimer is working on. */
   held?: string[];
+  /** What the claimer is or can do, for tasks with rules: the values of each label. */
+  labels?: Record<string, string[]>;
 }
 
 /** Options of claim. */

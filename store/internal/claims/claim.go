@@ -28,6 +28,7 @@ type ClaimAsk struct {
 	Worker  string // the name that the worker gave; see asyncflow.WorkerName
 	Named   bool   // the caller's token names the claimer: it has all open claims of that name
 	N       int    // the most tasks, 1 to asyncflow.MaxClaims
+	Labels  asyncflow.ClaimerLabels
 	// Held are the numbers of the tasks that the claimer knows to have: it doesn't get them again.
 	Held []int64
 	// Again reports whether the claimer may have open claims that it doesn't know of: it has just
@@ -40,8 +41,14 @@ type ClaimAsk struct {
 	// Opens is the result, too: when the window of the claimer allows another task, if it has
 	// none now; zero: it has some, or there is no window.
 	Opens time.Time
+	// Further is the result: it got no task, and there is more of the line to look at.
+	Further bool
+	// Rest is the result: until when it should not look again, as it has gone through a long line
+	// in vain; zero: it may at once.
+	Rest time.Time
 
 	closed  bool    // its window is used up, as far as it has just asked
+	missed  bool    // the rules of a task that it would have got kept it from it
 	stopped []int64 // children that it would have got; their parents are over or about to be
 	expired []int64 // tasks that it would have got; their lifetime is over
 }
@@ -68,6 +75,9 @@ func (s *Claims) LeaseForClaims(
 	}
 	var ends time.Time // of claims if nothing is heard of them
 	for _, a := range asks {
+		if a.missed && len(a.Leases) == 0 {
+			a.Further = true
+		}
 		_ = trees.CancelStopped(ctx, s.trees, t, a.stopped) // FollowUp cancels the rest
 		_ = trees.ExpireSoon(ctx, s.trees, t, a.expired)    // the job expire does the rest
 		hot.AnnounceTaken(s.hot, t, a.Leases)
@@ -123,6 +133,10 @@ type claiming struct {
 	shown  map[string]shown // by claimer; nil: there is no window
 	locked *bool            // whether a lock was made for them; nil: they need none
 
+	passes *passes       // of the line, which has tasks with rules; nil: none are known
+	plans  []*plan       // nil: the first tasks are taken
+	wanted map[int64]int // the planned tasks, and their order
+
 	open  map[string][]asyncflow.Lease // by claimer
 	found []hot.Candidate              // taken from wait
 	votes map[records.VoteRow]bool     // which claimers can't have which votes
@@ -152,6 +166,8 @@ func (s *Claims) tryClaim(
 		until: now.Add(t.FirstClaimOf(stage)), open: map[string][]asyncflow.Lease{},
 		byID: map[int64]hot.Candidate{}, voters: t.Stages[at].VotesAreNamed(),
 		window: t.Stages[at].Window, heard: t.Stages[at].Listened}
+	line := catalog.TimesKey{TypeKey: t.Key(), Stage: stage}
+	c.passes = s.ruled.find(line)
 	if err := c.take(ctx, conn); err != nil {
 		return next, err
 	}
@@ -166,6 +182,7 @@ func (s *Claims) tryClaim(
 	if next, err = c.commit(ctx, conn, s.core.Config.Node); err != nil {
 		return next, hot.NoteFailure(s.hot, err)
 	}
+	c.endPlans(&s.ruled, line)
 	if c.back.Readied() > 0 {
 		s.core.Wakeups.Announce(t.Key(), now)
 	}
@@ -183,7 +200,16 @@ func (c *claiming) take(ctx context.Context, conn *postgres.TenantConn) error {
 	}
 	c.most = min(c.most, c.leftInWindows())
 	c.queueOpen(b)
-	if c.voters {
+	if c.passes != nil || c.window.Picks() {
+		if err := conn.Send(ctx, b); err != nil {
+			return err
+		}
+		b = &pgx.Batch{}
+		if err := c.readPlans(ctx, conn); err != nil {
+			return err
+		}
+		c.queueTakePlanned(b)
+	} else if c.voters {
 		c.queueTakeVotes(b)
 	} else {
 		c.queueTake(b)
@@ -282,12 +308,18 @@ const fullPause = time.Second
 func (c *claiming) handOut() {
 	slices.SortFunc(c.found,
 		func(a, b hot.Candidate) int { return hot.LeasesInOrder(a.Lease, b.Lease) })
+	if c.window.Picks() {
+		slices.SortStableFunc(c.found, c.inPlannedOrder)
+	}
 	for _, a := range c.asks {
 		a.Leases = nil
 		a.New = false
 		a.closed = false
 		a.stopped = nil
 		a.expired = nil
+		a.missed = false
+		a.Further = false
+		a.Rest = time.Time{}
 		open := c.openOf(a)
 		slices.SortFunc(open, byNumber)
 		c.prolongHeld(a, open)
@@ -314,6 +346,10 @@ func (c *claiming) handOut() {
 			vote := records.VoteRow{Number: c.t.Number(), Claimer: a.Claimer, Key: one.LineKey}
 			_, again := c.shown[a.Claimer][one.ID.Number]
 			if len(a.Leases) >= n || left <= 0 && !again || c.votes[vote] {
+				return false
+			}
+			if !one.Options.Claim.Allow(a.Claimer, a.Subject, a.Labels) {
+				a.missed = a.missed || c.plans == nil
 				return false
 			}
 			if !again {
@@ -353,6 +389,7 @@ func (c *claiming) prolongHeld(a *ClaimAsk, open []asyncflow.Lease) {
 // give gives an ask a new claim.
 func (c *claiming) give(a *ClaimAsk, one hot.Candidate) {
 	l := one.Lease
+	l.Options = asyncflow.Options{} // they are read later
 	l.Stage, l.Attempt = c.t.Place(l.Stage, l.Attempt)
 	l.Claimer = a.Claimer
 	l.Subject = a.Subject
@@ -394,6 +431,10 @@ func (c *claiming) sift(bytes int, paused, busy map[records.FanOutKey]bool) {
 				a.expired = append(a.expired, l.ID.Number)
 			case l.Context == nil, kept > 0 && kept+l.Size() > bytes, a.New && !isPaused &&
 				trees.AnyOf(c.t, &l, busy):
+			case a.New && !l.Options.Claim.Allow(a.Claimer, a.Subject, a.Labels):
+				// Its row in line was without them.
+				where.Claim = l.Options.Claim
+				a.missed = true
 			case a.New && isPaused:
 				where.Reason = asyncflow.WaitParent
 			case a.New && fansOut && l.Options.Child == nil:

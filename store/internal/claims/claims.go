@@ -11,6 +11,7 @@ type Claims struct {
 	core  *catalog.Core
 	hot   *hot.Path
 	trees *trees.Trees
+	ruled lines
 }
 
 // New returns the claims of a database.

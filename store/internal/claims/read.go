@@ -50,7 +50,7 @@ DELETE FROM {wait} w WHERE ctid = ANY (ARRAY(
   LIMIT $4
   FOR UPDATE SKIP LOCKED))
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.order_time),
-  coalesce(w.key, '')`
+  coalesce(w.key, ''), w.rules::text`
 
 func (c *claiming) queueTake(b *pgx.Batch) {
 	for _, name := range c.t.NamesOf(c.stage) {
@@ -66,10 +66,12 @@ func (c *claiming) queueTake(b *pgx.Batch) {
 func (c *claiming) readTaken(rows pgx.Rows, all []hot.Candidate) ([]hot.Candidate, error) {
 	one := hot.Candidate{}
 	one.ID.Type = c.t.Name
+	var rules []byte
 	_, err := pgx.ForEachRow(rows, []any{&one.ID.Number, &one.Seq, &one.Stage, &one.Attempt,
-		&one.OrderTime, &one.Placed, &one.LineKey}, func() error {
+		&one.OrderTime, &one.Placed, &one.LineKey, &rules}, func() (err error) {
+		one.Options.Claim, err = asyncflow.ReadClaimRules(rules)
 		all = append(all, one)
-		return nil
+		return err
 	})
 	return all, err
 }
@@ -81,6 +83,10 @@ WHERE type = $1 AND stage = $2 AND until = 'infinity' AND reason <> 'flow_key'
 ORDER BY order_time, id LIMIT 1`
 
 func (c *claiming) queueHead(b *pgx.Batch, next *time.Time) {
+	if c.passes != nil || c.window.Picks() {
+		c.queuePlannedHead(b, next)
+		return
+	}
 	sql := claimHeadSQL
 	args := []any{c.t.Number(), ""}
 	if c.voters {
@@ -90,19 +96,24 @@ func (c *claiming) queueHead(b *pgx.Batch, next *time.Time) {
 	}
 	for _, name := range c.t.NamesOf(c.stage) {
 		args[1] = name
-		b.Queue(c.t.SQL(0, sql), slices.Clone(args)...).QueryRow(func(row pgx.Row) error {
-			var order time.Time
-			switch err := row.Scan(&order); {
-			case err == pgx.ErrNoRows:
-				return nil
-			case err != nil:
-				return err
-			}
-			if next.IsZero() || order.Before(*next) {
-				*next = order
-			}
+		b.Queue(c.t.SQL(0, sql), slices.Clone(args)...).QueryRow(scanHead(next))
+	}
+}
+
+// scanHead reads the earliest time of several rows.
+func scanHead(next *time.Time) func(pgx.Row) error {
+	return func(row pgx.Row) error {
+		var order time.Time
+		switch err := row.Scan(&order); {
+		case err == pgx.ErrNoRows:
 			return nil
-		})
+		case err != nil:
+			return err
+		}
+		if next.IsZero() || order.Before(*next) {
+			*next = order
+		}
+		return nil
 	}
 }
 

@@ -27,7 +27,7 @@ DELETE FROM {wait} w WHERE ctid = ANY (ARRAY(
     LIMIT $5
     FOR UPDATE OF k SKIP LOCKED) k))
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.order_time),
-  coalesce(w.key, '')`
+  coalesce(w.key, ''), w.rules::text`
 
 func (c *claiming) queueTakeVotes(b *pgx.Batch) {
 	var claimers []string

@@ -112,7 +112,7 @@ DELETE FROM {wait} w WHERE ctid = ANY (ARRAY(
   ORDER BY k.id
   FOR UPDATE OF k SKIP LOCKED))
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.order_time),
-  coalesce(w.key, '')`
+  coalesce(w.key, ''), w.rules::text`
 
 // queueTakeShown takes the tasks in line that the claimers were shown before, if their windows
 // allow fewer new tasks than they ask for: the shown tasks count already.

@@ -40,6 +40,7 @@ func NewInsertion(
 		OrderTime: order, Reason: asyncflow.WaitDelay}
 	if t.LineForClaims(first.Stage, false) && !order.After(now.Add(asyncflow.Soon)) {
 		first.Reason = asyncflow.WaitClaimer
+		first.Claim = task.Options.Claim
 	}
 	options := task.Options
 	options.Lifetime = t.Lifetime(task, now)

@@ -49,6 +49,14 @@ INSERT INTO {wait} (order_time, id, seq, stage, attempt, reason, until, key, sin
 SELECT * FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[],
   $6::text[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::int[])`
 
+// insertRuledWaitSQL is insertWaitSQL, with the rules of who may claim the tasks.
+const insertRuledWaitSQL = `
+INSERT INTO {wait} (order_time, id, seq, stage, attempt, reason, until, key, since, type, rules)
+SELECT order_time, id, seq, stage, attempt, reason, until, key, since, type, rules::jsonb
+FROM unnest($1::timestamptz[], $2::bigint[], $3::smallint[], $4::text[], $5::smallint[],
+  $6::text[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::int[], $11::text[])
+  AS u (order_time, id, seq, stage, attempt, reason, until, key, since, type, rules)`
+
 // TakeReadySQL takes the first due token rows in order, and returns them in any order. It skips
 // rows that another dispatcher locks. The ARRAY subquery runs once, before the rows are deleted by
 // their ctid (2.7 µs of the server a row; joined to a CTE 3.6). $3 is the order_time to begin at:

@@ -1,6 +1,7 @@
 package records
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,7 @@ type waitRow struct {
 	key    *string
 	until  pgtype.Timestamptz
 	since  *postgres.Moment
+	rules  *string // who may claim it: see asyncflow.ClaimRules; nil: null
 }
 
 // A token row's since is when its task came to its place in the order, if that is later than its
@@ -72,7 +74,7 @@ var UntilOthers = pgtype.Timestamptz{Time: time.Date(9999, 1, 1, 0, 0, 0, 0, tim
 func (ts *Tokens) Add(id int64, seq int, key string, v asyncflow.Verdict, placed, now time.Time) {
 	at := Token{int16(seq), v.Stage, int16(v.Attempt)}
 	row := waitRow{TypeToken{Token: at}, v.OrderTime, id, v.Reason, postgres.OrNull(key), forever,
-		sinceOf(placed, v.OrderTime)}
+		sinceOf(placed, v.OrderTime), nil}
 	switch {
 	case v.Kind == asyncflow.Park || v.Kind == asyncflow.Spawn || v.Reason == asyncflow.WaitClaimer:
 		if v.Reason.ForOthers() {
@@ -80,6 +82,7 @@ func (ts *Tokens) Add(id int64, seq int, key string, v asyncflow.Verdict, placed
 		}
 		if v.Reason == asyncflow.WaitClaimer {
 			ts.Lower(v.OrderTime)
+			row.rules = v.Claim.Stored()
 		}
 		ts.Wait = append(ts.Wait, row)
 	case v.Status(now) == asyncflow.StatusWaiting:
@@ -138,7 +141,7 @@ func queueReady(b *pgx.Batch, k ReadyKey, rows []ReadyRow) {
 
 // queueWait adds the insert of waiting rows to a batch.
 func queueWait(b *pgx.Batch, t *config.TableNames, rows []waitRow) {
-	b.Queue(t.SQL(0, insertWaitSQL),
+	sql, args := insertWaitSQL, []any{
 		postgres.Moments(Column(rows,
 			func(r *waitRow) *postgres.Moment { return (*postgres.Moment)(&r.order) })),
 		Column(rows, func(r *waitRow) int64 { return r.id }),
@@ -149,11 +152,17 @@ func queueWait(b *pgx.Batch, t *config.TableNames, rows []waitRow) {
 		Column(rows, func(r *waitRow) pgtype.Timestamptz { return r.until }),
 		postgres.Texts(Column(rows, func(r *waitRow) *string { return r.key })),
 		postgres.Moments(Column(rows, func(r *waitRow) *postgres.Moment { return r.since })),
-		Column(rows, func(r *waitRow) int32 { return r.Number }))
+		Column(rows, func(r *waitRow) int32 { return r.Number })}
+	if slices.ContainsFunc(rows, func(r waitRow) bool { return r.rules != nil }) {
+		sql = insertRuledWaitSQL
+		args = append(args, postgres.Texts(Column(rows,
+			func(r *waitRow) *string { return r.rules })))
+	}
+	b.Queue(t.SQL(0, sql), args...)
 }
 
 // forClaims returns the row of a task in line that waits for a claimer.
 func (r ReadyRow) forClaims(t *config.Type) waitRow {
 	return waitRow{TypeToken{t.Number(), r.Token}, r.Order, r.ID, asyncflow.WaitClaimer, r.Key,
-		forever, r.Since}
+		forever, r.Since, nil}
 }

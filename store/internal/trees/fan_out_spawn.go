@@ -163,6 +163,7 @@ func (s *spawns) children(
 		}
 		options := asyncflow.Options{Priority: parent.Options.Priority, Retry: parent.Options.Retry,
 			Spawned: inherited(parent.Options, t.Number()), Labels: parent.Options.Labels,
+			Claim: parent.Options.Claim,
 			Child: &asyncflow.Child{Parent: o.ID, Seq: int(o.Seq), Index: i, Count: o.Count,
 				Shard: o.Rule.Shards > 0, Vote: o.Rule.Quorum != nil, Shared: work.Shared}}
 		items = append(items, &hot.Insertion{Created: f.now, Options: options, Context: doc,
@@ -173,6 +174,7 @@ func (s *spawns) children(
 				OrderTime: asyncflow.EnterOrder(t.TaskType, t.StageIndex(stage), options, f.now)}})
 		if t.LineForClaims(stage, true) {
 			items[len(items)-1].Verdict.Reason = asyncflow.WaitClaimer
+			items[len(items)-1].Verdict.Claim = options.Claim
 		}
 		f.spawnedBytes += len(doc) + len(work.Shared)
 	}
