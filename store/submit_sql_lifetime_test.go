@@ -12,8 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A task that is submitted by SQL has the lifetime of its type, or its own, as one that is submitted
-// by the API.
+// A task that is submitted by SQL has the lifetime of its type, or its own, as one that is
+// submitted by the API.
 func TestSQLLifetime(t *testing.T) { eachSet(t, sqlLifetime) }
 
 func sqlLifetime(t *testing.T, b *bundle) {

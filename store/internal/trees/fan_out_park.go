@@ -63,7 +63,8 @@ func (h *Halts) Queue(
 ) {
 	h.Paused = map[records.FanOutKey]bool{}
 	h.Stopped = map[records.FanOutKey]bool{}
-	b.Queue(t.SQL(0, haltedSQL), append(ParentArgs(parents), now)...).Query(func(rows pgx.Rows) error {
+	args := append(ParentArgs(parents), now)
+	b.Queue(t.SQL(0, haltedSQL), args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			o := records.FanOut{}
 			paused := false
