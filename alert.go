@@ -54,6 +54,10 @@ const (
 	// AlertRules.LongWaitWithin had been due at most.
 	AlertLongWait AlertKind = "long_wait"
 
+	// AlertWillExpire concerns a type: how many of its tasks that are not running end with their
+	// lifetime within AlertRules.WillExpireWithin.
+	AlertWillExpire AlertKind = "will_expire"
+
 	// The operator's alerts.
 
 	AlertNodeGone   AlertKind = "node_gone"   // a node has been silent, and was not shut down
@@ -108,6 +112,10 @@ type AlertRules struct {
 	// LongWait bounds how long 99 % of the tasks started within LongWaitWithin were due.
 	LongWait       Duration `json:"long_wait,omitzero"`
 	LongWaitWithin Duration `json:"long_wait_within,omitzero"` // zero: FailureWindow
+	// WillExpire is a number of tasks of a type that expire within WillExpireWithin unless they
+	// are done, and are not running.
+	WillExpire       int      `json:"will_expire,omitzero"`
+	WillExpireWithin Duration `json:"will_expire_within,omitzero"` // zero: FailureWindow
 }
 
 // DefaultFailedWithin is the period over which failed tasks are counted unless rules name another.
@@ -123,10 +131,16 @@ func (r AlertRules) LongWaitPeriod() time.Duration {
 	return cmp.Or(r.LongWaitWithin.Std(), FailureWindow)
 }
 
+// WillExpirePeriod returns how long before the end of their lifetimes tasks are counted.
+func (r AlertRules) WillExpirePeriod() time.Duration {
+	return cmp.Or(r.WillExpireWithin.Std(), FailureWindow)
+}
+
 // IsZero reports whether the rules have no limit.
 func (r AlertRules) IsZero() bool {
 	return r.BacklogAge.IsZero() && r.FailureRate == 0 && r.EndpointFailureRate == 0 &&
-		r.NoClaimers.IsZero() && r.DependencyLate.IsZero() && !r.hasLaterKinds()
+		r.NoClaimers.IsZero() && r.DependencyLate.IsZero() && r.WillExpire == 0 &&
+		!r.hasLaterKinds()
 }
 
 // hasLaterKinds reports whether a rule is set that nodes may not know: see CapAlerts.
@@ -154,7 +168,7 @@ func (r AlertRules) Validate() error {
 	if r.IsZero() {
 		out.add("rules", "has no limit; it must have backlog_age, failure_rate, "+
 			"endpoint_failure_rate, no_claimers, dependency_late, failed_for_good, "+
-			"failed_in_total, blocked_key or long_wait")
+			"failed_in_total, blocked_key, long_wait or will_expire")
 	}
 	r.checkLaterKinds(&out)
 	if !r.DependencyLate.IsZero() {
@@ -206,6 +220,14 @@ func (r AlertRules) checkLaterKinds(out *problems) {
 			maxLongWaitWithin)
 		if r.LongWait.IsZero() {
 			out.add("rules.long_wait_within", "needs long_wait")
+		}
+	}
+	checkNumber("rules.will_expire", r.WillExpire)
+	if !r.WillExpireWithin.IsZero() {
+		checkDuration(out, "rules.will_expire_within", r.WillExpireWithin, minAlertWindow,
+			maxFailedWithin)
+		if r.WillExpire == 0 {
+			out.add("rules.will_expire_within", "needs will_expire")
 		}
 	}
 }

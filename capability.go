@@ -62,7 +62,10 @@ func (s Schedule) Uses() []Capability {
 // Uses returns what the rules use that a node may not know.
 func (r AlertRules) Uses() []Capability {
 	all := usesOf(r.BacklogAge, r.NoClaimers, r.DependencyLate, r.BlockedKey, r.LongWait,
-		r.FailedWithin, r.LongWaitWithin)
+		r.FailedWithin, r.LongWaitWithin, r.WillExpireWithin)
+	if r.WillExpire > 0 {
+		all = append(all, CapLifetimes)
+	}
 	if r.hasLaterKinds() {
 		// A node of an earlier version would measure nothing, and so end the episodes.
 		return append(all, CapAlerts)

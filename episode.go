@@ -26,7 +26,7 @@ type AlertReading struct {
 
 // AlertDetail is what an alert says beside its value, as it was when the episode began.
 type AlertDetail struct {
-	Within float64 `json:"within,omitzero"` // AlertFailedForGood, AlertLongWait: seconds
+	Within float64 `json:"within,omitzero"` // of the rule, in seconds, if it has a period
 	P50    float64 `json:"p50,omitzero"`    // AlertLongWait: half of the tasks waited at most this
 	// AlertBlockedKey: the keys that have stood still for longest, at most MaxAlertKeys, and how
 	// many there are.

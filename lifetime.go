@@ -191,6 +191,27 @@ func (p Patch) Lifetime(t TaskType, l Lease, now time.Time) *Lifetime {
 	return life.Changed(start, end, from)
 }
 
+// CheckLifetime refuses a patch that has a task run after it has expired. l is its token row with
+// its options.
+func (p Patch) CheckLifetime(t TaskType, l Lease, now time.Time) error {
+	life := p.Lifetime(t, l, now)
+	if life == nil || !p.RunAt.After(now) {
+		return nil
+	}
+	var out problems
+	refuse := func(field string, by time.Time) {
+		if !by.IsZero() && p.RunAt.After(by) {
+			out.add("run_at", "is %s, which is after the %s of the task, %s",
+				p.RunAt.UTC().Format(time.RFC3339), field, by.UTC().Format(time.RFC3339))
+		}
+	}
+	if l.Attempt == 1 && t.StageIndex(l.Stage) == 0 {
+		refuse("start_by", life.StartBy)
+	}
+	refuse("end_by", life.EndBy)
+	return out.err()
+}
+
 // ChangesLifetime reports whether the patch may change when a task expires.
 func (p Patch) ChangesLifetime() bool {
 	return !p.StartBy.IsZero() || !p.EndBy.IsZero() || !p.RunAt.IsZero()

@@ -153,6 +153,7 @@ func (s Stage) checkWait(field string, out *problems) {
 		name string
 		set  bool
 	}{
+		{"start_by", !s.StartBy.IsZero()},
 		{"timeout", !s.Timeout.IsZero()},
 		{"max_processing_time", !s.MaxProcessingTime.IsZero()},
 		{"retry", !s.Retry.IsZero()},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // overdueTask is a task whose time to begin is over.
@@ -52,4 +53,26 @@ func TestNothingAfterStartBy(t *testing.T) {
 			assert.Equal(t, "expired", all[0].Code)
 		})
 	}
+}
+
+// A task that expires while it waits to be sent together with other tasks is not sent.
+func TestNothingExpiredInABatch(t *testing.T) {
+	b := setup(t)
+	b.batch("first", 100, asyncflow.MaxBatchWait)
+	r := &requests{}
+	n := b.startWith("a", dispatcher.Config{}, r)
+	results := n.Submit(t.Context(), tenant, []asyncflow.NewTask{
+		{Type: "pipe", Context: json.RawMessage("1"),
+			EndBy: asyncflow.DeadlineAfter(asyncflow.MaxBatchWait / 2)},
+		{Type: "pipe", Context: json.RawMessage("2")}})
+	for _, one := range results {
+		require.NoError(t, one.Err)
+	}
+	late, plain := results[0], results[1]
+	n.await(t, []store.Submitted{late}, asyncflow.StatusFailed)
+	n.await(t, []store.Submitted{plain}, asyncflow.StatusSucceeded)
+	assert.Equal(t, []int{1}, r.sizes("first"))
+	all, err := n.Attempts(t.Context(), tenant, late.ID)
+	require.NoError(t, err)
+	assert.Equal(t, asyncflow.OutcomeExpired, all[len(all)-1].Outcome)
 }

@@ -163,6 +163,9 @@ func (j *alertsJob) readings(
 	if rules.BlockedKey.Std() > 0 {
 		errs = append(errs, j.blockedKeys(ctx, &r, tenant, rules, at))
 	}
+	if rules.WillExpire > 0 {
+		errs = append(errs, j.willExpire(ctx, &r, tenant, rules, at))
+	}
 	if rules.FailureRate > 0 {
 		errs = append(errs, j.failureRates(ctx, &r, tenant, rules, at))
 	}

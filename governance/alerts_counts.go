@@ -37,6 +37,23 @@ func (j *alertsJob) failedForGood(
 	return err
 }
 
+// willExpire reads how many tasks of each type that are not running expire soon.
+func (j *alertsJob) willExpire(
+	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
+) error {
+	soon, err := j.store.WillExpire(ctx, tenant, at.Add(rules.WillExpirePeriod()),
+		rules.WillExpire)
+	for name, n := range soon {
+		r.live = true
+		if name != asyncflow.AlertType {
+			r.add(asyncflow.AlertReading{Alert: asyncflow.AlertWillExpire, Subject: name,
+				Value: float64(n), Limit: float64(rules.WillExpire),
+				Detail: &asyncflow.AlertDetail{Within: rules.WillExpirePeriod().Seconds()}})
+		}
+	}
+	return err
+}
+
 // blockedKeys reads for how long the flow keys of each type have stood still that have done so for
 // at least as long as the rule says.
 func (j *alertsJob) blockedKeys(

@@ -89,6 +89,13 @@ func TestSQLRefusesBadOnFinals(t *testing.T) {
 // Whoever may submit by SQL can make an object that depends on submit_task, such as a view. The
 // migration that gives it a parameter succeeds all the same, and the object works as before.
 func TestSQLSubmitIsReplacedBesideAView(t *testing.T) {
+	t.Parallel()
+	for _, migration := range []string{"_on_final.sql", "_sql_lifetimes.sql"} {
+		t.Run(migration, func(t *testing.T) { replacedBesideAView(t, migration) })
+	}
+}
+
+func replacedBesideAView(t *testing.T, migration string) {
 	b := setup(t)
 	b.app()
 	role := appRole(t, b)
@@ -106,7 +113,7 @@ func TestSQLSubmitIsReplacedBesideAView(t *testing.T) {
 	for _, name := range names {
 		script, err := fs.ReadFile(migrations.Tenant(), name)
 		require.NoError(t, err)
-		if strings.HasSuffix(name, "_on_final.sql") {
+		if strings.HasSuffix(name, migration) {
 			run(`GRANT USAGE ON SCHEMA before TO ` + role + `;
 				GRANT EXECUTE ON FUNCTION submit_task TO ` + role + `;
 				CREATE SCHEMA theirs AUTHORIZATION ` + role + `;

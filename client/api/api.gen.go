@@ -33,6 +33,7 @@ const (
 	AlertEpisodeAlertNodeGone        AlertEpisodeAlert = "node_gone"
 	AlertEpisodeAlertRollOverdue     AlertEpisodeAlert = "roll_overdue"
 	AlertEpisodeAlertScheduleFailing AlertEpisodeAlert = "schedule_failing"
+	AlertEpisodeAlertWillExpire      AlertEpisodeAlert = "will_expire"
 )
 
 // Valid indicates whether the value is a known member of the AlertEpisodeAlert enum.
@@ -63,6 +64,8 @@ func (e AlertEpisodeAlert) Valid() bool {
 	case AlertEpisodeAlertRollOverdue:
 		return true
 	case AlertEpisodeAlertScheduleFailing:
+		return true
+	case AlertEpisodeAlertWillExpire:
 		return true
 	default:
 		return false
@@ -635,7 +638,7 @@ type AlertEpisode struct {
 	// and snooze mean that their time has come and a background job has not released them yet.
 	WaitsFor WaitReason `json:"waits_for,omitempty,omitzero"`
 
-	// Within For failed_for_good and long_wait, the period of the rule in seconds.
+	// Within For failed_for_good, long_wait and will_expire, the period of the rule in seconds.
 	Within float64 `json:"within,omitempty,omitzero"`
 }
 
@@ -646,7 +649,8 @@ type AlertEpisodeAlert string
 type AlertEpisodeState string
 
 // AlertRules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
-// no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key and long_wait.
+// no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key, long_wait
+// and will_expire.
 type AlertRules = asyncflow.AlertRules
 
 // AlertTask A task that stands for the tasks of an alert, as it was when the episode began: of
@@ -664,7 +668,8 @@ type Alerts struct {
 	Episodes []AlertEpisode `json:"episodes"`
 
 	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
-	// no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key and long_wait.
+	// no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key, long_wait
+	// and will_expire.
 	Rules AlertRules `json:"rules"`
 
 	// Secret Only in the answer to the call that set it.
@@ -2313,7 +2318,8 @@ type Name = string
 // NewAlerts defines model for NewAlerts.
 type NewAlerts struct {
 	// Rules When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
-	// no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key and long_wait.
+	// no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key, long_wait
+	// and will_expire.
 	Rules AlertRules `json:"rules"`
 
 	// Secret A signing secret of your own, as for an endpoint. If it is left out, the present one

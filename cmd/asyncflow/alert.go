@@ -35,6 +35,8 @@ type alertsSetCmd struct {
 	BlockedKey          client.Duration
 	LongWait            client.Duration
 	LongWaitWithin      client.Duration
+	WillExpire          int
+	WillExpireWithin    client.Duration
 }
 
 func (c *alertsSetCmd) Help() string {
@@ -54,11 +56,12 @@ func (c *alertsSetCmd) Run(ctx context.Context, g *globals) error {
 		NoClaimers: c.NoClaimers, DependencyLate: c.DependencyLate,
 		FailedForGood: c.FailedForGood, FailedInTotal: c.FailedInTotal,
 		FailedWithin: c.FailedWithin, BlockedKey: c.BlockedKey,
-		LongWait: c.LongWait, LongWaitWithin: c.LongWaitWithin}
+		LongWait: c.LongWait, LongWaitWithin: c.LongWaitWithin,
+		WillExpire: c.WillExpire, WillExpireWithin: c.WillExpireWithin}
 	if rules.IsZero() {
 		return usageError(errors.New("alerts need a rule: give --backlog-age, --failure-rate, " +
 			"--endpoint-failure-rate, --no-claimers, --dependency-late, --failed-for-good, " +
-			"--failed-in-total, --blocked-key or --long-wait"))
+			"--failed-in-total, --blocked-key, --long-wait or --will-expire"))
 	}
 	return g.printAlerts(g.client().PutAlerts(ctx,
 		client.NewAlerts{URL: c.To, Secret: c.Secret, Rules: rules}))
@@ -109,6 +112,8 @@ func ruleFields(r client.AlertRules) []string {
 		"failed in total", number(float64(r.FailedInTotal)),
 		"failed within", duration(r.FailedWithin), "blocked key", duration(r.BlockedKey),
 		"long wait", duration(r.LongWait), "long wait within", duration(r.LongWaitWithin),
+		"will expire", number(float64(r.WillExpire)),
+		"will expire within", duration(r.WillExpireWithin),
 	}
 }
 

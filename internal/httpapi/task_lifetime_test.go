@@ -113,3 +113,31 @@ func TestLifetimeOfType(t *testing.T) {
 	assert.WithinDuration(t, b.store.Clock.Now().Add(90*time.Minute), task.Lifetime.StartBy,
 		time.Minute)
 }
+
+// A task can't be put off beyond a time that stays, unless it gets another one.
+func TestRunAtAfterLifetime(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	at := b.store.Clock.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	for _, field := range []string{"start_by", "end_by"} {
+		id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+			`{"type":"pipe","context":1,"`+field+`":"`+at+`"}`)).ID
+		a := b.call("PATCH", "/v1/tasks/"+id, `{"delay":"2h"}`)
+		require.Equal(t, 400, a.status, field)
+		require.NotEmpty(t, a.problem.Errors, field)
+		assert.Equal(t, "run_at", a.problem.Errors[0].Field, field)
+		read[api.Task](b, 200, b.call("PATCH", "/v1/tasks/"+id, `{"delay":"30m"}`))
+		read[api.Task](b, 200, b.call("PATCH", "/v1/tasks/"+id, `{"delay":"2h","`+field+
+			`":"3h"}`))
+	}
+}
+
+// A stage of mode wait makes no attempt, so that none can begin in time.
+func TestNoStartByOfAWait(t *testing.T) {
+	b := setup(t)
+	a := b.call("PUT", "/v1/task-types/waits", `{"stages":[{"name":"one"},{"name":"two",
+		"mode":"wait","wait":{"signal":"go","timeout":"1h"},"start_by":"1m"}]}`)
+	require.Equal(t, 400, a.status)
+	require.NotEmpty(t, a.problem.Errors)
+	assert.Equal(t, "stages[1].start_by", a.problem.Errors[0].Field)
+}

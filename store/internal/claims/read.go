@@ -153,7 +153,7 @@ func (c *claiming) readPauses(
 	}
 	var halted trees.Halts
 	b := &pgx.Batch{}
-	halted.Queue(b, c.t, parents)
+	halted.Queue(b, c.t, parents, c.now)
 	err = conn.Send(ctx, b)
 	if busy, c.halted = halted.Paused, halted.Stopped; err != nil || len(busy) == 0 {
 		return nil, nil, err

@@ -1,6 +1,7 @@
 package records
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -80,6 +81,10 @@ func QueueLifetimes(b *pgx.Batch, t *config.TableNames, rows []LifetimeRow, now 
 				func(r *LifetimeRow) *postgres.Moment { return (*postgres.Moment)(&r.At) })),
 			Column(live, func(r *LifetimeRow) *int16 { return r.Start }))
 	}
+	soon := now.Add(reportedAfter)
+	if slices.ContainsFunc(live, func(r LifetimeRow) bool { return r.At.Before(soon) }) {
+		b.Queue(reportSQL)
+	}
 	if len(over) > 0 {
 		b.Queue(t.SQL(0, deleteLifetimesSQL), Column(over, number), Column(over, id))
 	}
@@ -94,6 +99,13 @@ ON CONFLICT (type, id) DO UPDATE SET expires_at = excluded.expires_at, start = e
 	deleteLifetimesSQL = `
 DELETE FROM {lifetimes} k USING unnest($1::int[], $2::bigint[]) AS u (type, id)
 WHERE k.type = ANY (ARRAY[u.type]) AND k.id = ANY (ARRAY[u.id])`
+)
+
+// The job expire hears of new rows by the counts of Postgres, which a connection reports up to
+// reportedAfter later. Rows that are due before that are reported with their commit.
+const (
+	reportedAfter = 15 * time.Second
+	reportSQL     = `SELECT pg_stat_force_next_flush()`
 )
 
 // QueueExpiry changes when a waiting or pending task expires. It counts from the same row of the
@@ -112,4 +124,5 @@ func QueueExpiry(b *pgx.Batch, t *config.Type, id asyncflow.TaskID, e asyncflow.
 		ON CONFLICT (type, id) DO UPDATE SET expires_at = excluded.expires_at,
 		  start = CASE WHEN $4 THEN coalesce(l.start, excluded.start) END`), t.Number(), id.Number,
 		e.At, e.Start)
+	b.Queue(reportSQL)
 }

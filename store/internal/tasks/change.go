@@ -189,6 +189,9 @@ func writeChange(
 	ctx context.Context, tx pgx.Tx, t *config.Type, c hot.Candidate, p asyncflow.Patch,
 	at, now time.Time, ts *records.Tokens,
 ) error {
+	if err := p.CheckLifetime(t.TaskType, c.Lease, now); err != nil {
+		return err
+	}
 	ch, same := trees.ChangeOf(t, c, p, at, now)
 	if same {
 		return postgres.ErrSame

@@ -127,7 +127,7 @@ func (j *joins) haltedAbove() (map[int64]bool, error) {
 	}
 	var halts Halts
 	b := &pgx.Batch{}
-	halts.Queue(b, j.t, ParentsOf(j.t, asked))
+	halts.Queue(b, j.t, ParentsOf(j.t, asked), j.now)
 	if err := j.tx.SendBatch(j.ctx, b).Close(); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package trees
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,7 +26,7 @@ func (s *Trees) ParkHalted(
 	}
 	var halted Halts
 	b := &pgx.Batch{}
-	halted.Queue(b, t, parents)
+	halted.Queue(b, t, parents, s.core.Clock.Now())
 	if err = s.core.HotDB(t.Tenant).Send(ctx, b); err == nil && halted.none() {
 		return leases, nil
 	}
@@ -51,16 +52,19 @@ func (s *Trees) ParkHalted(
 }
 
 // Halts are fan-outs that let no child begin: the paused ones, and the ones that are stopped or
-// about to be.
+// about to be, as too many children failed or the end_by of their task has come.
 type Halts struct{ Paused, Stopped map[records.FanOutKey]bool }
 
 func (h *Halts) none() bool { return len(h.Paused)+len(h.Stopped) == 0 }
 
-// Queue queries which parents have halted fan-outs.
-func (h *Halts) Queue(b *pgx.Batch, t *config.Type, parents []records.FanOutKey) {
+// Queue queries which parents have halted fan-outs at a time.
+func (h *Halts) Queue(
+	b *pgx.Batch, t *config.Type, parents []records.FanOutKey, now time.Time,
+) {
 	h.Paused = map[records.FanOutKey]bool{}
 	h.Stopped = map[records.FanOutKey]bool{}
-	b.Queue(t.SQL(0, haltedSQL), ParentArgs(parents)...).Query(func(rows pgx.Rows) error {
+	args := append(ParentArgs(parents), now)
+	b.Queue(t.SQL(0, haltedSQL), args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			o := records.FanOut{}
 			paused := false
@@ -136,19 +140,21 @@ func CancelStopped(ctx context.Context, s *Trees, t *config.Type, ids []int64) e
 // children failed: FollowUp's count, and the rows in `outbox` that it didn't count yet. So too many
 // failures take effect with their commit, as a cancel does. Failures before a redrive don't count,
 // and no failure does of a redrive that an older node began. Votes fail by their quorum, which only
-// FollowUp knows.
+// FollowUp knows. The end_by of a parent takes effect without the job expire, too.
 const haltedSQL = `
-SELECT o.type, o.id, o.seq, o.paused_at IS NOT NULL, o.stopped, o.rule, o.count, o.bad
+SELECT o.type, o.id, o.seq, o.paused_at IS NOT NULL, o.over, o.rule, o.count, o.bad
 FROM unnest($1::int[], $2::bigint[], $3::smallint[]) AS u (type, id, seq)
 CROSS JOIN LATERAL (
-  SELECT o.*, CASE WHEN o.closed OR o.rule->'quorum' IS NOT NULL
+  SELECT o.*, o.stopped OR EXISTS (SELECT FROM {lifetimes} l
+      WHERE l.type = o.type AND l.id = o.id AND l.start IS NULL AND l.expires_at <= $4) AS over,
+    CASE WHEN o.closed OR o.rule->'quorum' IS NOT NULL
       OR o.again IS NOT NULL AND o.to_redrive IS NULL THEN 0
     ELSE o.failed + o.cancelled - CASE WHEN o.again IS NULL THEN 0 ELSE o.to_redrive END
       + (SELECT coalesce(sum(b.failed + b.cancelled), 0)
       FROM {outbox} b WHERE b.kind = 'children' AND b.failed + b.cancelled > 0
         AND b.type = o.type AND b.id = o.id AND b.fan_out = o.seq) END AS bad
   FROM {fan_outs} o WHERE o.type = u.type AND o.id = u.id AND o.seq = u.seq) o
-WHERE o.paused_at IS NOT NULL OR o.stopped OR o.bad > 0`
+WHERE o.paused_at IS NOT NULL OR o.over OR o.bad > 0`
 
 // PausedSQL reads which fan-outs are paused.
 const PausedSQL = `

@@ -69,12 +69,19 @@ func (s *Upkeep) FirstLifetimes(
 	return all, postgres.Wrap(err, "FirstLifetimes")
 }
 
-// TypesWithExpired returns the numbers of the types of a tenant in which a lifetime is over.
+// TypesWithExpired returns the types of a tenant in which a lifetime is over.
 func (s *Upkeep) TypesWithExpired(ctx context.Context, tenant string) ([]*config.Type, error) {
+	return s.typesExpiring(ctx, tenant, s.core.Clock.Now())
+}
+
+// typesExpiring returns the types of a tenant in which a lifetime ends by a time.
+func (s *Upkeep) typesExpiring(
+	ctx context.Context, tenant string, by time.Time,
+) ([]*config.Type, error) {
 	tables := config.NewTables(tenant, config.SharedSet)
 	rows, _ := s.core.DB(tenant).Query(ctx, tables.SQL(0, `SELECT t.name
 		FROM {types} t WHERE EXISTS (SELECT FROM {lifetimes} l
-		  WHERE l.type = t.number AND l.expires_at <= $1)`), s.core.Clock.Now())
+		  WHERE l.type = t.number AND l.expires_at <= $1)`), by)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	var all []*config.Type
 	for _, name := range names {
@@ -82,7 +89,39 @@ func (s *Upkeep) TypesWithExpired(ctx context.Context, tenant string) ([]*config
 			all = append(all, t)
 		}
 	}
-	return all, postgres.Wrap(err, "TypesWithExpired(%q)", tenant)
+	return all, postgres.Wrap(err, "typesExpiring(%q)", tenant)
+}
+
+// expiringLooks is how many lifetimes WillExpire looks at in a type at most, beside its limit: so
+// many tasks may be running.
+const expiringLooks = 10_000
+
+// WillExpire returns how many tasks of each type of a tenant expire by a time and are not running.
+// It counts up to a limit and somewhat beyond, by an index that only tasks with a lifetime are in.
+func (s *Upkeep) WillExpire(
+	ctx context.Context, tenant string, by time.Time, limit int,
+) (map[string]int64, error) {
+	types, err := s.typesExpiring(ctx, tenant, by)
+	all := map[string]int64{}
+	b := &pgx.Batch{}
+	for _, t := range types {
+		b.Queue(t.SQL(0, `SELECT count(*) FROM (
+			  SELECT type, id FROM {lifetimes} WHERE type = $1 AND expires_at <= $2
+			  ORDER BY expires_at LIMIT $3) l
+			WHERE NOT EXISTS (SELECT FROM {lease} k WHERE k.type = l.type AND k.id = l.id)`),
+			t.Number(), by, limit+expiringLooks).QueryRow(func(row pgx.Row) error {
+			var n int64
+			err := row.Scan(&n)
+			all[t.Name] = n
+			return err
+		})
+	}
+	if err == nil && b.Len() > 0 {
+		err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
+			return tx.SendBatch(ctx, b).Close()
+		})
+	}
+	return all, postgres.Wrap(err, "WillExpire(%q)", tenant)
 }
 
 // DryRunExpireTasks counts the lifetimes of a tenant's tasks that are over, by type.

@@ -18,6 +18,8 @@ export function SetAlerts({ alerts, done }: Props) {
     attempts: signal(""), claimers: signal(""), late: signal(""), failed: signal(""),
     total: signal(""), failedWithin: signal(""), key: signal(""), wait: signal(""),
     waitWithin: signal(""),
+    expire: signal(""),
+    expireWithin: signal(""),
   }), []);
   const opened = useRef(alerts);
   const begin = () => {
@@ -36,10 +38,13 @@ export function SetAlerts({ alerts, done }: Props) {
     fields.key.value = r.blocked_key ?? "";
     fields.wait.value = r.long_wait ?? "";
     fields.waitWithin.value = r.long_wait_within ?? "";
+    fields.expire.value = String(r.will_expire ?? "");
+    fields.expireWithin.value = r.will_expire_within ?? "";
   };
   const run = async () => {
     const { url, backlog, failures, endpoint, attempts, claimers, late } = fields;
     const { failed, total, failedWithin, key, wait, waitWithin } = fields;
+    const { expire, expireWithin } = fields;
     const rules: Schemas["AlertRules"] = {};
     if (backlog.value) rules.backlog_age = backlog.value;
     if (failures.value) rules.failure_rate = Number(failures.value) / 100;
@@ -53,6 +58,8 @@ export function SetAlerts({ alerts, done }: Props) {
     if (key.value) rules.blocked_key = key.value;
     if (wait.value) rules.long_wait = wait.value;
     if (waitWithin.value) rules.long_wait_within = waitWithin.value;
+    if (expire.value) rules.will_expire = Number(expire.value);
+    if (expireWithin.value) rules.will_expire_within = expireWithin.value;
     await done(await answer(api.PUT("/v1/alerts",
       { params: { header: unchanged(opened.current) }, body: { url: url.value, rules } })));
     return "The alerts are set";
@@ -79,6 +86,9 @@ export function SetAlerts({ alerts, done }: Props) {
       <Field label="A flow key has stood still for, such as 15m" value={fields.key} />
       <Field label="1 % of the started tasks had been due for, such as 30s" value={fields.wait} />
       <Field label="Started within, such as 10m; empty: 5m" value={fields.waitWithin} />
+      <Field label="Tasks of a type that expire and are not running" {...number}
+        value={fields.expire} />
+      <Field label="Expire within, such as 10m; empty: 5m" value={fields.expireWithin} />
     </>
   );
   return <Action label={alerts ? "Change" : "Set up"} scope="manage" ask={ask} begin={begin}

@@ -21,6 +21,8 @@ export function ruleTexts(r: Schemas["AlertRules"]): string[] {
     r.blocked_key && `A flow key has stood still for ${span(r.blocked_key)}.`,
     r.long_wait && `Of the tasks of a type that were started within ${
       span(r.long_wait_within ?? "5m")}, 1 % had been due for ${span(r.long_wait)}.`,
+    r.will_expire && `${tasksText(r.will_expire)} of a type that are not running expire within ${
+      span(r.will_expire_within ?? "5m")}.`,
   ].filter((text): text is string => typeof text === "string" && text !== "");
 }
 
@@ -35,6 +37,7 @@ const texts: Record<Episode["alert"], string> = {
   failed_for_good: "tasks failed for good",
   blocked_key: "a flow key stands still",
   long_wait: "tasks wait long to be started",
+  will_expire: "tasks are about to expire",
   node_gone: "a node is gone",
   job_overdue: "a background job is overdue",
   roll_overdue: "a roll is overdue",
@@ -45,7 +48,7 @@ export const alertText = (alert: Episode["alert"]): string => texts[alert] ?? al
 
 /** Returns a value of an alert as text: a share of 1, a number of tasks, or seconds. */
 export function valueText(alert: Episode["alert"], value: number): string {
-  if (alert === "failed_for_good") return tasksText(value);
+  if (alert === "failed_for_good" || alert === "will_expire") return tasksText(value);
   const share = alert === "failure_rate" || alert === "endpoint_failing";
   return share ? percent(value) : duration(value * 1000);
 }
@@ -61,6 +64,7 @@ export function subjectPage({ alert, subject }: Episode): string {
     case "dependency_late":
     case "blocked_key":
     case "long_wait":
+    case "will_expire":
       return `/console/types/${type}`;
     case "failed_for_good":
       return `/console/tasks?type=${type}&status=failed`;
