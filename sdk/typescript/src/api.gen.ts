@@ -5466,7 +5466,8 @@ export interface components {
         };
         /**
          * @description When alerts fire; at least one of backlog_age, failure_rate, endpoint_failure_rate,
-         *     no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key and long_wait.
+         *     no_claimers, dependency_late, failed_for_good, failed_in_total, blocked_key, long_wait
+         *     and will_expire.
          * @example {
          *       "failed_for_good": 3,
          *       "failed_within": "1h",
@@ -5523,6 +5524,16 @@ export interface components {
              *     default 5m.
              */
             long_wait_within?: components["schemas"]["Duration"];
+            /**
+             * @description So many tasks of a type that are not running end with their lifetime within
+             *     will_expire_within.
+             */
+            will_expire?: number;
+            /**
+             * @description How long before the end of their lifetimes will_expire counts tasks: 1m to 24h, by
+             *     default 5m.
+             */
+            will_expire_within?: components["schemas"]["Duration"];
         };
         NewAlerts: {
             /** @description An absolute https URL; http only if the operator allows it. */
@@ -5639,7 +5650,7 @@ export interface components {
         AlertEpisode: {
             id: string;
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "failed_for_good" | "blocked_key" | "long_wait" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "failed_for_good" | "blocked_key" | "long_wait" | "will_expire" | "node_gone" | "job_overdue" | "roll_overdue";
             /**
              * @description What the alert is about: the task type, * for all types together, the stage as
              *     type/stage, the endpoint as type/stage/id, the schedule, the node, the job, the tenant
@@ -5664,7 +5675,7 @@ export interface components {
             tasks?: string[];
             /**
              * Format: double
-             * @description For failed_for_good and long_wait, the period of the rule in seconds.
+             * @description For failed_for_good, long_wait and will_expire, the period of the rule in seconds.
              */
             within?: number;
             /**
@@ -5986,7 +5997,7 @@ export interface components {
          */
         AlertNotice: {
             /** @enum {string} */
-            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "failed_for_good" | "blocked_key" | "long_wait" | "node_gone" | "job_overdue" | "roll_overdue";
+            alert: "backlog_age" | "failure_rate" | "endpoint_failing" | "endpoint_missing" | "no_claimers" | "dependency_late" | "schedule_failing" | "failed_for_good" | "blocked_key" | "long_wait" | "will_expire" | "node_gone" | "job_overdue" | "roll_overdue";
             /** @enum {string} */
             state: "firing" | "resolved";
             tenant?: string;
@@ -6009,7 +6020,7 @@ export interface components {
             episode: string;
             /**
              * Format: double
-             * @description For failed_for_good and long_wait, the period of the rule in seconds.
+             * @description For failed_for_good, long_wait and will_expire, the period of the rule in seconds.
              */
             within?: number;
             /**
