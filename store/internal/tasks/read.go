@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -12,8 +11,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
-	"github.com/asyncflow/asyncflow/store/internal/counts"
-	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
@@ -63,14 +60,6 @@ type Task struct {
 	Redriven []asyncflow.TaskID
 
 	seq int // of the last row of its journal when it was read; 0: there was none
-}
-
-// SignalWait is a signal that a task waits for, and until when.
-type SignalWait struct {
-	Name  string
-	Until time.Time
-	// Decisions are what people may decide by links; empty: there are none.
-	Decisions []string
 }
 
 // statusSQL reads a task's status from the rows of stateJoins.
@@ -154,50 +143,6 @@ func (s *Tasks) TaskStatus(
 ) (asyncflow.Status, error) {
 	task, err := s.readPlace(ctx, tenant, id)
 	return task.Status, postgres.Wrap(err, "TaskStatus(%q, %s)", tenant, id)
-}
-
-// tellRelations reads what a task waits for, and its children and dependencies, into task.
-func (s *Tasks) tellRelations(ctx context.Context, tenant string, task *Task) error {
-	if err := s.tellTurn(ctx, tenant, task); err != nil {
-		return err
-	}
-	if err := s.tellLimitWaits(ctx, tenant, task); err != nil {
-		return err
-	}
-	if err := s.tellSignal(ctx, tenant, task); err != nil {
-		return err
-	}
-	if err := s.tellPath(ctx, tenant, task); err != nil {
-		return err
-	}
-	if err := s.tellNotifications(ctx, tenant, task); err != nil {
-		return err
-	}
-	return s.tellTree(ctx, tenant, task)
-}
-
-// tellSignal reads which signal a task waits for.
-func (s *Tasks) tellSignal(ctx context.Context, tenant string, task *Task) error {
-	if task.WaitsFor != asyncflow.WaitSignal {
-		return nil
-	}
-	t, err := s.core.TypeOf(ctx, tenant, task.ID)
-	if err != nil {
-		return err
-	}
-	err = s.core.DB(tenant).QueryRow(ctx, t.SQL(0, `SELECT signal, until FROM {signal_waits}
-		WHERE type = $1 AND id = $2`), t.Number(), task.ID.Number).Scan(&task.Signal.Name,
-		&task.Signal.Until)
-	if wait := t.WaitOf(task.Stage); wait != nil { // the type may have another name for it by now
-		task.Signal.Name = wait.Signal
-		if wait.Links != nil {
-			task.Signal.Decisions = wait.Links.Names()
-		}
-	}
-	if errors.Is(err, pgx.ErrNoRows) { // it has just gone on
-		return nil
-	}
-	return err
 }
 
 // task is Task without the limits that a due task waits for, its children and its dependencies.
@@ -318,26 +263,6 @@ func scanTask(
 	return task, nil
 }
 
-// pendingFor returns why a task in ready is not running, as far as its type shows. snoozed reports
-// whether its worker put it off last, without an attempt being counted.
-func pendingFor(t *config.Type, task Task, snoozed bool, now time.Time) asyncflow.WaitReason {
-	switch {
-	case t.Paused():
-		return asyncflow.WaitPaused
-	case task.OrderTime.After(now) && snoozed:
-		return asyncflow.WaitSnooze
-	case task.OrderTime.After(now) && task.Attempt > 1:
-		return asyncflow.WaitRetry
-	case task.OrderTime.After(now):
-		return asyncflow.WaitDelay
-	case t.Claims(task.Stage):
-		return asyncflow.WaitClaimer
-	case !t.Serves(task.Stage):
-		return asyncflow.WaitEndpoint
-	}
-	return asyncflow.WaitCapacity // or a limit: see counts.WhyDue
-}
-
 // AwaitFinal returns the task once it is final, or in its state after wait.
 func (s *Tasks) AwaitFinal(
 	ctx context.Context, tenant string, id asyncflow.TaskID, wait time.Duration,
@@ -368,51 +293,4 @@ func (s *Tasks) AwaitFinal(
 		}
 		poll.Stop()
 	}
-}
-
-// tellTurn says when the flow key of a due task of a fair type has its turn.
-func (s *Tasks) tellTurn(ctx context.Context, tenant string, task *Task) error {
-	if task.Status != asyncflow.StatusPending || task.WaitsFor != asyncflow.WaitCapacity {
-		return nil
-	}
-	t, err := s.core.Catalog.Type(tenant, task.ID.Type)
-	if err != nil || !t.Fair() {
-		return err
-	}
-	n, more, err := hot.TurnsBefore(ctx, s.core.DB(tenant), t, t.LineKeyOf(task.Options),
-		s.core.Clock.Now())
-	switch {
-	case hot.IsUndefinedTable(err): // a roll was dropped a moment ago
-		return nil
-	case more:
-		task.Turn = fmt.Sprintf("At least %d flow keys have their turn before its own.", n)
-	case n == 1:
-		task.Turn = "1 flow key has its turn before its own."
-	case n > 1:
-		task.Turn = fmt.Sprintf("%d flow keys have their turn before its own.", n)
-	default:
-		task.Turn = "It is the turn of its flow key."
-	}
-	return err
-}
-
-// tellLimitWaits fills in which limits the due tasks of one type wait for.
-func (s *Tasks) tellLimitWaits(ctx context.Context, tenant string, tasks ...*Task) error {
-	var reason asyncflow.WaitReason
-	for _, task := range tasks {
-		if task.WaitsFor != asyncflow.WaitCapacity {
-			continue
-		}
-		if reason == "" {
-			t, err := s.core.Catalog.Type(tenant, task.ID.Type)
-			if err != nil {
-				return err
-			}
-			if reason, err = counts.WhyDue(ctx, s.counts, t); err != nil {
-				return err
-			}
-		}
-		task.WaitsFor = reason
-	}
-	return nil
 }
