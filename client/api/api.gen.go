@@ -2991,8 +2991,8 @@ type RollList struct {
 
 // Scale defines model for Scale.
 type Scale struct {
-	// Backlog Tasks that are due and that more workers could begin: not those that wait for their flow
-	// key, for other tasks or for a signal, and none of a paused type.
+	// Backlog Tasks that are due and that more workers could begin, without tasks that wait for their
+	// flow key, for other tasks or for a signal. A paused type has none.
 	Backlog int64 `json:"backlog"`
 
 	// Running Tasks that workers have now.
@@ -4347,7 +4347,7 @@ type GetScaleParams struct {
 	// Stage The stage. A type with one stage needs none.
 	Stage Name `form:"stage,omitempty" json:"stage,omitempty,omitzero"`
 
-	// Target In which time the backlog is to be gone, from 1s to 24h; without it, 1m.
+	// Target The time in which the backlog should be gone: 1s to 24h, by default 1m.
 	Target string `form:"target,omitempty" json:"target,omitempty,omitzero"`
 }
 

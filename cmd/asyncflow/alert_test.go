@@ -59,11 +59,12 @@ func alertsAreSent(t *testing.T, url string) {
 	assert.Equal(t, exitNotFound, runCLI(t, env, "alerts", "get").code)
 	assert.Equal(t, ran{exitUsage, "", "asyncflow: alerts need a rule: give --backlog-age, " +
 		"--failure-rate, --endpoint-failure-rate, --no-claimers, --dependency-late, " +
-		"--failed-for-good, --failed-in-total, --blocked-key or --long-wait\n"},
+		"--failed-for-good, --failed-in-total, --blocked-key, --long-wait or --will-expire\n"},
 		runCLI(t, env, "alerts", "set", ops.URL))
 	reader := map[string]string{"ASYNCFLOW_URL": b.url,
 		"ASYNCFLOW_TOKEN": tokenOf(t, testTenant, auth.ScopeRead)}
-	none := ran{0, "ALERT  SUBJECT  STATE  SINCE  RESOLVED  VALUE  LIMIT  WAITS-FOR  KEYS  TASKS\n",
+	none := ran{0, "ALERT  SUBJECT  STATE  SINCE  RESOLVED  VALUE  LIMIT  WAITS-FOR  KEYS  " +
+		"TASK  NOTICES\n",
 		"no alerts are set up: see asyncflow alerts set\n"}
 	assert.Equal(t, none, runCLI(t, reader, "alerts", "firing"))
 	assert.Equal(t, none, runCLI(t, env, "alerts", "list"))
@@ -105,7 +106,8 @@ func alertsAreSent(t *testing.T, url string) {
 	for _, list := range []string{runCLI(t, env, "alerts", "list").stdout,
 		runCLI(t, reader, "alerts", "firing").stdout} {
 		assert.Regexp(t,
-			`(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +- +asyncflow-alerts\.1\.\d+$`,
+			`(?m)^backlog_age +pipe +firing +\S+Z +- +\S+ +1 +capacity +- +pipe\.1\.\d+ `+
+				`+asyncflow-alerts\.1\.\d+$`,
 			list)
 	}
 	var firing client.FiringAlerts

@@ -88,6 +88,10 @@ var longTexts = map[string]map[string]string{
 			"this, or when none is started and one has been due for this long: at least 10ms.",
 		"--long-wait-within": "--long-wait looks at the tasks that were started within this period: " +
 			"1m to 1h. Default: 5m.",
+		"--will-expire": "Fire when the lifetimes of this many tasks of a type that are not running " +
+			"end within --will-expire-within: 1 to 1,000,000.",
+		"--will-expire-within": "How long before the end of their lifetimes tasks are counted: 1m " +
+			"to 24h. Default: 5m.",
 	},
 	"audit list": {
 		"--since": "Only entries at or after this time: RFC 3339, or a duration before now such as " +

@@ -145,7 +145,8 @@ func (s *operatorSite) withNames(args []string) []string {
 		s.run("types", "resume", "broken")
 	case args[0] == "schedules":
 		names["NAME"] = "nightly"
-	case slices.Equal(args, []string{"tasks", "cancel", "ID"}):
+	case slices.Equal(args, []string{"tasks", "cancel", "ID"}),
+		slices.Equal(args, []string{"tasks", "change", "ID", "--end-by", "1h"}):
 		names["ID"] = s.waitingTask()
 	case args[0] == "endpoints":
 		names["ID"] = s.endpoint

@@ -89,7 +89,7 @@ func playbookCommands(t *testing.T) map[string][][]string {
 			all[name] = append(all[name], commandWords.FindAllString(command, -1))
 		}
 	}
-	require.Len(t, all, 13, "playbooks")
+	require.Len(t, all, 14, "playbooks")
 	return all
 }
 

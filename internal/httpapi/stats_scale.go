@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// GetScale tells how many tasks the workers of a stage should be able to do at once.
+// GetScale returns how many tasks the workers of a stage should be able to do at once.
 func (s *Server) GetScale(
 	ctx context.Context, r GetScaleRequestObject,
 ) (GetScaleResponseObject, error) {

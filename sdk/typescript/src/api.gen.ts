@@ -5195,8 +5195,8 @@ export interface components {
             running: number;
             /**
              * Format: int64
-             * @description Tasks that are due and that more workers could begin: not those that wait for their flow
-             *     key, for other tasks or for a signal, and none of a paused type.
+             * @description Tasks that are due and that more workers could begin, without tasks that wait for their
+             *     flow key, for other tasks or for a signal. A paused type has none.
              */
             backlog: number;
             /** @description Tasks of the stage that were started in the last 5 minutes, a second. */
@@ -5525,8 +5525,8 @@ export interface components {
              */
             long_wait_within?: components["schemas"]["Duration"];
             /**
-             * @description So many tasks of a type that are not running end with their lifetime within
-             *     will_expire_within.
+             * @description At least this many tasks of a type that are not running reach the end of their lifetime
+             *     within will_expire_within.
              */
             will_expire?: number;
             /**
@@ -9232,7 +9232,7 @@ export interface operations {
             query?: {
                 /** @description The stage. A type with one stage needs none. */
                 stage?: components["schemas"]["Name"];
-                /** @description In which time the backlog is to be gone, from 1s to 24h; without it, 1m. */
+                /** @description The time in which the backlog should be gone: 1s to 24h, by default 1m. */
                 target?: string;
             };
             header?: never;

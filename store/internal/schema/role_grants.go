@@ -18,6 +18,7 @@ var surveyed = map[string]string{
 	"fan_outs":         "closed",
 	"outbox":           "due",
 	"idempotency_keys": "expires_at",
+	"lifetimes":        "type, expires_at",
 	"operations":       "id, type, state, next_at",
 	"schedules":        "paused_at, next_at",
 	"signal_waits":     "until, late",

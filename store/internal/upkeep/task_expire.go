@@ -58,14 +58,23 @@ func expireSome(
 	return trees.Expire(ctx, tx, t, ids, now)
 }
 
+// firstLifetimeSQL walks the index on (type, expires_at) from type to type. The base role may read
+// these two columns only.
+const firstLifetimeSQL = `SELECT i, (
+  WITH RECURSIVE first AS (
+    (SELECT type, expires_at FROM {schema}.lifetimes ORDER BY type, expires_at LIMIT 1)
+    UNION ALL
+    SELECT n.type, n.expires_at FROM first f CROSS JOIN LATERAL (
+      SELECT type, expires_at FROM {schema}.lifetimes l WHERE l.type > f.type
+      ORDER BY type, expires_at LIMIT 1) n)
+  SELECT min(expires_at) FROM first)`
+
 // FirstLifetimes returns when the first lifetime of each of some tenants ends. It leaves out
 // tenants without any.
 func (s *Upkeep) FirstLifetimes(
 	ctx context.Context, tenants []string,
 ) (map[string]time.Time, error) {
-	all, err := s.core.FirstTimes(ctx, tenants, `SELECT i, min(l.expires_at)
-		FROM {schema}.task_types t, LATERAL (SELECT expires_at FROM {schema}.lifetimes
-		  WHERE type = t.number ORDER BY expires_at LIMIT 1) l`)
+	all, err := s.core.FirstTimes(ctx, tenants, firstLifetimeSQL)
 	return all, postgres.Wrap(err, "FirstLifetimes")
 }
 
