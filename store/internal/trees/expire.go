@@ -18,7 +18,7 @@ import (
 // Expired is the result of Expire.
 type Expired struct {
 	Settled []asyncflow.Settlement // of tasks that it has ended
-	Changed int                    // how many lifetimes it has ended or moved on
+	Changed int                    // how many lifetimes it has ended or moved on, itself
 }
 
 // Announce announces what was expired after its transaction.
@@ -48,9 +48,8 @@ func Expire(
 			return Expired{}, err
 		}
 	}
-	b := &pgx.Batch{}
-	records.QueueLifetimes(b, t.Set().Tables, x.rows, now)
-	return Expired{x.settled, len(x.rows)}, tx.SendBatch(ctx, b).Close()
+	moved, err := records.MoveLifetimes(ctx, tx, t, x.moves)
+	return Expired{x.settled, len(x.settled) + moved}, err
 }
 
 // ExpireSoon is Expire in a transaction of its own. What it can't do, the job expire does.
@@ -82,13 +81,13 @@ type expiry struct {
 	t       *config.Type
 	now     time.Time
 	settled []asyncflow.Settlement
-	rows    []records.LifetimeRow // that change
+	moves   []records.LifetimeMove // of tasks that go on, or had ended before
 }
 
-// forget drops the rows of tasks that expire no more.
+// forget drops the rows of tasks that don't exist any more.
 func (x *expiry) forget(ids []int64) {
 	for _, id := range ids {
-		x.rows = append(x.rows, records.LifetimeRow{Number: x.t.Number(), ID: id})
+		x.moves = append(x.moves, records.LifetimeMove{ID: id})
 	}
 }
 
@@ -111,7 +110,7 @@ func (x *expiry) roll(ids []int64) error {
 		token, locked := tokens[d.id]
 		switch {
 		case d.final && d.at != nil:
-			x.forget([]int64{d.id})
+			x.moves = append(x.moves, records.LifetimeMove{ID: d.id, From: d.at, Start: d.start})
 		case d.final || !locked:
 		default:
 			if e := x.next(d, token); e.Over(x.now) && (!e.Start || token.until == nil) {
@@ -151,7 +150,8 @@ func (x *expiry) move(d dueTask, token tokenPlace, e asyncflow.Expiry) {
 	if e.Start && token.until != nil {
 		e.At = later(*token.until, x.now.Add(time.Second))
 	}
-	x.rows = append(x.rows, records.NewLifetime(x.t, d.id, e, token.seq-1))
+	x.moves = append(x.moves, records.LifetimeMove{ID: d.id, From: d.at, Start: d.start,
+		To: records.NewLifetime(x.t, d.id, e, token.seq-1)})
 }
 
 func later(a, b time.Time) time.Time {
@@ -181,7 +181,5 @@ func (x *expiry) expire(why map[int64]asyncflow.Expiry, known map[int64]dueTask)
 			Verdict: asyncflow.Decide(x.t.TaskType, l, o, x.now)})
 	}
 	x.settled = append(x.settled, settled...)
-	x.forget(records.Column(settled,
-		func(s *asyncflow.Settlement) int64 { return s.Lease.ID.Number }))
 	return WriteEnded(x.ctx, x.tx, x.t, settled, x.now)
 }
