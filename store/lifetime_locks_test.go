@@ -89,3 +89,23 @@ func TestExpireReadsAfterItsLocks(t *testing.T) {
 	require.Equal(t, 1, b.lifetimes())
 	b.checkTokens("pipe")
 }
+
+// A task that was leased when its start_by came, and is given back after that, doesn't stay as long
+// as its lease would have.
+func TestExpireGivenBackLate(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(patient())
+	id := b.submit(within(time.Hour, 0))[0].ID
+	l := b.lease(pipe, 1)[0]
+	b.exec(b.at(0, `UPDATE {lease} SET until = until + interval '1 hour' WHERE type = {number}`))
+	b.lapse(id, "start_by")
+	b.expireTasks()
+	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
+	var next time.Time
+	require.NoError(t, b.db.QueryRow(t.Context(),
+		b.at(0, `SELECT expires_at FROM {lifetimes} WHERE type = {number}`)).Scan(&next))
+	require.False(t, next.After(b.Clock.Now().Add(10*time.Second)))
+	b.lapse(id, "start_by")
+	b.expireTasks()
+	b.expired(id, "begun")
+}

@@ -142,6 +142,10 @@ func (x *expiry) next(d dueTask, token tokenPlace) asyncflow.Expiry {
 	return x.t.Expiry(&d.options, token.stage, token.since, !d.begun)
 }
 
+// leasedLook is how long after a look at a leased task the next one is due at the latest: if its
+// attempt is given back, that writes no row, and the task has not begun.
+const leasedLook = 10 * time.Second
+
 // move notes when a task expires that goes on. Whether a leased task has begun, its attempt shows.
 func (x *expiry) move(d dueTask, token tokenPlace, e asyncflow.Expiry) {
 	if e.At.IsZero() && d.at == nil {
@@ -149,6 +153,9 @@ func (x *expiry) move(d dueTask, token tokenPlace, e asyncflow.Expiry) {
 	}
 	if e.Start && token.until != nil {
 		e.At = later(*token.until, x.now.Add(time.Second))
+		if last := x.now.Add(leasedLook); e.At.After(last) {
+			e.At = last
+		}
 	}
 	x.moves = append(x.moves, records.LifetimeMove{ID: d.id, From: d.at, Start: d.start,
 		To: records.NewLifetime(x.t, d.id, e, token.seq-1)})
