@@ -211,7 +211,7 @@ func testExpireStageStarts(t *testing.T, b *bundle) {
 	require.NotEmpty(t, why, "it had begun in another stage")
 	b.expireTasks() // it is leased: whether it has begun, its attempt shows
 	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
-	b.lapse(id, "start_by")
+	b.late("2 hours")
 	b.expireTasks()
 	b.expired(id, "begun")
 	b.checkTokens("pipe")
