@@ -18,7 +18,7 @@ import (
 // Expired is the result of Expire.
 type Expired struct {
 	Settled []asyncflow.Settlement // of tasks that it has ended
-	Changed int                    // how many lifetimes it has ended or moved on, itself
+	Changed int                    // how many lifetimes it has ended or moved on
 }
 
 // Announce announces what was expired after its transaction.
