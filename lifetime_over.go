@@ -11,6 +11,9 @@ type Expiry struct {
 	Start bool
 }
 
+// Over reports whether that time has come.
+func (e Expiry) Over(now time.Time) bool { return over(e.At, now) }
+
 // Expiry returns when a task expires that waits for its first attempt in a stage since it was due
 // there. first reports whether it waits for its very first attempt.
 func (t TaskType) Expiry(o *Options, stage string, due time.Time, first bool) (e Expiry) {

@@ -3,36 +3,63 @@ package governance
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"time"
 
 	"github.com/asyncflow/asyncflow/store"
 )
 
+const (
+	// expireTurn is how long the job stays with a tenant before other tenants have their turn.
+	expireTurn = time.Second
+	// expireRound is how long a run begins further rounds. The next run also sees tenants that are
+	// due since.
+	expireRound = 5 * time.Second
+)
+
 // expireJob ends the tasks that are live at the end of their lifetime. A tenant rests until the
 // first lifetime ends.
-type expireJob struct{ visits }
-
-func (j *expireJob) run(ctx context.Context) (int, error) {
-	return j.eachDue(ctx, j.store.FirstLifetimes, j.expireTenant)
+type expireJob struct {
+	visits
+	turn  time.Duration // expireTurn
+	round time.Duration // expireRound
 }
 
-// expireTenant takes steps for the types of a tenant in turn, so that none waits for another's
-// tasks.
-func (j *expireJob) expireTenant(ctx context.Context, tenant string) (sum int, err error) {
-	types, err := j.store.TypesWithExpired(ctx, tenant)
-	errs := []error{err}
-	for len(types) > 0 && ctx.Err() == nil {
-		var more []*store.Type
-		for _, t := range types {
-			n, err := j.store.ExpireTasks(ctx, t)
-			sum += n
-			errs = append(errs, err)
-			if n > 0 && err == nil {
-				more = append(more, t)
-			}
-		}
-		types = more
+func (j *expireJob) run(ctx context.Context) (int, error) {
+	due, err := j.due(ctx, j.store.FirstLifetimes, 0)
+	if err != nil {
+		return 0, err
 	}
-	return sum, errors.Join(errs...)
+	end := j.store.Clock.Now().Add(j.round)
+	return inRounds(ctx, due, func() bool { return j.store.Clock.Now().After(end) },
+		j.expireTenant)
+}
+
+// expireTenant takes a step for each type of a tenant with tasks that are due, until the tenant's
+// turn is over. It reports whether more is left. The types come in any order, so that none always
+// waits for another's tasks.
+func (j *expireJob) expireTenant(
+	ctx context.Context, tenant string,
+) (sum int, more bool, err error) {
+	types, err := j.store.TypesWithExpired(ctx, tenant)
+	if err != nil {
+		return 0, false, err
+	}
+	rand.Shuffle(len(types), func(i, k int) { types[i], types[k] = types[k], types[i] })
+	var errs []error
+	end := j.store.Clock.Now().Add(j.turn)
+	for i, t := range types {
+		if i > 0 && j.store.Clock.Now().After(end) {
+			more = true
+			break
+		}
+		n, err := j.store.ExpireTasks(ctx, t)
+		sum += n
+		errs = append(errs, err)
+		// Of a full batch, some rows may just be locked.
+		more = more || n >= store.JobBatch/2
+	}
+	return sum, more, errors.Join(errs...)
 }
 
 func (j *expireJob) dryRun(ctx context.Context) ([]store.Due, error) {

@@ -16,6 +16,12 @@ func (g *Governor) SetTurn(d time.Duration) { g.standard.operations.turn = d }
 // SetEraseTurn changes how long the job erase stays with a tenant.
 func (g *Governor) SetEraseTurn(d time.Duration) { g.standard.erase.turn = d }
 
+// SetExpireTurn changes how long the job expire stays with a tenant, and how long it begins rounds.
+func (g *Governor) SetExpireTurn(turn, round time.Duration) {
+	g.standard.expire.turn = turn
+	g.standard.expire.round = round
+}
+
 // CalmRolls exports longestQuietRolls.
 const CalmRolls = longestQuietRolls
 

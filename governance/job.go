@@ -71,7 +71,8 @@ func newStandardJobs(s *shared, committer Committer, auditRetention time.Duratio
 		forget:      &forgetJob{visits: wokenBy(store.RecordTables), retention: auditRetention},
 		dropTenants: &dropTenantsJob{s},
 		erase:       &eraseJob{shared: s, turn: eraseTurn},
-		expire:      &expireJob{visits{shared: s, activity: s.lifetimes}},
+		expire: &expireJob{visits: visits{shared: s, activity: s.lifetimes}, turn: expireTurn,
+			round: expireRound},
 	}
 }
 

@@ -322,3 +322,61 @@ func TestNoChildBeginsAfterTheEndOfItsParent(t *testing.T) {
 		})
 	}
 }
+
+// A put that gives a stage a start_by holds for tasks that are in line there: they expire, and the
+// tasks behind them get their turn.
+func TestExpireByAnotherType(t *testing.T) { eachSet(t, testExpireByAnotherType) }
+
+func testExpireByAnotherType(t *testing.T, b *bundle) {
+	b.byHand()
+	spec := patient()
+	spec.Stages[0].Mode = asyncflow.ModeClaim
+	b.put(spec)
+	ends := b.submit(newTask("1"))[0].ID
+	row := b.submit(within(0, time.Hour))[0].ID // it has a row about its end
+	b.exec(b.at(0, `UPDATE {wait} SET order_time = order_time - interval '1 hour',
+		since = since - interval '1 hour' WHERE type = {number}`))
+	spec.Stages[0].StartBy = asyncflow.NewDuration(time.Minute)
+	b.put(spec)
+	next := b.submit(newTask("3"))[0].ID
+	var got []asyncflow.Lease
+	eventually(t, "the task behind them is handed out", func() bool {
+		ask := &store.ClaimAsk{Claimer: "anna", N: 1}
+		_, err := b.LeaseForClaims(t.Context(), b.known(), "first", []*store.ClaimAsk{ask}, 1,
+			1<<20)
+		require.NoError(t, err)
+		got = ask.Leases
+		return len(got) == 1
+	})
+	require.Equal(t, next, got[0].ID)
+	b.expired(ends, "begun")
+	b.expired(row, "begun")
+	b.checkTokens("pipe")
+}
+
+// A put that takes a stage's start_by away holds for tasks that wait there, too, and so does a
+// longer one.
+func TestExpireByALaterType(t *testing.T) { eachSet(t, testExpireByALaterType) }
+
+func testExpireByALaterType(t *testing.T, b *bundle) {
+	spec := patient()
+	spec.Stages[0].StartBy = asyncflow.NewDuration(time.Minute)
+	b.put(spec)
+	id := b.submit(newTask("1"))[0].ID
+	overdue := func() { // as if the job came when the row says
+		b.exec(b.at(0, `UPDATE {lifetimes} SET expires_at = $1 WHERE type = {number}`),
+			b.Clock.Now().Add(-time.Second))
+		b.expireTasks()
+	}
+	spec.Stages[0].StartBy = asyncflow.NewDuration(time.Hour)
+	b.put(spec)
+	overdue()
+	require.Equal(t, asyncflow.StatusPending, b.task(id).Status)
+	require.Equal(t, 1, b.lifetimes())
+	spec.Stages[0].StartBy = asyncflow.Duration{}
+	b.put(spec)
+	overdue()
+	require.Equal(t, asyncflow.StatusPending, b.task(id).Status)
+	require.Zero(t, b.lifetimes())
+	b.checkTokens("pipe")
+}

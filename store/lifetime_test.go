@@ -211,10 +211,53 @@ func testExpireStageStarts(t *testing.T, b *bundle) {
 	require.NotEmpty(t, why, "it had begun in another stage")
 	b.expireTasks() // it is leased: whether it has begun, its attempt shows
 	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
-	b.lapse(id, "start_by")
+	b.late("2 hours")
 	b.expireTasks()
 	b.expired(id, "begun")
 	b.checkTokens("pipe")
+}
+
+// An attempt of the stage before is none of a stage that on_failure leads to.
+func TestExpireStageAfterFailure(t *testing.T) { eachSet(t, testExpireStageAfterFailure) }
+
+func testExpireStageAfterFailure(t *testing.T, b *bundle) {
+	spec := patient()
+	spec.Stages[0].OnFailure = &asyncflow.StageFailure{Next: "second"}
+	spec.Stages[1].StartBy = asyncflow.NewDuration(time.Hour)
+	pipe := b.put(spec)
+	all := b.submit(newTask("1"), newTask("1"))
+	for _, l := range b.leaseAll(pipe, 2) {
+		b.settle(pipe, l, badEnd)
+	}
+	for _, l := range b.leaseAll(pipe, 2) {
+		require.Equal(t, "second", l.Stage)
+		at := l.DueAt.Add(time.Hour)
+		why, err := b.SetBegun(t.Context(), pipe, &l, at)
+		require.NoError(t, err)
+		require.NotEmpty(t, why)
+		o := asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}
+		if l.ID == all[1].ID {
+			o = asyncflow.Outcome{Kind: asyncflow.OutcomeSnoozed, RetryAfter: time.Hour}
+		}
+		b.settle(pipe, l, o)
+	}
+	b.late("2 hours")
+	b.expireTasks()
+	b.expired(all[0].ID, "begun")
+	require.NotEqual(t, asyncflow.StatusFailed, b.task(all[1].ID).Status, "it had begun there")
+	b.checkTallies("pipe")
+}
+
+// late has the tasks of the type pipe be due earlier, and the job look at them now.
+func (b *bundle) late(by string) {
+	b.t.Helper()
+	for _, position := range b.known().Live() {
+		b.exec(b.at(position, `UPDATE {ready} SET since = coalesce(since, order_time) - $1::interval
+			WHERE type = {number}`), by)
+	}
+	b.exec(b.at(0, `UPDATE {wait} SET since = coalesce(since, order_time) - $1::interval
+		WHERE type = {number}`), by)
+	b.exec(b.at(0, `UPDATE {lifetimes} SET expires_at = '2001-01-01' WHERE type = {number}`))
 }
 
 // Children end with a parent that expires, and count as failures of theirs.

@@ -73,7 +73,7 @@ func TestSQLStageLifetime(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, b.task(id).Options.Lifetime)
 	require.Equal(t, 1, b.lifetimes())
-	b.lapse(id, "start_by")
+	b.late("2 hours")
 	b.expireTasks()
 	b.expired(id, "begun")
 }

@@ -110,6 +110,8 @@ func (b *bundle) managing() []managing {
 			`{"priority":60}`},
 		{"patchTask", "PATCH", "/v1/tasks/" + task, `{"priority":60}`, 200, task,
 			`{"priority":60}`},
+		{"patchTask", "PATCH", "/v1/tasks/" + task, `{"start_by":"1h","end_by":"2h"}`, 200, task,
+			`{"end_by":"2h","start_by":"1h"}`},
 		{"pauseTask", "POST", "/v1/tasks/" + parent + "/pause", `{"reason":"` + secretContext +
 			`"}`, 200,
 			parent, ``},
@@ -119,8 +121,8 @@ func (b *bundle) managing() []managing {
 			task, ``},
 		{"cancelTask", "POST", "/v1/tasks/" + task + "/cancel", ``, 200, task, ``},
 		{"redriveTask", "POST", "/v1/tasks/" + again + "/redrive", `{"context":"` + secretContext +
-			`"}`,
-			200, again, `{"context":"edited"}`},
+			`","end_by":"1h"}`,
+			200, again, `{"context":"edited","end_by":"1h"}`},
 		{"stopOperation", "POST", "/v1/operations/" + running.ID + "/stop", ``, 200, running.ID,
 			``},
 		{"stopOperation", "POST", "/v1/operations/" + running.ID + "/stop", ``, 200, running.ID,

@@ -48,6 +48,9 @@ func (s *Server) PatchTask(
 	if err != nil {
 		return nil, err
 	}
+	if err = s.checkLifetime(p.StartBy, p.EndBy); err != nil {
+		return nil, err
+	}
 	if err = s.checkPriority(ctx, id.Type, p.Priority); err != nil {
 		return nil, err
 	}
@@ -76,6 +79,17 @@ func notePatch(ctx context.Context, p asyncflow.Patch) {
 	}
 	if p.Retry != nil {
 		store.AuditedCallOf(ctx).Note("retry", p.Retry)
+	}
+	noteLifetime(ctx, p.StartBy, p.EndBy)
+}
+
+// noteLifetime writes into the audit which lifetime a task is to have, as it was given.
+func noteLifetime(ctx context.Context, start, end asyncflow.Deadline) {
+	if !start.IsZero() {
+		store.AuditedCallOf(ctx).Note("start_by", start.Text())
+	}
+	if !end.IsZero() {
+		store.AuditedCallOf(ctx).Note("end_by", end.Text())
 	}
 }
 
@@ -143,6 +157,7 @@ func (s *Server) RedriveTask(
 	if redrive.Context != nil {
 		store.AuditedCallOf(ctx).Note("context", "edited")
 	}
+	noteLifetime(ctx, redrive.StartBy, redrive.EndBy)
 	tenant := principalOf(ctx).Tenant
 	task, err := s.cfg.Store.Redrive(ctx, tenant, id, redrive)
 	return RedriveTask200JSONResponse(s.changedTask(tenant, task)), err

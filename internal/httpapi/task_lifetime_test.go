@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -140,4 +141,32 @@ func TestNoStartByOfAWait(t *testing.T) {
 	require.Equal(t, 400, a.status)
 	require.NotEmpty(t, a.problem.Errors)
 	assert.Equal(t, "stages[1].start_by", a.problem.Errors[0].Field)
+}
+
+// A change to another lifetime waits for nodes that know it, as a submit with one does. Other
+// changes don't.
+func TestPatchLifetimeBesideAnOlderNode(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"pipe","context":1}`)).ID
+	_, err := b.db.Exec(t.Context(), `INSERT INTO asyncflow.nodes
+		(id, roles, version, started_at, seen_at, knows)
+		VALUES ('old', 'api', '0.0.9', now(), now() + interval '1 h', '{deliver}')`)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.store.Run(ctx) }()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	require.Eventually(t, func() bool { return b.store.CheckLifetimes() != nil },
+		2*time.Minute, 20*time.Millisecond, "the node hears of the other one")
+	for _, body := range []string{`{"start_by":"1h"}`, `{"end_by":"none"}`} {
+		a := b.call("PATCH", "/v1/tasks/"+id, body)
+		require.Equal(t, []any{409, "conflict"}, []any{a.status, a.problem.Code}, body)
+		require.Contains(t, a.problem.Detail, "start_by and end_by can't be given yet")
+	}
+	read[api.Task](b, 200, b.call("PATCH", "/v1/tasks/"+id, `{"delay":"1h"}`))
 }

@@ -12,12 +12,15 @@ import (
 )
 
 // begunSQL reports whether an attempt of a task has begun before the row $3 of its journal, since
-// its submit or its last redrive; with $4, in this visit of its stage.
+// its submit or its last redrive; with $4, in this visit of its stage, which has the names $5. A
+// visit begins behind the last row that ended one, and behind the last row of another stage: an
+// on_failure or a timeout leads there, too.
 var begunSQL = `
 SELECT EXISTS (SELECT FROM {journal} WHERE type = $1 AND id = $2 AND seq < $3
   AND outcome NOT IN (` + asyncflow.NotBegun + `) AND seq > coalesce((
     SELECT max(seq) FROM {journal} WHERE type = $1 AND id = $2 AND seq < $3
-      AND (final IS NOT NULL OR $4 AND outcome IN ('done', 'joined', 'signalled'))), -1))`
+      AND (final IS NOT NULL OR $4 AND (outcome IN ('done', 'joined', 'signalled')
+        OR stage <> ALL ($5)))), -1))`
 
 // QueueBegun asks, if a time to begin of a leased task is over, whether an attempt had begun
 // before. It sets Begun with the batch.
@@ -27,7 +30,7 @@ func QueueBegun(b *pgx.Batch, t *config.Type, l *asyncflow.Lease, now time.Time)
 		return
 	}
 	b.Queue(t.SQL(l.ID.Position(), begunSQL), t.Number(), l.ID.Number, l.Seq,
-		ask == asyncflow.BegunInStage).QueryRow(func(row pgx.Row) error {
+		ask == asyncflow.BegunInStage, t.NamesOf(l.Stage)).QueryRow(func(row pgx.Row) error {
 		var began bool
 		err := row.Scan(&began)
 		if began {

@@ -1,6 +1,7 @@
 package records
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -60,8 +61,11 @@ func (r *Inserts) addLifetime(t *config.Type, s *asyncflow.Settlement) {
 }
 
 // QueueLifetimes adds rows of lifetimes to a batch, and deletes the rows of tasks that don't
-// expire.
+// expire. It writes them in the order of their ids, so that no two batches deadlock.
 func QueueLifetimes(b *pgx.Batch, t *config.TableNames, rows []LifetimeRow, now time.Time) {
+	slices.SortFunc(rows, func(a, b LifetimeRow) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.ID, b.ID))
+	})
 	var live, over []LifetimeRow
 	for _, r := range rows {
 		if r.enters > 0 {

@@ -56,7 +56,10 @@ func ChangeOf(
 		if v.OrderTime.After(due) {
 			due = v.OrderTime
 		}
-		e := t.Expiry(&options, l.Stage, due, true)
+		e := options.Lifetime.End()
+		if c.Blocked != asyncflow.WaitChildren { // or else its stage has begun
+			e = t.Expiry(&options, l.Stage, due, true)
+		}
 		ch.expiry = &e
 	}
 	return ch, same

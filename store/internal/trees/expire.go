@@ -2,6 +2,8 @@ package trees
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,23 +29,27 @@ func (e Expired) Announce(ctx context.Context, s *hot.Path, t *config.Type) {
 }
 
 // Expire looks at tasks that seem to be at the end of their lifetime. It ends the live ones, and
-// moves the lifetimes of other ones on: they have begun in time, or have ended.
+// moves the lifetimes of other ones on: they have begun in time, or have ended, or their type says
+// something else by now. It locks fan-outs first, then token rows, then lifetimes, as others do.
 func Expire(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, now time.Time,
 ) (Expired, error) {
 	x := &expiry{ctx: ctx, tx: tx, t: t, now: now}
-	for position, ids := range config.ByPosition(ids) {
+	if err := LockFanOuts(ctx, tx, t, slices.Sorted(slices.Values(ids))); err != nil {
+		return Expired{}, err
+	}
+	rolls := config.ByPosition(ids)
+	for _, position := range slices.Sorted(maps.Keys(rolls)) {
 		if !t.Has(position) { // its tables were dropped
-			x.forget(ids)
+			x.forget(rolls[position])
 			continue
 		}
-		if err := x.roll(ids); err != nil {
+		if err := x.roll(rolls[position]); err != nil {
 			return Expired{}, err
 		}
 	}
-	b := &pgx.Batch{}
-	records.QueueLifetimes(b, t.Set().Tables, x.rows, now)
-	return Expired{x.settled, len(x.rows)}, tx.SendBatch(ctx, b).Close()
+	moved, err := records.MoveLifetimes(ctx, tx, t, x.moves)
+	return Expired{x.settled, len(x.settled) + moved}, err
 }
 
 // ExpireSoon is Expire in a transaction of its own. What it can't do, the job expire does.
@@ -75,38 +81,43 @@ type expiry struct {
 	t       *config.Type
 	now     time.Time
 	settled []asyncflow.Settlement
-	rows    []records.LifetimeRow // that change
+	moves   []records.LifetimeMove // of tasks that go on, or had ended before
 }
 
-// forget drops the rows of tasks that expire no more.
+// forget drops the rows of tasks that don't exist any more.
 func (x *expiry) forget(ids []int64) {
 	for _, id := range ids {
-		x.rows = append(x.rows, records.LifetimeRow{Number: x.t.Number(), ID: id})
+		x.moves = append(x.moves, records.LifetimeMove{ID: id})
 	}
 }
 
-// roll looks at due tasks of one roll.
+// roll looks at due tasks of one roll. What changes a task's lifetime or begins it needs its token
+// row, so nothing does once that is locked. A task with a token row that just moves to another
+// table, or that somebody else has locked, is left to the next step.
 func (x *expiry) roll(ids []int64) error {
-	found, err := x.read(ids)
+	tokens, err := x.lockTokens(ids)
+	if err != nil {
+		return err
+	}
+	found, err := x.read(ids, tokens)
 	if err != nil {
 		return err
 	}
 	known := make(map[int64]dueTask, len(found))
-	var ending, starting []int64
+	why := map[int64]asyncflow.Expiry{} // of tasks that end
 	for _, d := range found {
 		known[d.id] = d
+		token, locked := tokens[d.id]
 		switch {
-		case d.final:
-			x.forget([]int64{d.id})
-		case d.options.Lifetime.Ended(x.now):
-			ending = append(ending, d.id)
-		case d.start == nil || d.began: // it began in time
-			x.rows = append(x.rows, records.NewLifetime(x.t, d.id, d.options.Lifetime.End(), 0))
-		case d.leased != nil: // whether it has begun, its attempt shows
-			x.rows = append(x.rows, records.LifetimeRow{Number: x.t.Number(), ID: d.id,
-				At: later(*d.leased, x.now.Add(time.Second)), Start: d.start})
+		case d.final && d.at != nil:
+			x.moves = append(x.moves, records.LifetimeMove{ID: d.id, From: d.at, Start: d.start})
+		case d.final || !locked:
 		default:
-			starting = append(starting, d.id)
+			if e := x.next(d, token); e.Over(x.now) && (!e.Start || token.until == nil) {
+				why[d.id] = e
+			} else {
+				x.move(d, token, e)
+			}
 		}
 	}
 	for _, id := range ids {
@@ -114,7 +125,40 @@ func (x *expiry) roll(ids []int64) error {
 			x.forget([]int64{id})
 		}
 	}
-	return x.expire(ending, starting, known)
+	return x.expire(why, known)
+}
+
+// next returns when a task expires, by its options and its type as they are now.
+func (x *expiry) next(d dueTask, token tokenPlace) asyncflow.Expiry {
+	life := d.options.Lifetime
+	switch {
+	case life.Ended(x.now):
+		return life.End()
+	case !x.t.HasLifetime(&d.options):
+		return asyncflow.Expiry{}
+	case token.attempt > 1 || token.reason == asyncflow.WaitChildren || d.begunInStage:
+		return life.End()
+	}
+	return x.t.Expiry(&d.options, token.stage, token.since, !d.begun)
+}
+
+// leasedLook is how long after a look at a leased task the next one is due at the latest: if its
+// attempt is given back, that writes no row, and the task has not begun.
+const leasedLook = 10 * time.Second
+
+// move notes when a task expires that goes on. Whether a leased task has begun, its attempt shows.
+func (x *expiry) move(d dueTask, token tokenPlace, e asyncflow.Expiry) {
+	if e.At.IsZero() && d.at == nil {
+		return
+	}
+	if e.Start && token.until != nil {
+		e.At = later(*token.until, x.now.Add(time.Second))
+		if last := x.now.Add(leasedLook); e.At.After(last) {
+			e.At = last
+		}
+	}
+	x.moves = append(x.moves, records.LifetimeMove{ID: d.id, From: d.at, Start: d.start,
+		To: records.NewLifetime(x.t, d.id, e, token.seq-1)})
 }
 
 func later(a, b time.Time) time.Time {
@@ -124,63 +168,14 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// dueTask is a task at the end of its lifetime.
-type dueTask struct {
-	id      int64
-	at      time.Time // that end
-	start   *int16
-	created time.Time
-	options asyncflow.Options
-	final   bool
-	began   bool       // an attempt, since the row start of its journal
-	leased  *time.Time // when its lease runs out; nil: it has none
-}
-
-// dueTasksSQL reads due tasks of one roll, in their order.
-var dueTasksSQL = `
-SELECT t.id, l.expires_at, l.start, t.created_at, coalesce({options}, '{}'),
-  coalesce((SELECT j.final IS NOT NULL FROM {journal} j WHERE j.type = t.type AND j.id = t.id
-    ORDER BY j.seq DESC LIMIT 1), false),
-  l.start IS NOT NULL AND EXISTS (SELECT FROM {journal} j WHERE j.type = t.type AND j.id = t.id
-    AND j.seq > l.start AND j.outcome NOT IN (` + asyncflow.NotBegun + `)),
-  (SELECT k.until FROM {lease} k WHERE k.type = t.type AND k.id = t.id)
-FROM {task} t JOIN {lifetimes} l ON l.type = t.type AND l.id = t.id
-WHERE t.type = $2 AND t.id = ANY ($1) ORDER BY t.id`
-
-func (x *expiry) read(ids []int64) ([]dueTask, error) {
-	rows, _ := x.tx.Query(x.ctx,
-		x.t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), dueTasksSQL), ids, x.t.Number())
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d dueTask, err error) {
-		return d, row.Scan(&d.id, &d.at, &d.start, &d.created, &d.options, &d.final, &d.began,
-			&d.leased)
-	})
-}
-
-// expire ends tasks of one roll: some wherever they are, others only if they are not leased. A task
-// with a token row that just moves to another table is left to the next step.
-func (x *expiry) expire(ending, starting []int64, known map[int64]dueTask) error {
-	if len(ending)+len(starting) == 0 {
+// expire ends tasks of one roll with locked token rows.
+func (x *expiry) expire(why map[int64]asyncflow.Expiry, known map[int64]dueTask) error {
+	if len(why) == 0 {
 		return nil
 	}
-	if err := LockFanOuts(x.ctx, x.tx, x.t, ending); err != nil {
+	taken, err := records.TakeAnyTokens(x.ctx, x.tx, x.t, slices.Sorted(maps.Keys(why)))
+	if err != nil || len(taken) == 0 {
 		return err
-	}
-	var taken []asyncflow.Lease
-	for _, some := range []struct {
-		ids  []int64
-		take func(context.Context, pgx.Tx, *config.Type, []int64) ([]asyncflow.Lease, error)
-	}{{ending, records.TakeAnyTokens}, {starting, records.TakeRestingTokens}} {
-		if len(some.ids) == 0 {
-			continue
-		}
-		leases, err := some.take(x.ctx, x.tx, x.t, some.ids)
-		if err != nil {
-			return err
-		}
-		taken = append(taken, leases...)
-	}
-	if len(taken) == 0 {
-		return nil
 	}
 	var settled []asyncflow.Settlement
 	for _, l := range taken {
@@ -188,16 +183,10 @@ func (x *expiry) expire(ending, starting []int64, known map[int64]dueTask) error
 		l.Options = d.options
 		l.CreatedAt = d.created
 		l.Stage, l.Attempt = x.t.Place(l.Stage, l.Attempt)
-		e := asyncflow.Expiry{At: d.at, Start: d.start != nil}
-		if l.Options.Lifetime.Ended(x.now) {
-			e = l.Options.Lifetime.End()
-		}
-		o := asyncflow.LateOutcome(e)
+		o := asyncflow.LateOutcome(why[d.id])
 		settled = append(settled, asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(x.t.TaskType, l, o, x.now)})
 	}
 	x.settled = append(x.settled, settled...)
-	x.forget(records.Column(settled,
-		func(s *asyncflow.Settlement) int64 { return s.Lease.ID.Number }))
 	return WriteEnded(x.ctx, x.tx, x.t, settled, x.now)
 }

@@ -171,7 +171,10 @@ func (a *redrives) written(task end, stage int, children *records.OutboxRow, ord
 	}
 	v := a.how.verdict(a.t.Stages[stage].Name, children != nil, order)
 	if a.t.HasLifetime(&task.Options) {
-		e := a.t.Expiry(&task.Options, v.Stage, a.now, true)
+		e := task.Options.Lifetime.End()
+		if v.Reason != asyncflow.WaitChildren { // or else its stage had begun
+			e = a.t.Expiry(&task.Options, v.Stage, a.now, true)
+		}
 		a.lifetimes = append(a.lifetimes,
 			records.NewLifetime(a.t, task.ID.Number, e, task.seq+1))
 	}

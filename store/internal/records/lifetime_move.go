@@ -1,0 +1,65 @@
+package records
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/config"
+)
+
+// LifetimeMove is a change of the row of a task that doesn't end by it.
+type LifetimeMove struct {
+	ID    int64
+	From  *time.Time  // as the row was read; nil: there was none or, to delete it, whatever it says
+	Start *int16      // the same
+	To    LifetimeRow // without At: the row goes
+}
+
+// MoveLifetimes changes rows that are still as they were read, and returns how many. A row that
+// another transaction has locked is left alone: what that writes is newer. So it waits for nobody,
+// and the caller may hold any locks.
+func MoveLifetimes(
+	ctx context.Context, tx pgx.Tx, t *config.Type, moves []LifetimeMove,
+) (moved int, err error) {
+	if len(moves) == 0 {
+		return 0, nil
+	}
+	slices.SortFunc(moves, func(a, b LifetimeMove) int { return cmp.Compare(a.ID, b.ID) })
+	to := func(m *LifetimeMove) *time.Time {
+		if m.To.At.IsZero() {
+			return nil
+		}
+		return &m.To.At
+	}
+	err = tx.QueryRow(ctx, t.SQL(0, moveLifetimesSQL), t.Number(),
+		Column(moves, func(m *LifetimeMove) int64 { return m.ID }),
+		Column(moves, func(m *LifetimeMove) *time.Time { return m.From }),
+		Column(moves, func(m *LifetimeMove) *int16 { return m.Start }),
+		Column(moves, to),
+		Column(moves, func(m *LifetimeMove) *int16 { return m.To.Start })).Scan(&moved)
+	return moved, err
+}
+
+// The form of old leaves the planner one plan, a walk down the index for each id. As in
+// TakeLeaseSQL, ANY of an array of one keeps the planner from reading the whole table.
+const moveLifetimesSQL = `
+WITH moves AS (
+  SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::smallint[], $5::timestamptz[],
+    $6::smallint[]) AS u (id, was, was_start, expires_at, start)),
+old AS (SELECT m.* FROM moves m, LATERAL (
+  SELECT FROM {lifetimes} WHERE type = $1 AND id BETWEEN m.id AND m.id
+    AND (m.was IS NULL OR expires_at = m.was AND start IS NOT DISTINCT FROM m.was_start)
+  ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) k),
+gone AS (DELETE FROM {lifetimes} l USING old o
+  WHERE o.expires_at IS NULL AND l.type = $1 AND l.id = ANY (ARRAY[o.id])),
+moved AS (UPDATE {lifetimes} l SET expires_at = o.expires_at, start = o.start FROM old o
+  WHERE o.expires_at IS NOT NULL AND l.type = $1 AND l.id = ANY (ARRAY[o.id])),
+new AS (INSERT INTO {lifetimes} (type, id, expires_at, start)
+  SELECT $1, id, expires_at, start FROM moves
+  WHERE was IS NULL AND expires_at IS NOT NULL
+  ON CONFLICT DO NOTHING)
+SELECT count(*) FROM old`

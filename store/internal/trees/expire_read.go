@@ -1,0 +1,120 @@
+package trees
+
+import (
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/records"
+)
+
+// tokenPlace is what the token row of a live task says.
+type tokenPlace struct {
+	seq     int
+	stage   string
+	attempt int
+	since   time.Time            // when it was due there; of a leased task, when it was leased
+	reason  asyncflow.WaitReason // "": it is in ready, or leased
+	until   *time.Time           // when its lease runs out; nil: it has none
+}
+
+// The form of these statements leaves the planner one plan, as that of LockWaitSQL does. A row that
+// somebody else has locked is skipped: so an expiry waits for nobody with token rows of its own.
+const (
+	lockDueLeaseSQL = `
+SELECT k.id, k.seq, k.stage, k.attempt, k.leased_at, '', k.until
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {lease} WHERE type = $2 AND id BETWEEN u.id AND u.id
+  ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) k`
+	lockDueWaitSQL = `
+SELECT k.id, k.seq, k.stage, k.attempt, coalesce(k.since, k.order_time), k.reason,
+  NULL::timestamptz
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {wait} WHERE type = $2 AND id BETWEEN u.id AND u.id
+  ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) k`
+	lockDueReadySQL = `
+SELECT k.id, k.seq, k.stage, k.attempt, coalesce(k.since, k.order_time), '', NULL::timestamptz
+FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id), LATERAL (
+  SELECT * FROM {ready} WHERE type = $3 AND order_time BETWEEN u.order_time AND u.order_time
+    AND id BETWEEN u.id AND u.id
+  ORDER BY order_time, id LIMIT 1 FOR UPDATE SKIP LOCKED) k`
+)
+
+// lockTokens locks the token rows of tasks of one roll, wherever they are.
+func (x *expiry) lockTokens(ids []int64) (map[int64]tokenPlace, error) {
+	all := make(map[int64]tokenPlace, len(ids))
+	lock := func(position int, sql string, args ...any) error {
+		rows, _ := x.tx.Query(x.ctx, x.t.SQL(position, sql), args...)
+		var id int64
+		var p tokenPlace
+		_, err := pgx.ForEachRow(rows, []any{&id, &p.seq, &p.stage, &p.attempt, &p.since,
+			&p.reason, &p.until}, func() error {
+			p.stage, p.attempt = x.t.Place(p.stage, p.attempt)
+			all[id] = p
+			p = tokenPlace{}
+			return nil
+		})
+		return err
+	}
+	for _, sql := range []string{lockDueLeaseSQL, lockDueWaitSQL} {
+		if err := lock(0, sql, ids, x.t.Number()); err != nil {
+			return nil, err
+		}
+	}
+	if len(all) == len(ids) {
+		return all, nil
+	}
+	orders, live, err := records.ReadyPlaces(x.ctx, x.tx, x.t, ids)
+	if err != nil || len(live) == 0 {
+		return all, err
+	}
+	for _, p := range x.t.Live() {
+		if err := lock(p, lockDueReadySQL, orders, live, x.t.Number()); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// dueTask is a task that seems to be at the end of its lifetime.
+type dueTask struct {
+	id           int64
+	at           *time.Time // as its row in lifetimes says; nil: it has none
+	start        *int16
+	created      time.Time
+	options      asyncflow.Options
+	final        bool
+	begun        bool // an attempt, since its submit or its last redrive
+	begunInStage bool // in this visit of its stage
+}
+
+// dueTasksSQL reads tasks of one roll. A visit of a stage begins behind the last row that ended
+// one, and behind the last row of another stage.
+var dueTasksSQL = `
+SELECT t.id, l.expires_at, l.start, t.created_at, coalesce({options}, '{}'),
+  coalesce(j.final = j.last, false), coalesce(j.begun > coalesce(j.final, -1), false),
+  coalesce(j.begun > coalesce(j.entered, -1), false)
+FROM unnest($1::bigint[], $3::text[]) AS u (id, names), LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id = u.id LIMIT 1) t
+LEFT JOIN {lifetimes} l ON l.type = t.type AND l.id = t.id, LATERAL (
+  SELECT max(seq) AS last, max(seq) FILTER (WHERE final IS NOT NULL) AS final,
+    max(seq) FILTER (WHERE outcome NOT IN (` + asyncflow.NotBegun + `)) AS begun,
+    max(seq) FILTER (WHERE final IS NOT NULL OR outcome IN ('done', 'joined', 'signalled')
+      OR stage <> ALL (string_to_array(u.names, ','))) AS entered
+  FROM {journal} WHERE type = t.type AND id = t.id) j
+ORDER BY t.id`
+
+func (x *expiry) read(ids []int64, tokens map[int64]tokenPlace) ([]dueTask, error) {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = strings.Join(x.t.NamesOf(tokens[id].stage), ",")
+	}
+	rows, _ := x.tx.Query(x.ctx,
+		x.t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), dueTasksSQL), ids, x.t.Number(), names)
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d dueTask, err error) {
+		return d, row.Scan(&d.id, &d.at, &d.start, &d.created, &d.options, &d.final, &d.begun,
+			&d.begunInStage)
+	})
+}
