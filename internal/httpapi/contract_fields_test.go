@@ -74,6 +74,8 @@ func TestEveryFieldIsKept(t *testing.T) {
 		asyncflow.TargetName("https://w.example.com", ""))
 	read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", // it makes the target
 		`{"type":"pipe","context":1,"on_final":{"url":"https://w.example.com/"}}`))
+	require.Equal(t, 201, b.call("PUT", "/v1/task-types/claimed",
+		`{"stages":[{"name":"one","mode":"claim"}]}`).status)
 	const stage = `"name":"one","timeout":"7s","max_processing_time":"8m","max_snooze":"9h","priority":9,
 		"retry":{"max_attempts":3,"interval":4},"next":["finish"],"spawn":["pipe"]`
 	const delivery = `"weight":2,"max_in_flight":3,"rate":"4/s",
@@ -104,6 +106,8 @@ func TestEveryFieldIsKept(t *testing.T) {
 			"time_zone":"Europe/Berlin","overlap":"skip","catch_up":"all","catch_up_limit":5,
 			"starts_at":"2031-01-01T00:00:00Z","ends_at":"2032-01-01T00:00:00Z"}`,
 			`{"type":"pipe","context":0,"every":"17s",` + told + `}`,
+			`{"type":"claimed","context":0,"every":"17s",
+			"claim":{"exclude":["anna","b*"],"labels":{"lang":"de"}}}`,
 			`{"type":"pipe","context":0,"every":"17s","start_by":"30m","end_by":"2h",
 			"user":"u","tags":["a"],"metadata":{"b":"c"},
 			"trace":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}`}, ""},
@@ -191,6 +195,9 @@ func TestEveryDurationIsReadAsWritten(t *testing.T) {
 		{"AlertRules.long_wait", "PUT", "/v1/alerts",
 			`{"url":"https://w.example.com/a","rules":{"long_wait":%q}}`,
 			slices.Concat(long, short)},
+		{"AlertRules.will_expire_within", "PUT", "/v1/alerts",
+			`{"url":"https://w.example.com/a","rules":{"will_expire":1,"will_expire_within":%q}}`,
+			[]string{"90s", "1h", "60m"}},
 		{"AlertRules.long_wait_within", "PUT", "/v1/alerts",
 			`{"url":"https://w.example.com/a","rules":{"long_wait":"1s","long_wait_within":%q}}`,
 			[]string{"90s", "1h", "60m"}},
