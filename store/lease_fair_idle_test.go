@@ -48,7 +48,6 @@ func TestFairFewBesideMany(t *testing.T) {
 		served(b.fairLease(10), found)
 		assert.Equal(t, 1, found[key])
 	}
-	b.checkTokens("pipe")
 }
 
 // A lease goes on where the last one has stopped, on whichever node: so a key starts after one lease
@@ -90,5 +89,4 @@ func TestFairSharesBesideKeysThatAreDueLater(t *testing.T) {
 	assert.InDelta(t, 250, found["first"], 25)
 	assert.InDelta(t, 500, found["middle"], 50)
 	assert.InDelta(t, 250, found["last"], 25)
-	b.checkTokens("pipe")
 }

@@ -89,4 +89,3 @@ func (f *fairTake) split(ctx context.Context, keys []string, most []int) ([][]in
 	})
 	return counts, err
 }
-
