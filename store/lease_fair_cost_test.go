@@ -51,20 +51,18 @@ func (b *bundle) flushed() {
 	})
 }
 
-// A lease reads as much with 100,000 keys as with 1,000 that have as many tasks together. With few
-// tasks it reads less, since the indexes have a level less.
+// A lease reads as much with 100,000 keys as with 1,000 that have as many tasks together.
 func TestFairCostOfManyKeys(t *testing.T) {
 	b := setup(t)
 	b.put(fairStages(nil))
 	var cost []int64
-	for _, fill := range []struct{ keys, tasks int }{{1000, 2}, {1000, 200}, {100_000, 2}} {
+	for _, fill := range []struct{ keys, tasks int }{{1000, 200}, {100_000, 2}} {
 		b.exec(b.at(1, `TRUNCATE {ready}, {task}, {lease}`))
 		b.fillKeys(1, fill.keys, fill.tasks)
 		cost = append(cost, b.fairCost(5, 100))
 	}
 	t.Log("blocks of 5 leases:", cost)
-	assert.Less(t, 10*cost[2], 11*cost[1])
-	assert.Less(t, cost[2], 2*cost[0])
+	assert.Less(t, 10*cost[1], 11*cost[0])
 }
 
 // While an old snapshot keeps the entries of tasks that were leased, leases don't read these again

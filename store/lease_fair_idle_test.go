@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 // fillDueLater puts tasks of keys in line that are due in an hour: k000000 and so on.
@@ -24,12 +26,13 @@ func (b *bundle) fillKey(key string, tasks int) {
 		INSERT INTO {task} (type, id, created_at, order_time, context, options)
 		  SELECT {number}, last.id + n, now(),
 		    last.at + n * interval '1 us', '1', json_build_object('flow_key', $1::text)
-		  FROM (SELECT coalesce(max(id), 1 << 20) AS id,
+		  FROM (SELECT coalesce(max(id), $3::bigint) AS id,
 		    coalesce(max(order_time) FILTER (WHERE order_time < now()),
 		      now() - interval '1 h') AS at FROM {task}) last, generate_series(1, $2::int) n
 		  RETURNING *)
 		INSERT INTO {ready} (type, order_time, id, seq, stage, attempt, key)
-		  SELECT type, order_time, id, 1, 'first', 1, $1 FROM t`), key, tasks)
+		  SELECT type, order_time, id, 1, 'first', 1, $1 FROM t`), key, tasks,
+		asyncflow.NewTaskID("pipe", 1, 1000000).Number)
 }
 
 // A key with one task starts within two leases of any node beside a key with very many, also if the
