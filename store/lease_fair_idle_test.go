@@ -26,7 +26,7 @@ func (b *bundle) fillKey(key string, tasks int) {
 		INSERT INTO {task} (type, id, created_at, order_time, context, options)
 		  SELECT {number}, last.id + n, now(),
 		    last.at + n * interval '1 us', '1', json_build_object('flow_key', $1::text)
-		  FROM (SELECT coalesce(max(id), $3::bigint) AS id,
+		  FROM (SELECT greatest(max(id), $3::bigint) AS id,
 		    coalesce(max(order_time) FILTER (WHERE order_time < now()),
 		      now() - interval '1 h') AS at FROM {task}) last, generate_series(1, $2::int) n
 		  RETURNING *)
