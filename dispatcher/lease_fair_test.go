@@ -49,7 +49,8 @@ func fairSharesOfNodes(t *testing.T, nodes int) {
 	}
 	var all []*node
 	for i := range nodes {
-		all = append(all, b.start(fmt.Sprint("node-", i), dispatcher.Config{Concurrency: 100}, send))
+		name := fmt.Sprint("node-", i)
+		all = append(all, b.start(name, dispatcher.Config{Concurrency: 100}, send))
 	}
 	one := all[0]
 	one.put(t, func(t *asyncflow.TaskType) {

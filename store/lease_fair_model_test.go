@@ -242,9 +242,9 @@ func (m *fairMachine) finish() {
 }
 
 // Random submits, leases, ends, cancels, rolls, other weights and leases that run out, on two nodes
-// and with connections that are lost at any statement: no task of a fair type is lost or done twice,
-// the tasks of a key start in order, and while a key has a due task, another key starts no more
-// tasks than its weight before it.
+// and with connections that are lost at any statement: no task of a fair type is lost or done
+// twice, the tasks of a key start in order, and while a key has a due task, another key starts no
+// more tasks than its weight before it.
 func TestFairModel(t *testing.T) { eachSet(t, fairModel) }
 
 func fairModel(t *testing.T, b *bundle) {

@@ -11,9 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// A walk from key to key ends when it has passed mostIdle keys without a due task, perhaps before it
-// has found a key for each task of the lease. The next lease, of whichever node, walks on from there.
-// Meanwhile the lease uses its capacity for other keys, which also take turns. These are
+// A walk from key to key ends when it has passed mostIdle keys without a due task, perhaps before
+// it has found a key for each task of the lease. The next lease, of whichever node, walks on from
+// there. Meanwhile the lease uses its capacity for other keys, which also take turns. These are
 //
 //   - the keys of the tasks that are due longest, and of those that became due last: a key with few
 //     tasks is found among the latter before the walk comes to it
