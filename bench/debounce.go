@@ -37,7 +37,7 @@ const (
 	debounceMore = `"key":"hot-%d","on_conflict":"replace","delay":"1h",`
 )
 
-// beginDebounce submits tasks of a type with so many keys, by turns.
+// beginDebounce submits tasks of a type by turns of its keys.
 func beginDebounce(ctx context.Context, r *rounds, name string, keys int) (measure, error) {
 	hot, err := r.Register(ctx, name, rig.Shape{})
 	if err != nil {

@@ -43,6 +43,7 @@ var scenarios = []scenario{
 	claims, oneClaim,
 	debounce,
 	debounceKeys,
+	unfair, fair,
 	pending,
 	httpAlone, storeAlone, storeLabels, storeSearch,
 }
