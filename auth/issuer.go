@@ -96,13 +96,6 @@ func (i *Issuer) Issue(
 	return i.sign(i.typ, c, subject, ttl, now)
 }
 
-// ClaimLimits are what a token says about the claims of its bearer; nil: nothing.
-type ClaimLimits struct {
-	Claimers Claimers
-	Labels   Labels
-	Stages   Stages
-}
-
 // IssueLimited is Issue, with limits on what the token may claim.
 func (i *Issuer) IssueLimited(
 	tenant, subject string, scopes []Scope, l ClaimLimits, ttl time.Duration, now time.Time,

@@ -184,7 +184,7 @@ func (s *Server) checkPriority(ctx context.Context, taskType string, p asyncflow
 func (s *Server) checkClaimRules(
 	ctx context.Context, taskType string, r *asyncflow.ClaimRules,
 ) error {
-	if r == nil {
+	if r == nil || r.IsEmpty() {
 		return nil
 	}
 	t, err := s.cfg.Store.Catalog.Type(principalOf(ctx).Tenant, taskType)
