@@ -3645,7 +3645,8 @@ type Task struct {
 
 	// WaitsBecause In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
 	// while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys: how
-	// many keys have their turn before its own, up to 1,000. Lists leave it out.
+	// many keys have their turn before its own, up to 1,000. Of a task with claim that waits
+	// for claimer: which labels a claimer needs, and how many are excluded. Lists leave it out.
 	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
 
 	// WaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
@@ -5987,9 +5988,9 @@ type ClientInterface interface {
 	//
 	// Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 	// one, which stays as it is. It has the context of this one, or another, and its priority,
-	// retry, flow_key, claim, user, tags, metadata, trace and on_final; claim may be another, too. It
-	// has no idempotency key but that
-	// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+	// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+	// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+	// this call, and no checkpoint.
 	// It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 	// of a fan-out, or is a notification.
 	//
@@ -6002,9 +6003,9 @@ type ClientInterface interface {
 	//
 	// Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 	// one, which stays as it is. It has the context of this one, or another, and its priority,
-	// retry, flow_key, claim, user, tags, metadata, trace and on_final; claim may be another, too. It
-	// has no idempotency key but that
-	// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+	// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+	// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+	// this call, and no checkpoint.
 	// It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 	// of a fan-out, or is a notification.
 	//
@@ -8477,9 +8478,9 @@ func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSO
 //
 // Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 // one, which stays as it is. It has the context of this one, or another, and its priority,
-// retry, flow_key, claim, user, tags, metadata, trace and on_final; claim may be another, too. It
-// has no idempotency key but that
-// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+// this call, and no checkpoint.
 // It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 // of a fan-out, or is a notification.
 //
@@ -8502,9 +8503,9 @@ func (c *Client) RerunTaskWithBody(ctx context.Context, id TaskID, params *Rerun
 //
 // Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 // one, which stays as it is. It has the context of this one, or another, and its priority,
-// retry, flow_key, claim, user, tags, metadata, trace and on_final; claim may be another, too. It
-// has no idempotency key but that
-// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+// this call, and no checkpoint.
 // It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 // of a fan-out, or is a notification.
 //

@@ -3809,7 +3809,8 @@ export interface components {
             /**
              * @description In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
              *     while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys: how
-             *     many keys have their turn before its own, up to 1,000. Lists leave it out.
+             *     many keys have their turn before its own, up to 1,000. Of a task with claim that waits
+             *     for claimer: which labels a claimer needs, and how many are excluded. Lists leave it out.
              */
             waits_because?: string;
             /**
