@@ -48,8 +48,8 @@ func TestATaskBehindManyExcludedOnes(t *testing.T) {
 	rules := &asyncflow.ClaimRules{Exclude: []string{"anna"}}
 	b.submit(ruled(rules))
 	b.exec(`INSERT INTO tenant_acme.wait (order_time, id, seq, stage, attempt, reason, until, type,
-		rules) SELECT order_time + n * interval '1 microsecond', id + 1000000 + n, seq, stage, attempt, reason, until,
-		type, rules FROM tenant_acme.wait, generate_series(1, $1::int) n`, excluded)
+		rules) SELECT order_time + n * interval '1 microsecond', id + 1000000 + n, seq, stage,
+		attempt, reason, until, type, rules FROM tenant_acme.wait, generate_series(1, $1::int) n`, excluded)
 	last := newTask(`2`)
 	want := b.submit(last)[0].ID
 	b.exec(`UPDATE tenant_acme.wait SET order_time = order_time + interval '10 ms'

@@ -54,8 +54,8 @@ func (s *Core) CheckKnown(ctx context.Context, needed []asyncflow.Capability) er
 	return unknown.refuse(needed)
 }
 
-// CheckKnownLately is CheckKnown as of this node's last look at the nodes, some seconds ago. It asks
-// nothing, so it is for what comes with each task.
+// CheckKnownLately is CheckKnown as of this node's last look at the nodes, some seconds ago. It
+// asks nothing, so it is for what comes with each task.
 func (s *Core) CheckKnownLately(needed ...asyncflow.Capability) error {
 	if unknown := s.unknown.Load(); unknown != nil {
 		return unknown.refuse(needed)
