@@ -34,6 +34,7 @@ type SpawnedTask struct {
 	Key       string          `json:"key,omitempty"`
 	KeyWindow Duration        `json:"key_window,omitzero"`
 	FlowKey   string          `json:"flow_key,omitempty"`
+	Claim     *ClaimRules     `json:"claim,omitempty"`
 	Labels                    // none: those of the task that starts it
 }
 
@@ -57,7 +58,8 @@ type Spawned struct {
 func (s SpawnedTask) NewTask(by *Spawned) NewTask {
 	return NewTask{Type: s.Type, Context: s.Context, RunAt: s.RunAt, Delay: s.Delay,
 		KeyWindow: KeyWindow{time: s.KeyWindow}, Options: Options{Priority: s.Priority,
-			Retry: s.Retry, Key: s.Key, FlowKey: s.FlowKey, Spawned: by, Labels: s.Labels}}
+			Retry: s.Retry, Key: s.Key, FlowKey: s.FlowKey, Spawned: by, Claim: s.Claim,
+			Labels: s.Labels}}
 }
 
 // CheckSpawned checks the tasks that an attempt starts. Their contexts must already be JSON, each

@@ -26,7 +26,7 @@ func TestAnswerSpawn(t *testing.T) {
 		`{"spawn":{}}`:   {nil, "the answer's spawn is not an array"},
 		`{"spawn":[{"type":"report","context":1,"keys":"k"}]}`: {nil,
 			`the answer's spawn[0] is not the JSON object {type, context, priority?, run_at?, delay?, ` +
-				`retry?, key?, key_window?, flow_key?}: unknown field "keys"`},
+				`retry?, key?, key_window?, flow_key?, claim?}: unknown field "keys"`},
 		`{"spawn":[{"type":"report","context":1},{"type":"report"}]}`: {nil,
 			"the answer's spawn[1].context is required"},
 		`{"spawn":[{"type":"report","context":1,"delay":"x"}]}`: {nil, "the answer's spawn[0]"},

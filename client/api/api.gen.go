@@ -1584,6 +1584,10 @@ type ClaimList struct {
 // rules. At most 3 KiB as JSON. The type must have a stage of mode claim.
 type ClaimRules = asyncflow.ClaimRules
 
+// ClaimRulesChange Other rules of who may claim the task, from the next claim on, as in ClaimRules. They
+// replace all of its rules; {} means that anyone may claim it.
+type ClaimRulesChange = asyncflow.ClaimRules
+
 // ClaimerLabels What the claimer is or can do: the values of each label, for tasks with rules in claim. At
 // most 16 labels, and 64 values in all. A token with the claim claims_labels has its own
 // instead.
@@ -2895,6 +2899,8 @@ type Redrive struct {
 
 // Rerun defines model for Rerun.
 type Rerun struct {
+	Claim *asyncflow.ClaimRules `json:"claim,omitempty"`
+
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON      `json:"context,omitempty,omitzero"`
 	Delay   *Duration `json:"delay,omitempty"`
@@ -3639,7 +3645,8 @@ type Task struct {
 
 	// WaitsBecause In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
 	// while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys: how
-	// many keys have their turn before its own, up to 1,000. Lists leave it out.
+	// many keys have their turn before its own, up to 1,000. Of a task with claim that waits
+	// for claimer: which labels a claimer needs, and how many are excluded. Lists leave it out.
 	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
 
 	// WaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
@@ -3716,6 +3723,8 @@ type TaskList struct {
 
 // TaskPatch defines model for TaskPatch.
 type TaskPatch struct {
+	Claim *asyncflow.ClaimRules `json:"claim,omitempty"`
+
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON      `json:"context,omitempty,omitzero"`
 	Delay   *Duration `json:"delay,omitempty"`
@@ -5979,8 +5988,9 @@ type ClientInterface interface {
 	//
 	// Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 	// one, which stays as it is. It has the context of this one, or another, and its priority,
-	// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
-	// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+	// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+	// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+	// this call, and no checkpoint.
 	// It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 	// of a fan-out, or is a notification.
 	//
@@ -5993,8 +6003,9 @@ type ClientInterface interface {
 	//
 	// Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 	// one, which stays as it is. It has the context of this one, or another, and its priority,
-	// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
-	// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+	// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+	// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+	// this call, and no checkpoint.
 	// It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 	// of a fan-out, or is a notification.
 	//
@@ -8467,8 +8478,9 @@ func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSO
 //
 // Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 // one, which stays as it is. It has the context of this one, or another, and its priority,
-// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
-// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+// this call, and no checkpoint.
 // It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 // of a fan-out, or is a notification.
 //
@@ -8491,8 +8503,9 @@ func (c *Client) RerunTaskWithBody(ctx context.Context, id TaskID, params *Rerun
 //
 // Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 // one, which stays as it is. It has the context of this one, or another, and its priority,
-// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
-// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+// this call, and no checkpoint.
 // It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 // of a fan-out, or is a notification.
 //

@@ -108,6 +108,7 @@ func (g *globals) printTask(t client.Task, err error) error {
 		"last heartbeat", heartbeatText(t.Run), "children",
 		childrenText(t.Children), "tree", treeText(t.Tree), "paused", pausedText(t), "parent",
 		t.Parent, "rerun of", t.RerunOf, "retry", retryText(t.Retry),
+		"claim rules", claimRulesText(t.Claim),
 		"started", spawnedText(t), "path", pathText(t),
 		"on final", onFinalText(t),
 		"notifications", strings.Join(t.Notifications, " "),
@@ -123,6 +124,14 @@ func retryText(p *client.RetryPolicy) string {
 		return ""
 	}
 	return jsonText(p)
+}
+
+// claimRulesText shows who may claim a task.
+func claimRulesText(r *asyncflow.ClaimRules) string {
+	if r == nil {
+		return ""
+	}
+	return jsonText(r)
 }
 
 // runText shows where a task runs, such as "since …, worker-7f9c, https://…, node m8x2k1qf".

@@ -17,6 +17,7 @@ type tasksRerunCmd struct {
 	RunAt   time.Time        `placeholder:"TIME" xor:"when"`
 	Status  string           `enum:"succeeded,failed,cancelled," default:""`
 
+	otherClaimFlags
 	IdempotencyKey *string `placeholder:"KEY" help:"With an id: the same key makes one task."`
 	endedFlags
 	manyFlags
@@ -47,9 +48,14 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID != "" {
 		return c.runOne(ctx, g)
 	}
-	if c.Context != "" || c.Delay != nil || !c.RunAt.IsZero() || c.IdempotencyKey != nil {
-		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-			"--context, --delay, --run-at and --idempotency-key are for one task"))
+	claim, err := c.otherClaimFlags.change()
+	if err != nil {
+		return usageError(err)
+	}
+	if c.Context != "" || c.Delay != nil || !c.RunAt.IsZero() || c.IdempotencyKey != nil ||
+		claim != nil {
+		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid, "--context, --delay, --run-at, "+
+			"--claim-exclude, --claim-label, --claim-anyone and --idempotency-key are for one task"))
 	}
 	if c.Status == "" {
 		return usageError(asyncflow.InvalidField("--status",
@@ -71,6 +77,10 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 // runOne runs one task again.
 func (c *tasksRerunCmd) runOne(ctx context.Context, g *globals) error {
 	how := client.RerunOptions{RunAt: c.RunAt, Delay: c.Delay}
+	var err error
+	if how.Claim, err = c.otherClaimFlags.change(); err != nil {
+		return usageError(err)
+	}
 	if c.Context != "" {
 		if !json.Valid([]byte(c.Context)) {
 			return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))

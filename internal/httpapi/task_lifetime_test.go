@@ -161,12 +161,12 @@ func TestPatchLifetimeBesideAnOlderNode(t *testing.T) {
 		cancel()
 		<-done
 	}()
-	require.Eventually(t, func() bool { return b.store.CheckLifetimes() != nil },
+	require.Eventually(t, func() bool { return b.store.CheckKnownLately(asyncflow.CapLifetimes) != nil },
 		2*time.Minute, 20*time.Millisecond, "the node hears of the other one")
 	for _, body := range []string{`{"start_by":"1h"}`, `{"end_by":"none"}`} {
 		a := b.call("PATCH", "/v1/tasks/"+id, body)
 		require.Equal(t, []any{409, "conflict"}, []any{a.status, a.problem.Code}, body)
-		require.Contains(t, a.problem.Detail, "start_by and end_by can't be given yet")
+		require.Contains(t, a.problem.Detail, "it uses lifetimes, which a running node")
 	}
 	read[api.Task](b, 200, b.call("PATCH", "/v1/tasks/"+id, `{"delay":"1h"}`))
 }

@@ -34,6 +34,8 @@ func (s *Server) RerunTask(
 	}
 	task.Options.Key = r.Params.IdempotencyKey
 	task.RunAt = changes.RunAt
+	task.Options.Claim = task.Options.Claim.Changed(changes.Options.Claim)
+	noteClaimRules(ctx, changes.Options.Claim)
 	if changes.Context != nil {
 		task.Context = changes.Context
 		call.Note("context", "edited")
@@ -83,6 +85,10 @@ func (s *Server) rerunIn(ctx context.Context, in *api.Rerun) (task asyncflow.New
 		if err := s.checkNewContext(ctx, task.Context); err != nil {
 			return task, err
 		}
+	}
+	task.Options.Claim = in.Claim
+	if err = asyncflow.CheckClaimChange(in.Claim); err != nil {
+		return task, err
 	}
 	now := s.cfg.Store.Clock.Now()
 	if task.RunAt, err = runAtIn(in.RunAt, in.Delay, now); err != nil {

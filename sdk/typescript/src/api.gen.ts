@@ -829,8 +829,9 @@ export interface paths {
          * Run a final task again, as a new task
          * @description Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
          *     one, which stays as it is. It has the context of this one, or another, and its priority,
-         *     retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
-         *     of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+         *     retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+         *     no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+         *     this call, and no checkpoint.
          *     It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
          *     of a fan-out, or is a notification.
          */
@@ -3808,7 +3809,8 @@ export interface components {
             /**
              * @description In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
              *     while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys: how
-             *     many keys have their turn before its own, up to 1,000. Lists leave it out.
+             *     many keys have their turn before its own, up to 1,000. Of a task with claim that waits
+             *     for claimer: which labels a claimer needs, and how many are excluded. Lists leave it out.
              */
             waits_because?: string;
             /**
@@ -4115,6 +4117,7 @@ export interface components {
         };
         Rerun: {
             context?: components["schemas"]["JSON"];
+            claim?: components["schemas"]["ClaimRulesChange"];
             /**
              * Format: date-time
              * @description When the new task may run at the earliest. Excludes delay.
@@ -4126,6 +4129,7 @@ export interface components {
             priority?: components["schemas"]["Priority"];
             context?: components["schemas"]["JSON"];
             retry?: components["schemas"]["RetryPolicy"];
+            claim?: components["schemas"]["ClaimRulesChange"];
             /** @description By when it must have begun; a duration counts from now, or from its new time. */
             start_by?: components["schemas"]["Deadline"];
             /** @description By when it must have ended, as start_by. */
@@ -5267,6 +5271,24 @@ export interface components {
             };
         };
         /**
+         * @description Other rules of who may claim the task, from the next claim on, as in ClaimRules. They
+         *     replace all of its rules; {} means that anyone may claim it.
+         * @example {
+         *       "exclude": [
+         *         "anna@example.com",
+         *         "bob@example.com"
+         *       ]
+         *     }
+         */
+        ClaimRulesChange: {
+            /** @description Claimers that may not have it, and the sub of their tokens. */
+            exclude?: string[];
+            /** @description The values that a claimer's labels must have. */
+            labels?: {
+                [key: string]: string;
+            };
+        };
+        /**
          * @example {
          *       "claims": [
          *         {
@@ -5406,6 +5428,7 @@ export interface components {
             key_window?: components["schemas"]["Duration"];
             /** @description As in a submit. */
             flow_key?: string;
+            claim?: components["schemas"]["ClaimRules"];
             user?: components["schemas"]["User"];
             tags?: components["schemas"]["Tags"];
             metadata?: components["schemas"]["Metadata"];
