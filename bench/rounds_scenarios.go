@@ -44,6 +44,7 @@ var scenarios = []scenario{
 	debounce,
 	debounceKeys,
 	pending,
+	expire,
 	httpAlone, storeAlone, storeLabels, storeSearch,
 }
 

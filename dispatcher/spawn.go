@@ -101,7 +101,12 @@ func (c *Committer) checkStarted(
 			"is %s; tasks of %s are kept for %s", task.KeyWindow, t.Name, t.Retention)
 	}
 	if len(task.Priority) > 1 {
-		return t.CheckPriority(task.Priority)
+		if err := t.CheckPriority(task.Priority); err != nil {
+			return err
+		}
+	}
+	if !task.StartBy.IsZero() || !task.EndBy.IsZero() {
+		return c.store.CheckStartLifetimes()
 	}
 	return nil
 }

@@ -42,6 +42,9 @@ func (s *Store) APINodes() int { return s.core.APINodes() }
 // lifetimes: CodeConflict.
 func (s *Store) CheckLifetimes() error { return s.core.CheckLifetimes() }
 
+// CheckStartLifetimes is CheckLifetimes for tasks that attempts and operations start.
+func (s *Store) CheckStartLifetimes() error { return s.core.CheckStartLifetimes() }
+
 // CheckKnown refuses capabilities that a running node doesn't know: CodeConflict.
 func (s *Store) CheckKnown(ctx context.Context, needed []asyncflow.Capability) error {
 	return s.core.CheckKnown(ctx, needed)

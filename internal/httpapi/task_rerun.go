@@ -34,6 +34,9 @@ func (s *Server) RerunTask(
 	}
 	task.Options.Key = r.Params.IdempotencyKey
 	task.RunAt = changes.RunAt
+	task.StartBy = changes.StartBy
+	task.EndBy = changes.EndBy
+	noteLifetime(ctx, task.StartBy, task.EndBy)
 	if changes.Context != nil {
 		task.Context = changes.Context
 		call.Note("context", "edited")
@@ -84,6 +87,8 @@ func (s *Server) rerunIn(ctx context.Context, in *api.Rerun) (task asyncflow.New
 			return task, err
 		}
 	}
+	task.StartBy = in.StartBy
+	task.EndBy = in.EndBy
 	now := s.cfg.Store.Clock.Now()
 	if task.RunAt, err = runAtIn(in.RunAt, in.Delay, now); err != nil {
 		return task, err

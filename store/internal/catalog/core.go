@@ -70,9 +70,11 @@ type Core struct {
 	holders  *lockHolders
 
 	noLifetimes atomic.Pointer[string] // the version of a node that knows none; nil: all do
-	nodes       atomic.Int32           // how many nodes there are, as last seen
-	apis        atomic.Int32           // how many nodes take requests
-	dispatchers atomic.Int32           // how many nodes lease tasks
+	// noStartLifetimes is the same about lifetimes of tasks that attempts and operations start.
+	noStartLifetimes atomic.Pointer[string]
+	nodes            atomic.Int32 // how many nodes there are, as last seen
+	apis             atomic.Int32 // how many nodes take requests
+	dispatchers      atomic.Int32 // how many nodes lease tasks
 	// when all other nodes know this node; nil: they don't yet
 	joined atomic.Pointer[time.Time]
 }

@@ -73,17 +73,20 @@ func (s *Core) beat(ctx context.Context) error {
 		return postgres.Wrap(err, "beat")
 	}
 	var n, apis, dispatchers int32
-	var old *string
+	var old, older *string
 	err = s.Base.QueryRow(ctx,
 		`SELECT count(*), count(*) FILTER (WHERE 'api' = ANY (string_to_array(roles, ','))),
 		  count(*) FILTER (WHERE 'dispatcher' = ANY (string_to_array(roles, ','))),
-		  min(version) FILTER (WHERE $2 <> ALL (coalesce(knows, '{}')))
+		  min(version) FILTER (WHERE $2 <> ALL (coalesce(knows, '{}'))),
+		  min(version) FILTER (WHERE $3 <> ALL (coalesce(knows, '{}')))
 		FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone),
-		asyncflow.CapLifetimes).Scan(&n, &apis, &dispatchers, &old)
+		asyncflow.CapLifetimes, asyncflow.CapStartLifetimes).
+		Scan(&n, &apis, &dispatchers, &old, &older)
 	if err != nil {
 		return postgres.Wrap(err, "beat")
 	}
 	s.noLifetimes.Store(old)
+	s.noStartLifetimes.Store(older)
 	s.nodes.Store(n)
 	s.apis.Store(apis)
 	s.dispatchers.Store(dispatchers)
@@ -127,8 +130,14 @@ func (s *Core) CheckKnown(ctx context.Context, needed []asyncflow.Capability) er
 // CheckLifetimes refuses tasks with a lifetime of their own while a running node doesn't know
 // lifetimes, as of this node's last look at the nodes: CodeConflict. That node would deliver them
 // too late. It asks nothing.
-func (s *Core) CheckLifetimes() error {
-	version := s.noLifetimes.Load()
+func (s *Core) CheckLifetimes() error { return checkLifetimes(s.noLifetimes.Load()) }
+
+// CheckStartLifetimes is CheckLifetimes for tasks that attempts and operations start. A node that
+// doesn't know these would make them without a lifetime.
+func (s *Core) CheckStartLifetimes() error { return checkLifetimes(s.noStartLifetimes.Load()) }
+
+// checkLifetimes refuses lifetimes because of a node with a version; nil: there is none.
+func checkLifetimes(version *string) error {
 	if version == nil {
 		return nil
 	}
