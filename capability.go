@@ -25,12 +25,13 @@ const (
 	CapLifetimes        Capability = "lifetimes"         // tasks that expire
 	CapClaimRules       Capability = "claim_rules"       // of who may claim a task
 	CapStartedRules     Capability = "started_rules"     // of who may claim a started task
+	CapStartedLifetimes Capability = "started_lifetimes" // of tasks of attempts and operations
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
 	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention, CapSearchable,
-	CapFairFlow, CapLifetimes, CapClaimRules, CapStartedRules}
+	CapFairFlow, CapLifetimes, CapClaimRules, CapStartedRules, CapStartedLifetimes}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {

@@ -45,6 +45,7 @@ var scenarios = []scenario{
 	debounceKeys,
 	unfair, fair,
 	pending,
+	expire,
 	httpAlone, storeAlone, storeLabels, storeSearch,
 }
 

@@ -110,6 +110,11 @@ var targets = []target{
 		"Fair shares of 1,000 flow keys ÷ the same without turns",
 		"fair.over_unfair", "×", 0.9, atLeast,
 	},
+	{"Tasks that expire at once", "expire.rate", "tasks/s", 16_700, atLeast},
+	{
+		"Submit to arrival of another type while tasks expire, p99 ÷ before",
+		"expire.over_before", "×", 2, atMost,
+	},
 	{"Release of 10,000 tasks that wait for one", "release.released", "ms", 0, asBefore},
 }
 

@@ -104,7 +104,12 @@ func (c *Committer) checkStarted(
 		return err
 	}
 	if len(task.Priority) > 1 {
-		return t.CheckPriority(task.Priority)
+		if err := t.CheckPriority(task.Priority); err != nil {
+			return err
+		}
+	}
+	if !task.StartBy.IsZero() || !task.EndBy.IsZero() {
+		return c.store.CheckKnownLately(asyncflow.CapStartedLifetimes)
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ type (
 	AttemptPage = tasks.AttemptPage
 	// DueOperation is a running operation and when its next step is due.
 	DueOperation = tasks.DueOperation
-	// ExpiryStep is what a step of the job erase did.
-	ExpiryStep = tasks.ExpiryStep
+	// AgedStep is what a step of the job erase did.
+	AgedStep = tasks.AgedStep
 	// Filter says which tasks of a type to list.
 	Filter = tasks.Filter
 	// LabelFilter selects tasks by their asyncflow.Labels.

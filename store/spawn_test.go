@@ -541,3 +541,34 @@ func TestSpawnLongContexts(t *testing.T) {
 	}
 	require.Equal(t, 4, b.count(b.at(1, `SELECT count(*) FROM {task} WHERE length(context) > 9`)))
 }
+
+// A task that an attempt starts has the lifetime that its worker gave it, from when it is due;
+// otherwise that of its type.
+func TestSpawnedLifetimes(t *testing.T) { eachSet(t, testSpawnedLifetimes) }
+
+func testSpawnedLifetimes(t *testing.T, b *bundle) {
+	b.byHand()
+	other := base()
+	other.EndBy = asyncflow.DeadlineAfter(time.Hour)
+	b.put(other)
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	own := spawned("base", `1`)
+	own.StartBy = asyncflow.DeadlineAfter(time.Minute)
+	own.EndBy = asyncflow.DeadlineAfter(48 * time.Hour)
+	own.Delay = asyncflow.NewDuration(time.Hour)
+	l := b.leaseAll(pipe, 1)[0]
+	o := starting(`{}`, own, spawned("base", `2`))
+	require.False(t, b.settle(pipe, l, o).Stale)
+	b.followUp()
+	require.False(t, b.settleAgain(pipe, b.ending(pipe, l, o)).Stale, "it is this settlement")
+	all, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "base", Parent: id, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	now := b.Clock.Now()
+	life := all[1].Options.Lifetime
+	require.NotNil(t, life)
+	require.WithinDuration(t, now.Add(time.Hour+time.Minute), life.StartBy, time.Minute)
+	require.WithinDuration(t, now.Add(49*time.Hour), life.EndBy, time.Minute)
+	require.WithinDuration(t, now.Add(time.Hour), all[0].Options.Lifetime.EndBy, time.Minute)
+}

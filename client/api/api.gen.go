@@ -1292,6 +1292,9 @@ type BulkRedrive struct {
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
+	// EndBy By when each task must have ended, as start_by.
+	EndBy Deadline `json:"end_by,omitempty,omitzero"`
+
 	// EndedSince Only final tasks that ended at or after this time.
 	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
 
@@ -1326,6 +1329,10 @@ type BulkRedrive struct {
 	//
 	// Example: thumbnails
 	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// StartBy By when each task must have begun; a duration counts from its redrive. By default a
+	// duration that it had counts anew, and a time stays: a task is skipped if that is over.
+	StartBy Deadline `json:"start_by,omitempty,omitzero"`
 
 	// Status Only tasks of this status. By default failed.
 	Status BulkRedriveStatus `json:"status,omitempty,omitzero"`
@@ -1368,6 +1375,9 @@ type BulkRerun struct {
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
+	// EndBy By when each new task must have ended. By default that of its type.
+	EndBy Deadline `json:"end_by,omitempty,omitzero"`
+
 	// EndedSince Only final tasks that ended at or after this time.
 	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
 
@@ -1399,6 +1409,9 @@ type BulkRerun struct {
 	//
 	// Example: thumbnails
 	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// StartBy By when each new task must have begun. By default that of its type.
+	StartBy Deadline `json:"start_by,omitempty,omitzero"`
 
 	// Status Only tasks of this status.
 	Status BulkRerunStatus `json:"status"`
@@ -1621,7 +1634,7 @@ type Completion struct {
 	// counts: all of them once, or none. Only for a stage that is done.
 	//
 	//
-	// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","type":"thumbnails"}]
+	// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","end_by":"10m","type":"thumbnails"}]
 	Spawn Spawn `json:"spawn,omitempty,omitzero"`
 }
 
@@ -2905,8 +2918,14 @@ type Rerun struct {
 	Context JSON      `json:"context,omitempty,omitzero"`
 	Delay   *Duration `json:"delay,omitempty"`
 
+	// EndBy By when the new task must have ended. By default that of its type.
+	EndBy Deadline `json:"end_by,omitempty,omitzero"`
+
 	// RunAt When the new task may run at the earliest. Excludes delay.
 	RunAt time.Time `json:"run_at,omitempty,omitzero"`
+
+	// StartBy By when the new task must have begun. By default that of its type.
+	StartBy Deadline `json:"start_by,omitempty,omitzero"`
 }
 
 // Resume defines model for Resume.
@@ -3340,7 +3359,7 @@ type Snooze struct {
 // Spawn Tasks to start, if their types are in `spawn` of the stage. They exist if this outcome
 // counts: all of them once, or none. Only for a stage that is done.
 //
-// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","type":"thumbnails"}]
+// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","end_by":"10m","type":"thumbnails"}]
 type Spawn = []SpawnedTask
 
 // SpawnedCount How many tasks of a type a task has started.
@@ -3384,6 +3403,9 @@ type Stats struct {
 
 	// Cancelled Since the type was created, without those that were redriven.
 	Cancelled int64 `json:"cancelled"`
+
+	// Expired How many of the failed tasks have expired. Absent if none has.
+	Expired int64 `json:"expired,omitempty,omitzero"`
 
 	// Failed Since the type was created, without those that were redriven.
 	Failed int64 `json:"failed"`

@@ -219,8 +219,8 @@ type tasksRedriveCmd struct {
 	Context   string `placeholder:"JSON"`
 	Status    string `enum:"failed,cancelled," default:""`
 
-	StartBy asyncflow.Deadline `placeholder:"TIME" help:"With an id: another start_by."`
-	EndBy   asyncflow.Deadline `placeholder:"TIME" help:"With an id: another end_by."`
+	StartBy asyncflow.Deadline `placeholder:"TIME" help:"Another start_by: a time, or a duration."`
+	EndBy   asyncflow.Deadline `placeholder:"TIME" help:"Another end_by."`
 
 	AllChildren bool `help:"With an id: all of its children, not only those that failed."`
 	Fresh       bool `help:"With an id: without the checkpoint that its last attempt left."`
@@ -258,10 +258,9 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	if c.ID == "" {
-		if c.AllChildren || c.Dependents || c.Fresh || !c.StartBy.IsZero() || !c.EndBy.IsZero() {
+		if c.AllChildren || c.Dependents || c.Fresh {
 			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-				"--all-children, --fresh, --dependents, --start-by, --end-by and --type exclude "+
-					"each other: they are "+
+				"--all-children, --fresh, --dependents and --type exclude each other: they are "+
 					"for one task"))
 		}
 		if c.Context != "" {
@@ -275,7 +274,7 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 			Status: api.BulkRedriveStatus(c.Status),
 			Stage:  c.Stage, Error: c.Error,
 			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), FromStage: c.FromStage,
-			Children: withChildren(c.Children)}
+			StartBy: c.StartBy, EndBy: c.EndBy, Children: withChildren(c.Children)}
 		return c.run(ctx, g, many{
 			verb:  "redrive",
 			count: func() (int64, error) { return g.client().CountRedrive(ctx, b) },

@@ -18,6 +18,9 @@ type tasksRerunCmd struct {
 	Status  string           `enum:"succeeded,failed,cancelled," default:""`
 
 	otherClaimFlags
+	StartBy asyncflow.Deadline `placeholder:"TIME" help:"Expire if not begun by then, or in 30m."`
+	EndBy   asyncflow.Deadline `placeholder:"TIME" help:"Expire if not final by then, or in 2h."`
+
 	IdempotencyKey *string `placeholder:"KEY" help:"With an id: the same key makes one task."`
 	endedFlags
 	manyFlags
@@ -66,7 +69,8 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 		EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
 		Status: api.BulkRerunStatus(c.Status), Stage: c.Stage, Error: c.Error,
-		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace()}
+		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), StartBy: c.StartBy,
+		EndBy: c.EndBy}
 	return c.run(ctx, g, many{
 		verb:  "run again",
 		count: func() (int64, error) { return g.client().CountRerun(ctx, b) },
@@ -76,7 +80,7 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 
 // runOne runs one task again.
 func (c *tasksRerunCmd) runOne(ctx context.Context, g *globals) error {
-	how := client.RerunOptions{RunAt: c.RunAt, Delay: c.Delay}
+	how := client.RerunOptions{RunAt: c.RunAt, Delay: c.Delay, StartBy: c.StartBy, EndBy: c.EndBy}
 	var err error
 	if how.Claim, err = c.otherClaimFlags.change(); err != nil {
 		return usageError(err)

@@ -41,6 +41,9 @@ func (s *Server) RedriveTasks(
 		return nil, err
 	}
 	n.FromStage = b.FromStage
+	if err := s.setLifetime(ctx, &n, b.StartBy, b.EndBy); err != nil {
+		return nil, err
+	}
 	n.Pace = float64(b.Pace)
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
@@ -117,12 +120,34 @@ func (s *Server) RerunTasks(
 		return nil, err
 	}
 	n.Filter.NoChildren = true
+	if err := s.setLifetime(ctx, &n, b.StartBy, b.EndBy); err != nil {
+		return nil, err
+	}
 	n.Pace = float64(b.Pace)
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
 		return RerunTasks200JSONResponse{Count: count}, err
 	}
 	return RerunTasks202JSONResponse(operationOut(o)), err
+}
+
+// setLifetime sets the lifetime of the tasks of an operation.
+func (s *Server) setLifetime(
+	ctx context.Context, n *store.NewOperation, start, end asyncflow.Deadline,
+) error {
+	if start.IsZero() && end.IsZero() {
+		return nil
+	}
+	if err := asyncflow.CheckDeadlines(start, end); err != nil {
+		return err
+	}
+	if err := s.cfg.Store.CheckKnownLately(asyncflow.CapStartedLifetimes); err != nil {
+		return err
+	}
+	n.StartBy = start
+	n.EndBy = end
+	noteLifetime(ctx, start, end)
+	return nil
 }
 
 // countOrStart counts the tasks of an operation, for a dry run, or starts it.

@@ -4124,6 +4124,10 @@ export interface components {
              */
             run_at?: string;
             delay?: components["schemas"]["Duration"];
+            /** @description By when the new task must have begun. By default that of its type. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when the new task must have ended. By default that of its type. */
+            end_by?: components["schemas"]["Deadline"];
         };
         TaskPatch: {
             priority?: components["schemas"]["Priority"];
@@ -4356,6 +4360,13 @@ export interface components {
             dry_run?: boolean;
             /** @description The most tasks per second; by default there is no limit. */
             pace?: number;
+            /**
+             * @description By when each task must have begun; a duration counts from its redrive. By default a
+             *     duration that it had counts anew, and a time stays: a task is skipped if that is over.
+             */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when each task must have ended, as start_by. */
+            end_by?: components["schemas"]["Deadline"];
             /** @description The stage to continue with; by default the one where each task ended. */
             from_stage?: string;
         };
@@ -4474,6 +4485,10 @@ export interface components {
             dry_run?: boolean;
             /** @description The most tasks per second; by default there is no limit. */
             pace?: number;
+            /** @description By when each new task must have begun. By default that of its type. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when each new task must have ended. By default that of its type. */
+            end_by?: components["schemas"]["Deadline"];
         };
         BulkCount: {
             type?: components["schemas"]["Name"];
@@ -5008,6 +5023,7 @@ export interface components {
          *       "succeeded": 99000,
          *       "failed": 12,
          *       "cancelled": 1,
+         *       "expired": 5,
          *       "oldest_due": "2026-11-21T10:41:07Z",
          *       "backlog": [
          *         {
@@ -5080,6 +5096,11 @@ export interface components {
              * @description Since the type was created, without those that were redriven.
              */
             cancelled: number;
+            /**
+             * Format: int64
+             * @description How many of the failed tasks have expired. Absent if none has.
+             */
+            expired?: number;
             /**
              * Format: date-time
              * @description Since when the oldest due task that is not under way has been due, for whatever reason
@@ -5379,7 +5400,8 @@ export interface components {
          *         "context": {
          *           "image": "pier.jpg"
          *         },
-         *         "delay": "30s"
+         *         "delay": "30s",
+         *         "end_by": "10m"
          *       }
          *     ]
          */
@@ -5429,6 +5451,10 @@ export interface components {
             /** @description As in a submit. */
             flow_key?: string;
             claim?: components["schemas"]["ClaimRules"];
+            /** @description By when the task must have begun. By default that of its type. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when the task must have ended. By default that of its type. */
+            end_by?: components["schemas"]["Deadline"];
             user?: components["schemas"]["User"];
             tags?: components["schemas"]["Tags"];
             metadata?: components["schemas"]["Metadata"];
@@ -8209,7 +8235,8 @@ export interface operations {
                  *       "stage": "resize",
                  *       "error": "timeout",
                  *       "since": "2026-11-20T00:00:00Z",
-                 *       "pace": 50
+                 *       "pace": 50,
+                 *       "end_by": "1h"
                  *     }
                  */
                 "application/json": components["schemas"]["BulkRedrive"];
@@ -8259,7 +8286,8 @@ export interface operations {
                  *       "type": "thumbnails",
                  *       "status": "succeeded",
                  *       "ended_since": "2026-11-20T00:00:00Z",
-                 *       "pace": 50
+                 *       "pace": 50,
+                 *       "end_by": "2h"
                  *     }
                  */
                 "application/json": components["schemas"]["BulkRerun"];
@@ -8584,7 +8612,8 @@ export interface operations {
                  *       "context": {
                  *         "image": "harbor.jpg"
                  *       },
-                 *       "delay": "5m"
+                 *       "delay": "5m",
+                 *       "end_by": "1h"
                  *     }
                  */
                 "application/json": components["schemas"]["Rerun"];

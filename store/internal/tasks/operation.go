@@ -57,6 +57,9 @@ type NewOperation struct {
 	Priority  asyncflow.Priority // of PrioritizeTasks: the new one
 	RunAt     time.Time          // of DelayTasks: when they may run; one in the past: at once
 	Pace      float64            // the most tasks a second; 0: as fast as possible
+	// StartBy and EndBy are the lifetime of the tasks of a rerun or a redrive; zero: that which
+	// they have without.
+	StartBy, EndBy asyncflow.Deadline
 }
 
 // Operation cancels, redrives, reruns, changes, erases or counts the tasks that a filter selects,

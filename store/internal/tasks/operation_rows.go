@@ -49,6 +49,8 @@ type (
 		Pace      float64            `json:"pace,omitempty"`
 		RunAt     time.Time          `json:"run_at,omitzero"`
 		By        string             `json:"by,omitempty"`
+		StartBy   asyncflow.Deadline `json:"start_by,omitzero"`
+		EndBy     asyncflow.Deadline `json:"end_by,omitzero"`
 	}
 )
 
@@ -61,7 +63,7 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 		return err
 	}
 	options, err := json.Marshal(operationOptions{o.Reason, o.Priority, o.FromStage, o.Pace,
-		o.RunAt, o.By})
+		o.RunAt, o.By, o.StartBy, o.EndBy})
 	if err != nil {
 		return err
 	}
@@ -218,6 +220,8 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.By = options.By
 	o.Priority = options.Priority
 	o.RunAt = options.RunAt
+	o.StartBy = options.StartBy
+	o.EndBy = options.EndBy
 	o.FinishedAt = postgres.OrZero(finished)
 	return o, err
 }

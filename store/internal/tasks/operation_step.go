@@ -256,7 +256,8 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 		return len(st.changed), err
 	}
 	done, _, err := trees.RedriveAll(ctx, st.tasks.trees, tx, st.t, ids,
-		trees.Redrive{Stage: st.o.FromStage}, &st.tokens, st.now)
+		trees.Redrive{Stage: st.o.FromStage, StartBy: st.o.StartBy, EndBy: st.o.EndBy},
+		&st.tokens, st.now)
 	return len(done), err
 }
 
