@@ -32,7 +32,7 @@ type fairRow struct {
 	order time.Time
 }
 
-// line returns the tasks in line, in their order, and the numbers of those with a lease.
+// line returns the tasks in line, in their order, and the numbers of tasks with a lease.
 func (m *fairMachine) line() (ready []fairRow, leased map[int64]bool) {
 	rows, err := m.b.db.Query(m.b.t.Context(), m.b.at(0, `
 		SELECT id, key, order_time FROM {readies} r UNION ALL SELECT id, NULL, NULL FROM {lease}
