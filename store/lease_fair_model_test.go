@@ -174,7 +174,7 @@ func (m *fairMachine) end(
 	}
 }
 
-// expire lets half of the leases run out, also those of which no node knows.
+// expire lets half of the leases run out, also leases that no node knows.
 func (m *fairMachine) expire(t *rapid.T) {
 	m.b.exec(`UPDATE tenant_acme.lease SET until = now() - interval '1 s' WHERE id % 2 = $1`,
 		rapid.IntRange(0, 1).Draw(t, "half"))

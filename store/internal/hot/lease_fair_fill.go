@@ -96,7 +96,7 @@ func (m *fillTurns) note(r *ring, taken []Candidate) {
 	}
 }
 
-// fillInOrder takes the first due tasks in order, also those of rows without a key.
+// fillInOrder takes the first due tasks in order, also from rows without a key.
 func (f *fairTake) fillInOrder(ctx context.Context, n int) ([]Candidate, error) {
 	if n <= 0 {
 		return nil, nil
