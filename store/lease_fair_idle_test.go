@@ -54,7 +54,7 @@ func TestFairFewBesideMany(t *testing.T) {
 }
 
 // A lease goes on where the last one has stopped, on whichever node: so a key starts after one
-// lease for each 500 keys with tasks that are due later, and one more, wherever its task is in line.
+// lease for each 500 keys with tasks that are due later, and one more, wherever its task is.
 func TestFairWalkGoesOnBehindKeysThatAreDueLater(t *testing.T) {
 	b := setup(t)
 	b.put(fairStages(nil))

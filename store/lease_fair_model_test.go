@@ -32,7 +32,7 @@ type fairRow struct {
 	order time.Time
 }
 
-// line returns the tasks in line, in their order, and the numbers of those with a lease.
+// line returns the tasks in line, in their order, and the numbers of tasks with a lease.
 func (m *fairMachine) line() (ready []fairRow, leased map[int64]bool) {
 	rows, err := m.b.db.Query(m.b.t.Context(), m.b.at(0, `
 		SELECT id, key, order_time FROM {readies} r UNION ALL SELECT id, NULL, NULL FROM {lease}
@@ -174,7 +174,7 @@ func (m *fairMachine) end(
 	}
 }
 
-// expire lets half of the leases run out, also those of which no node knows.
+// expire lets half of the leases run out, also leases that no node knows.
 func (m *fairMachine) expire(t *rapid.T) {
 	m.b.exec(`UPDATE tenant_acme.lease SET until = now() - interval '1 s' WHERE id % 2 = $1`,
 		rapid.IntRange(0, 1).Draw(t, "half"))

@@ -15,8 +15,8 @@ import (
 // it has found a key for each task of the lease. The next lease, of whichever node, walks on from
 // there. Meanwhile the lease uses its capacity for other keys, which also take turns. These are
 //
-//   - the keys of the tasks that are due longest, and of those that became due last: a key with few
-//     tasks is found among the latter before the walk comes to it
+//   - the keys of the tasks that are due longest, and of the tasks that became due last: there a
+//     key with few tasks is found before the walk comes to it
 //   - the keys that leases of this node have found on their walks
 //
 // Each node remembers these turns by itself. Nothing depends on them but who uses that capacity.
@@ -96,7 +96,7 @@ func (m *fillTurns) note(r *ring, taken []Candidate) {
 	}
 }
 
-// fillInOrder takes the first due tasks in order, also those of rows without a key.
+// fillInOrder takes the first due tasks in order, also from rows without a key.
 func (f *fairTake) fillInOrder(ctx context.Context, n int) ([]Candidate, error) {
 	if n <= 0 {
 		return nil, nil
