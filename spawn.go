@@ -59,7 +59,8 @@ type Spawned struct {
 func (s SpawnedTask) NewTask(by *Spawned) NewTask {
 	return NewTask{Type: s.Type, Context: s.Context, RunAt: s.RunAt, Delay: s.Delay,
 		StartBy: s.StartBy, EndBy: s.EndBy, KeyWindow: KeyWindow{time: s.KeyWindow},
-		Options: Options{Priority: s.Priority, Retry: s.Retry, Key: s.Key, FlowKey: s.FlowKey, Spawned: by, Labels: s.Labels}}
+		Options: Options{Priority: s.Priority, Retry: s.Retry, Key: s.Key, FlowKey: s.FlowKey,
+			Spawned: by, Labels: s.Labels}}
 }
 
 // CheckSpawned checks the tasks that an attempt starts. Their contexts must already be JSON, each
