@@ -18,8 +18,8 @@ import (
 func someStats() client.StatsList {
 	return client.StatsList{Data: []client.Stats{
 		{Type: "idle", Paused: true, Rolls: 1, Wait: client.Latency{P50Ms: 12, P99Ms: 3400}},
-		{Type: "mail", Waiting: 1, Pending: 2, Running: 3, Succeeded: 4000, Failed: 5, Expired: 4, Cancelled: 6,
-			OldestDue: time.Now().Add(-90 * time.Minute),
+		{Type: "mail", Waiting: 1, Pending: 2, Running: 3, Succeeded: 4000, Failed: 5, Expired: 4,
+			Cancelled: 6, OldestDue: time.Now().Add(-90 * time.Minute),
 			Rates: client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Snoozes: 2.5,
 				Finished: 8},
 			Rolls:   7,

@@ -63,7 +63,8 @@ func takeTokens(
 	return taken, nil
 }
 
-// As in TakeLeaseSQL, ANY of an array of one keeps the planner from reading a whole table.
+// As in TakeLeaseSQL, ANY of an array of one keeps the planner from reading a whole table. In
+// ready, which may have millions of rows, it is left a walk down the index for each task.
 const (
 	takeAnyLeaseSQL = `
 DELETE FROM {lease} k USING unnest($1::bigint[]) AS u (id)
@@ -74,13 +75,16 @@ DELETE FROM {wait} k USING unnest($1::bigint[]) AS u (id)
 WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 	TakeAnyReadySQL = `
-DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
-WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
+DELETE FROM {ready} k WHERE ctid = ANY (ARRAY(
+  SELECT r.t FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id), LATERAL (
+    SELECT ctid AS t FROM {ready} WHERE type = $3
+      AND order_time BETWEEN u.order_time AND u.order_time AND id BETWEEN u.id AND u.id
+    ORDER BY order_time, id LIMIT 1 FOR UPDATE) r))
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 )
 
-// readyPlacesSQL leaves the planner one plan, a walk down an index for each id, in their order. With
-// id = ANY it may read all tasks of the type.
+// readyPlacesSQL leaves the planner one plan, a walk down an index for each id, in their order.
+// With id = ANY it may read all tasks of the type.
 const readyPlacesSQL = `
 SELECT t.id, coalesce(j.next_time, t.order_time)
 FROM unnest($1::bigint[]) AS u (id), LATERAL (

@@ -29,8 +29,8 @@ func (e Expired) Announce(ctx context.Context, s *hot.Path, t *config.Type) {
 }
 
 // PlanExpiry leaves the planner one plan for each statement of a transaction that expires tasks: by
-// indexes, whatever it believes of tables that are never analysed. Its own plan for some ids reads a
-// whole table for each of them. Expire needs it where there may be many tasks.
+// indexes, whatever it believes of tables that are never analysed. Its own plan for some ids reads
+// a whole table for each of them. Expire needs it where there may be many tasks.
 func PlanExpiry(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off;
 		SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off;
