@@ -296,32 +296,26 @@ func TestTrimSurvivesCrashes(t *testing.T) {
 	second, line := mortal(t, b)
 	second.known()
 	n := 0
-	for _, lost := range []bool{false, true} {
-		for at := 1; ; at++ {
-			// One more task is old enough.
-			require.Less(t, n, len(ids))
-			b.exec(b.at(1, `UPDATE {journal} SET at = now() - interval '2 h' WHERE id = $1`),
-				ids[n].Number)
-			n++
-			b.exec(b.at(0, `UPDATE {rolls} SET trim_at = now() - interval '1 s', trim_type = NULL,
-				trim_id = NULL WHERE position = 1`))
-			line.arm(at, lost, true)
-			_, err := second.TrimRoll(t.Context(), b.known().Set(), 1,
-				b.Clock.Now().Add(-time.Hour))
-			died := line.mend()
-			require.True(t, died || err == nil)
-			require.Equal(t, b.count(b.at(1, `SELECT count(*) FROM {task}`)),
-				b.count(b.at(1, `SELECT count(DISTINCT id) FROM {journal}`)))
-			eventually(t, "Postgres has noticed the death", func() bool {
-				return b.trim(1, b.Clock.Now().Add(-time.Hour))
-			})
-			b.gone(ids[n-1])
-			b.task(ids[n])
-			if !died {
-				require.Greater(t, at, 8)
-				break
-			}
-		}
+	for at, lost := range line.deaths(t, 8) {
+		// One more task is old enough.
+		require.Less(t, n, len(ids))
+		b.exec(b.at(1, `UPDATE {journal} SET at = now() - interval '2 h' WHERE id = $1`),
+			ids[n].Number)
+		n++
+		b.exec(b.at(0, `UPDATE {rolls} SET trim_at = now() - interval '1 s', trim_type = NULL,
+			trim_id = NULL WHERE position = 1`))
+		line.arm(at, lost, true)
+		_, err := second.TrimRoll(t.Context(), b.known().Set(), 1,
+			b.Clock.Now().Add(-time.Hour))
+		died := line.mend()
+		require.True(t, died || err == nil)
+		require.Equal(t, b.count(b.at(1, `SELECT count(*) FROM {task}`)),
+			b.count(b.at(1, `SELECT count(DISTINCT id) FROM {journal}`)))
+		eventually(t, "Postgres has noticed the death", func() bool {
+			return b.trim(1, b.Clock.Now().Add(-time.Hour))
+		})
+		b.gone(ids[n-1])
+		b.task(ids[n])
 	}
 }
 

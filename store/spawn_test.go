@@ -144,40 +144,34 @@ func TestSpawnSurvivesCrashes(t *testing.T) {
 	pipe := b.put(spawning())
 	second, line := mortal(t, b)
 	second.SetChunks(2, 2, 2)
-	for _, lost := range []bool{false, true} {
-		for at := 1; ; at++ {
-			id := b.submit(newTask(`0`))[0].ID
-			var tasks []asyncflow.SpawnedTask
-			var want []string
-			for i := range 5 {
-				tasks = append(tasks, spawned("base", fmt.Sprint(i)))
-				tasks[i].Key = fmt.Sprintf("%d of %s", i, id)
-				want = append(want, fmt.Sprint(i))
-			}
-			require.False(t, b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, tasks...)).Stale)
-			line.arm(at, lost, true)
-			for more := true; more; {
-				var err error
-				if more, err = second.FollowUp(t.Context(), tenant); err != nil {
-					break
-				}
-			}
-			died := line.mend()
-			// Postgres may not have noticed the death yet
-			eventually(t, "all are made", func() bool {
-				b.exec(`UPDATE tenant_acme.outbox SET due = now()
-					WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
-				b.followUp()
-				return len(b.startedBy("base", id)) == len(want)
-			})
-			require.ElementsMatch(t, want, b.startedBy("base", id), "died at statement %d", at)
-			require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
-			b.settle(pipe, b.leaseAll(pipe, 1)[0], goodEnd)
-			if !died {
-				require.Greater(t, at, 5)
+	for at, lost := range line.deaths(t, 5) {
+		id := b.submit(newTask(`0`))[0].ID
+		var tasks []asyncflow.SpawnedTask
+		var want []string
+		for i := range 5 {
+			tasks = append(tasks, spawned("base", fmt.Sprint(i)))
+			tasks[i].Key = fmt.Sprintf("%d of %s", i, id)
+			want = append(want, fmt.Sprint(i))
+		}
+		require.False(t, b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, tasks...)).Stale)
+		line.arm(at, lost, true)
+		for more := true; more; {
+			var err error
+			if more, err = second.FollowUp(t.Context(), tenant); err != nil {
 				break
 			}
 		}
+		line.mend()
+		// Postgres may not have noticed the death yet
+		eventually(t, "all are made", func() bool {
+			b.exec(`UPDATE tenant_acme.outbox SET due = now()
+				WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
+			b.followUp()
+			return len(b.startedBy("base", id)) == len(want)
+		})
+		require.ElementsMatch(t, want, b.startedBy("base", id), "died at statement %d", at)
+		require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
+		b.settle(pipe, b.leaseAll(pipe, 1)[0], goodEnd)
 	}
 	b.checkTokens("base")
 }
