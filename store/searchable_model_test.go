@@ -153,8 +153,8 @@ func (m *searchMachine) compact(t *rapid.T) {
 	}
 }
 
-// check searches for users and orders: exactly the tasks that have them are found. In the short form
-// it searches for one of each at a time: a step that broke another one is found soon after.
+// check searches for users and orders: exactly the tasks that have them are found. In the short
+// form it searches for one of each at a time: a fault of another one is found soon after.
 func (m *searchMachine) check(t *rapid.T) {
 	m.b.checkSearch("pipe")
 	users, orders := modelUsers[1:], modelOrders[1:]

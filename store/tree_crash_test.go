@@ -95,11 +95,11 @@ func (n *line) cutAll() {
 	clear(n.conns)
 }
 
-// deaths yields rounds of a test, in each of which a node dies at a statement that the round arms:
-// with the answer lost at the first statement, the second and so on, until the node outlives a round,
-// which comes after least others. Then it does the same with statements that aren't run. Within a
-// transaction that makes no difference, as the death rolls it back: in the short form only the
-// statements that ended a transaction are tried again.
+// deaths yields rounds of a test, in each of which a node dies at a statement that the round arms.
+// First the statement is run, and its answer is lost: at the first statement, the second and so on,
+// until the node outlives a round, which comes after least others. Then the statement isn't run.
+// Within a transaction that makes no difference, as the death rolls it back: in the short form only
+// the statements that ended a transaction are tried again.
 func (n *line) deaths(t *testing.T, least int) iter.Seq2[int, bool] {
 	return func(yield func(at int, lost bool) bool) {
 		var ends []int
