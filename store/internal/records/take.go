@@ -16,7 +16,7 @@ import (
 func TakeAnyTokens(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) ([]asyncflow.Lease, error) {
-	return takeTokens(ctx, tx, t, ids, takeAnyLeaseSQL, TakeAnyWaitSQL)
+	return takeTokens(ctx, tx, t, ids, TakeAnyLeaseSQL, TakeAnyWaitSQL)
 }
 
 // TakeRestingTokens is TakeAnyTokens for tasks that are not leased.
@@ -62,19 +62,26 @@ func takeTokens(
 	return taken, nil
 }
 
-// As in TakeLeaseSQL, ANY of an array of one keeps the planner from reading a whole table.
+// As in TakeLeaseSQL, conditions of this form leave the planner one plan. A type that is a
+// parameter leaves it others: it reads all rows of the type for each id, by whichever index begins
+// with the type. OFFSET hides the parameter. See ADR 58.
 const (
-	takeAnyLeaseSQL = `
-DELETE FROM {lease} k USING unnest($1::bigint[]) AS u (id)
-WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
+	TakeAnyLeaseSQL = `
+DELETE FROM {lease} k
+USING (SELECT id, $2::int AS type FROM unnest($1::bigint[]) AS id OFFSET 0) u
+WHERE k.type = ANY (ARRAY[u.type]) AND k.id BETWEEN u.id AND u.id
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), node, coalesce(worker, '')`
 	TakeAnyWaitSQL = `
-DELETE FROM {wait} k USING unnest($1::bigint[]) AS u (id)
-WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
+DELETE FROM {wait} k
+USING (SELECT id, $2::int AS type FROM unnest($1::bigint[]) AS id OFFSET 0) u
+WHERE k.type = ANY (ARRAY[u.type]) AND k.id BETWEEN u.id AND u.id
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 	TakeAnyReadySQL = `
-DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
-WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
+DELETE FROM {ready} k
+USING (SELECT order_time, id, $3::int AS type
+  FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id) OFFSET 0) u
+WHERE k.type = ANY (ARRAY[u.type]) AND k.order_time BETWEEN u.order_time AND u.order_time
+  AND k.id BETWEEN u.id AND u.id
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 )
 
