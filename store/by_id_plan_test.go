@@ -70,8 +70,8 @@ func byIDArgs(args string) string {
 
 var pagesRead = regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
 
-// pagesOf runs a prepared statement, takes back what it did, and returns the number of pages that it
-// read, with its plan.
+// pagesOf runs a prepared statement, takes back what it did, and returns the number of pages that
+// it read, with its plan.
 func pagesOf(t *testing.T, conn *pgxpool.Conn, sql string) (n int, plan string) {
 	t.Helper()
 	tx, err := conn.Begin(t.Context())
@@ -96,8 +96,8 @@ func TestRowsAreFoundByIDs(t *testing.T) {
 	pools := map[string]*pgxpool.Pool{"hot": b.hotPool()}
 	for _, state := range []string{"never analysed", "empty"} {
 		if state == "empty" {
-			for _, table := range []string{"task", "journal", "wait", "ready", "lease", "checkpoints",
-				"lifetimes", "keys", "signal_waits", "edges", "votes"} {
+			for _, table := range []string{"task", "journal", "wait", "ready", "lease",
+				"checkpoints", "lifetimes", "keys", "signal_waits", "edges", "votes"} {
 				b.exec(b.at(1, `TRUNCATE {`+table+`} CASCADE`))
 				b.exec(b.at(1, `VACUUM {`+table+`}`))
 			}

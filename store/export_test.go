@@ -53,10 +53,10 @@ const (
 // ByIDSQL are statements that find rows of one type by the ids, or the keys, of an array, with
 // parameters for them: 100 tasks of the 100,000 of a type.
 var ByIDSQL = map[string]PlannedSQL{
-	"TakeAnyLeaseSQL":  {records.TakeAnyLeaseSQL, "{ids}, {number}"},
-	"TakeAnyWaitSQL":   {records.TakeAnyWaitSQL, "{ids}, {number}"},
-	"TakeAnyReadySQL":  {records.TakeAnyReadySQL, "{times}, {ids}, {number}"},
-	"DeleteLifetimes":  {records.DeleteLifetimesSQL, "{numbers}, {ids}"},
+	"TakeAnyLeaseSQL": {records.TakeAnyLeaseSQL, "{ids}, {number}"},
+	"TakeAnyWaitSQL":  {records.TakeAnyWaitSQL, "{ids}, {number}"},
+	"TakeAnyReadySQL": {records.TakeAnyReadySQL, "{times}, {ids}, {number}"},
+	"DeleteLifetimes": {records.DeleteLifetimesSQL, "{numbers}, {ids}"},
 	"MoveLifetimesSQL": {records.MoveLifetimesSQL,
 		"{number}, {ids}, {times}, {seqs}, {times}, {seqs}"},
 	"TakeLeaseSQL":     {records.TakeLeaseSQL, "{ids}, {seqs}, {numbers}"},

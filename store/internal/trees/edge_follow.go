@@ -117,10 +117,10 @@ WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
 UPDATE {edges} e SET status = c.status, on_id = c.on_id FROM (
   SELECT o.type, o.id, o.n, u.status, u.id AS on_id
   FROM (SELECT * FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
-    WHERE NOT EXISTS (SELECT FROM {keys} k JOIN {types} y ON y.name = k.type
-      WHERE y.number = $1 AND k.key = u.key AND k.id <> u.id)
-      AND NOT EXISTS (SELECT FROM {past_keys} p
-        WHERE p.type = $1 AND p.key = u.key AND p.id > u.id)
+    WHERE (SELECT true FROM {keys} k WHERE k.type = (SELECT name FROM {types} WHERE number = $1)
+        AND k.key = u.key AND k.id <> u.id) IS NULL
+      AND (SELECT true FROM {past_keys} p
+        WHERE p.type = $1 AND p.key = u.key AND p.id > u.id) IS NULL
     OFFSET 0) u, LATERAL (
     SELECT type, id, n FROM {edges}
     WHERE on_type = $1 AND on_key BETWEEN u.key AND u.key AND status IS NULL AND on_id IS NULL

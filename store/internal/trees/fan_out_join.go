@@ -61,14 +61,15 @@ func (f *followUp) queueJoin(b *pgx.Batch, t *config.Type, all []*records.FanOut
 	return j
 }
 
-// TakeParentsSQL deletes the token rows of parents that wait for their children. For its form see
-// records.TakeAnyWaitSQL.
+// TakeParentsSQL deletes the token rows of parents that wait for their children. The ORDER BY and
+// the LIMIT leave the planner one plan: a walk down the index for each id.
 const TakeParentsSQL = `
 DELETE FROM {wait} k
-USING (SELECT id, seq, $1::int AS type
-  FROM unnest($2::bigint[], $3::smallint[]) AS u (id, seq) OFFSET 0) u
-WHERE k.type = ANY (ARRAY[u.type]) AND k.id BETWEEN u.id AND u.id AND k.seq = u.seq
-  AND k.reason = 'children'
+USING unnest($2::bigint[], $3::smallint[]) AS u (id, seq), LATERAL (
+  SELECT ctid FROM {wait} WHERE type = $1 AND id BETWEEN u.id AND u.id
+    AND seq = u.seq AND reason = 'children'
+  ORDER BY id LIMIT 1) l
+WHERE k.ctid = l.ctid
 RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time`
 
 func (j *joins) read(rows pgx.Rows) (err error) {
