@@ -17,7 +17,7 @@ import (
 func TakeAnyTokens(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) ([]asyncflow.Lease, error) {
-	return takeTokens(ctx, tx, t, ids, takeAnyLeaseSQL, TakeAnyWaitSQL)
+	return takeTokens(ctx, tx, t, ids, TakeAnyLeaseSQL, TakeAnyWaitSQL)
 }
 
 // TakeRestingTokens is TakeAnyTokens for tasks that are not leased.
@@ -63,16 +63,20 @@ func takeTokens(
 	return taken, nil
 }
 
-// As in TakeLeaseSQL, ANY of an array of one keeps the planner from reading a whole table. In
-// ready, which may have millions of rows, it is left a walk down the index for each task.
+// As in TakeLeaseSQL, conditions of this form leave the planner one plan. A type that is a
+// parameter leaves it others: it reads all rows of the type for each id, by whichever index begins
+// with the type. OFFSET hides the parameter. In ready, which may have millions of rows, the planner
+// is left a walk down the index for each task. See ADR 58.
 const (
-	takeAnyLeaseSQL = `
-DELETE FROM {lease} k USING unnest($1::bigint[]) AS u (id)
-WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
+	TakeAnyLeaseSQL = `
+DELETE FROM {lease} k
+USING (SELECT id, $2::int AS type FROM unnest($1::bigint[]) AS id OFFSET 0) u
+WHERE k.type = ANY (ARRAY[u.type]) AND k.id BETWEEN u.id AND u.id
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), node, coalesce(worker, '')`
 	TakeAnyWaitSQL = `
-DELETE FROM {wait} k USING unnest($1::bigint[]) AS u (id)
-WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
+DELETE FROM {wait} k
+USING (SELECT id, $2::int AS type FROM unnest($1::bigint[]) AS id OFFSET 0) u
+WHERE k.type = ANY (ARRAY[u.type]) AND k.id BETWEEN u.id AND u.id
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 	TakeAnyReadySQL = `
 DELETE FROM {ready} k WHERE ctid = ANY (ARRAY(
