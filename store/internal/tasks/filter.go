@@ -32,6 +32,7 @@ type Filter struct {
 	FlowKey                string // "": any
 	Worker                 string // that ran it, or one of its attempts; "": any
 	Labels                 LabelFilter
+	IDs                    []asyncflow.TaskID // only of operations: these tasks; none: any
 
 	Parent asyncflow.TaskID // children of this task, of all its fan-outs; zero: any tasks
 	// Latest leaves out children of earlier fan-outs of Parent, and other tasks that it started.
@@ -72,7 +73,7 @@ func (f Filter) check() error {
 	case backwards(f.EndedSince, f.EndedUntil):
 		return asyncflow.InvalidField("ended_until", "is not after ended_since")
 	}
-	return nil
+	return f.checkIDs()
 }
 
 // backwards reports whether no time is in a range.
@@ -97,15 +98,16 @@ type criteria struct {
 	flowKey     string
 	worker      string
 	labels      LabelFilter
-	key         string           // only of operations: walks find it
-	parent      asyncflow.TaskID // only of operations: walks find it
-	noChildren  bool             // no children of fan-outs
-	unerased    bool             // tasks that have their contents
-	fewReady    bool             // at most fewReady tasks are ready
-	idle        map[int]bool     // positions of rolls where nothing happened since endedSince
-	keys        []searchKey      // by which tasks may be found where fields are searchable
-	best        map[int][]int64  // by the position of a roll: the entries that are best there
-	entries     []int64          // of the roll that is read; nil: none count there
+	key         string             // only of operations: walks find it
+	parent      asyncflow.TaskID   // only of operations: walks find it
+	ids         []asyncflow.TaskID // only of operations: these tasks; none: any
+	noChildren  bool               // no children of fan-outs
+	unerased    bool               // tasks that have their contents
+	fewReady    bool               // at most fewReady tasks are ready
+	idle        map[int]bool       // positions of rolls where nothing happened since endedSince
+	keys        []searchKey        // by which tasks may be found where fields are searchable
+	best        map[int][]int64    // by the position of a roll: the entries that are best there
+	entries     []int64            // of the roll that is read; nil: none count there
 }
 
 func criteriaOf(f Filter) criteria {

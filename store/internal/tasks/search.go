@@ -31,6 +31,9 @@ func search(
 	if err != nil {
 		return f, err
 	}
+	if len(c.ids) > 0 {
+		return searchIDs(ctx, tx, t, c, after)
+	}
 	position, ok := t.NextRoll(asyncflow.TaskID{Number: max(after, only-1)}.Position())
 	for ok && c.idle[position] {
 		position, ok = t.NextRoll(position + 1)
@@ -66,6 +69,28 @@ ORDER BY t.id`), append(args, c.args(t)...)...)
 		f.last = end
 		f.over = position == t.End || c.key != ""
 	}
+	return f, err
+}
+
+// searchIDs is search for tasks that are named by their ids. It looks at all of them in a roll.
+func searchIDs(
+	ctx context.Context, tx pgx.Tx, t *config.Type, c criteria, after int64,
+) (f findings, err error) {
+	numbers, over := numbersAfter(c.ids, t, after)
+	if len(numbers) == 0 {
+		return findings{last: after, over: true}, nil
+	}
+	args := []any{t.Number(), numbers}
+	position := asyncflow.TaskID{Number: numbers[0]}.Position()
+	rows, _ := tx.Query(ctx, t.SQL(position, `
+SELECT t.id
+FROM unnest($2::bigint[]) AS c (id) JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`
+WHERE `+c.sql(len(args)+1)+`
+ORDER BY t.id`), append(args, c.args(t)...)...)
+	f.ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+	f.seen = len(numbers)
+	f.last = numbers[len(numbers)-1]
+	f.over = over
 	return f, err
 }
 

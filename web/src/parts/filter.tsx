@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import type { Signal } from "@preact/signals";
 import { useLocation } from "preact-iso";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { type RefObject, useLayoutEffect, useRef } from "preact/hooks";
 import { useQuery } from "./pager.tsx";
 
 /** Returns what changes the filter in the URL. The list begins again; "" removes a filter. */
@@ -16,12 +16,22 @@ interface FilterFormProps {
   search: (typed: Record<string, string>) => void | Promise<void>;
   /** Whether a Search field has another text than the one that counts. */
   unsent?: Signal<boolean>;
+  /** Refers to the form, for typedIn. */
+  form?: RefObject<HTMLFormElement>;
   children: ComponentChildren;
 }
 
+/** Returns what stands in the Search fields of a form, by their names; nothing if it can't count. */
+export function typedIn(form: HTMLFormElement | null): Record<string, string> {
+  if (!form?.checkValidity()) return {};
+  return Object.fromEntries([...form.querySelectorAll<HTMLInputElement>("input[type=search]")]
+    .map((field) => [field.name, field.value.trim()]));
+}
+
 /** The form of a filter. Its Search fields count once it is sent. */
-export function FilterForm({ search, unsent, children }: FilterFormProps) {
-  const form = useRef<HTMLFormElement>(null);
+export function FilterForm({ search, unsent, form: given, children }: FilterFormProps) {
+  const own = useRef<HTMLFormElement | null>(null);
+  const form = given ?? own;
   const compare = () => {
     const fields = form.current?.querySelectorAll<HTMLInputElement>("input[type=search]") ?? [];
     if (unsent) unsent.value = [...fields].some((f) => f.value.trim() !== f.defaultValue);
