@@ -18,9 +18,10 @@ type tasksExportCmd struct {
 }
 
 func (c *tasksExportCmd) Help() string {
-	return `The tasks are written as they are read, newest first, so their number has no limit. A line of
-JSON has the task as asyncflow tasks list shows it, without its context. In a CSV, a text that a
-spreadsheet would take for a formula has an apostrophe before it. The number of tasks goes to stderr.
+	return `The tasks are written as they are read, newest first, so their number has no limit. A
+line of JSON has the task as asyncflow tasks list shows it, without its context. In a CSV, a text
+that a spreadsheet would take for a formula has an apostrophe before it. The number of tasks goes to
+stderr.
 
 Examples:
 

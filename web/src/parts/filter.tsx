@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import type { Signal } from "@preact/signals";
 import { useLocation } from "preact-iso";
-import { type RefObject, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { useQuery } from "./pager.tsx";
 
 /** Returns what changes the filter in the URL. The list begins again; "" removes a filter. */
@@ -17,11 +17,11 @@ interface FilterFormProps {
   /** Whether a Search field has another text than the one that counts. */
   unsent?: Signal<boolean>;
   /** Refers to the form, for typedIn. */
-  form?: RefObject<HTMLFormElement>;
+  form?: { current: HTMLFormElement | null };
   children: ComponentChildren;
 }
 
-/** Returns what stands in the Search fields of a form, by their names; nothing if it can't count. */
+/** Returns the texts of a form's Search fields, by their names; nothing if one can't count. */
 export function typedIn(form: HTMLFormElement | null): Record<string, string> {
   if (!form?.checkValidity()) return {};
   return Object.fromEntries([...form.querySelectorAll<HTMLInputElement>("input[type=search]")]

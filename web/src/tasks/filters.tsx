@@ -89,7 +89,7 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
     found.value++;
     apply({ ...typed, ...meaning });
   };
-  // A change takes what stands in the fields along: there is no filter that is seen and not applied.
+  // A change takes along what stands in the fields: no filter is seen that isn't applied.
   const set = (changes: Record<string, string>) =>
     void search({ ...typedIn(form.current), ...changes });
   return (
