@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 )
 
@@ -45,11 +46,17 @@ func TestCLIExportAndRunNow(t *testing.T) {
 	assert.Equal(t, []string{one.ID, "pipe", "waiting", "only"}, rows[1][:4])
 	assert.Equal(t, "'=1+1", rows[1][9])
 
-	assert.Contains(t, run(0, "tasks", "run-now", one.ID), "pending")
 	assert.Contains(t, run(0, "tasks", "run-now", "--type", "pipe", "--status", "waiting",
-		"--dry-run"), "501 tasks")
+		"--dry-run"), "502 tasks")
 	assert.Contains(t, run(0, "tasks", "run-now", "--type", "pipe", "--status", "waiting"),
-		"done      501")
+		"done      502")
+	late, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON(`1`),
+		Delay: client.NewDuration(time.Hour)})
+	require.NoError(t, err)
+	assert.Contains(t, run(0, "tasks", "run-now", late.ID), late.ID)
+	late, err = c.Get(t.Context(), late.ID)
+	require.NoError(t, err)
+	assert.NotEqual(t, asyncflow.WaitDelay, late.WaitsFor)
 	run(exitUsage, "tasks", "run-now")
 	run(exitNotFound, "tasks", "export", "--type", "nope")
 }

@@ -150,7 +150,7 @@ function TaskTable({ tasks: all, ticked }: TaskTableProps) {
             </td>
             <td data-label="Submitted"><Time at={t.created_at} /></td>
             {shown.map((title) => (
-              <td key={title} class="cut" data-label={title}>{columns[title]?.(t)}</td>
+              <td key={title} class="cut chosen" data-label={title}>{columns[title]?.(t)}</td>
             ))}
             <td class="cut" data-label="Why">{why(t) || t.error}</td>
           </Row>
