@@ -54,9 +54,9 @@ func TestCLIExportAndRunNow(t *testing.T) {
 		Delay: client.NewDuration(time.Hour)})
 	require.NoError(t, err)
 	assert.Contains(t, run(0, "tasks", "run-now", late.ID), late.ID)
-	late, err = c.Get(t.Context(), late.ID)
+	hurried, err := c.Get(t.Context(), late.ID)
 	require.NoError(t, err)
-	assert.NotEqual(t, asyncflow.WaitDelay, late.WaitsFor)
+	assert.NotEqual(t, asyncflow.WaitDelay, hurried.WaitsFor)
 	run(exitUsage, "tasks", "run-now")
 	run(exitNotFound, "tasks", "export", "--type", "nope")
 }
