@@ -12,7 +12,7 @@ import (
 )
 
 // More than 10,000 tasks of a type, or of a final status, are estimated by the tallies, without
-// those that went with their roll. Other filters, and few tasks, are counted.
+// the tasks that went with their roll. Other filters, and few tasks, are counted.
 func TestEstimatedCount(t *testing.T) {
 	b := setup(t)
 	b.SetCountTime(patience)

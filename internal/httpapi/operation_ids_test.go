@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// A bulk call by ids concerns these tasks only, as far as they match the rest. The types are those
-// of the ids.
+// A bulk call by ids concerns these tasks only, as far as they match the rest. The ids say
+// their types.
 func TestBulkByIDs(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -76,6 +76,17 @@ func (f Filter) check() error {
 	return f.checkIDs()
 }
 
+// MaxFilterIDs is the most ids that a filter may name.
+const MaxFilterIDs = 1000
+
+// checkIDs returns what is wrong with the ids of a filter of one type, or nil.
+func (f Filter) checkIDs() error {
+	if n := len(f.IDs); n > MaxFilterIDs {
+		return asyncflow.InvalidField("ids", "has %d ids; the limit is %d", n, MaxFilterIDs)
+	}
+	return nil
+}
+
 // backwards reports whether no time is in a range.
 func backwards(since, until time.Time) bool {
 	return !since.IsZero() && !until.IsZero() && !since.Before(until)

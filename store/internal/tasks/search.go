@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -92,6 +93,32 @@ ORDER BY t.id`), append(args, c.args(t)...)...)
 	f.last = numbers[len(numbers)-1]
 	f.over = over
 	return f, err
+}
+
+// numbersAfter returns the numbers of the tasks of a type among some ids that are greater than
+// after and in a roll that is still there. They ascend, without duplicates, and are of one roll;
+// over reports whether there are none in later rolls.
+func numbersAfter(
+	ids []asyncflow.TaskID, t *config.Type, after int64,
+) (numbers []int64, over bool) {
+	var all []int64
+	for _, id := range ids {
+		if id.Type == t.Name && id.Number > after && t.Has(id.Position()) {
+			all = append(all, id.Number)
+		}
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if len(all) == 0 {
+		return nil, true
+	}
+	position := asyncflow.TaskID{Number: all[0]}.Position()
+	for i, number := range all {
+		if (asyncflow.TaskID{Number: number}).Position() != position {
+			return all[:i], false
+		}
+	}
+	return all, true
 }
 
 // searching runs do in a transaction with the settings of a search.
