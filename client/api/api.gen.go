@@ -927,6 +927,10 @@ type BulkCancellation struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
+	// are those of the ids.
+	Ids []string `json:"ids,omitempty,omitzero"`
+
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
@@ -1003,6 +1007,10 @@ type BulkCount struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
+	// are those of the ids.
+	Ids []string `json:"ids,omitempty,omitzero"`
+
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
@@ -1070,6 +1078,10 @@ type BulkDelay struct {
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
+	// are those of the ids.
+	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1150,6 +1162,10 @@ type BulkErasure struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
+	// are those of the ids.
+	Ids []string `json:"ids,omitempty,omitzero"`
+
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
@@ -1219,6 +1235,10 @@ type BulkPriority struct {
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
+	// are those of the ids.
+	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1310,6 +1330,10 @@ type BulkRedrive struct {
 	// FromStage The stage to continue with; by default the one where each task ended.
 	FromStage string `json:"from_stage,omitempty,omitzero"`
 
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
+	// are those of the ids.
+	Ids []string `json:"ids,omitempty,omitzero"`
+
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
@@ -1389,6 +1413,10 @@ type BulkRerun struct {
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
+	// are those of the ids.
+	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -2713,6 +2741,9 @@ type OperationFilter struct {
 	Error   string `json:"error,omitempty,omitzero"`
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
+	// Ids The ids of the tasks, if the call named them.
+	Ids []string `json:"ids,omitempty,omitzero"`
+
 	// Key The idempotency key.
 	Key string `json:"key,omitempty,omitzero"`
 
@@ -3714,6 +3745,11 @@ type TaskCheckpoint struct {
 // TaskCount defines model for TaskCount.
 type TaskCount struct {
 	Count int64 `json:"count"`
+
+	// Estimate About how many match, above 10,000, from what was counted at their submits and ends.
+	// Absent if the count is exact, or if the filter has more than a type and a final status.
+	// With it, count is 10,000 and no task was looked at.
+	Estimate int64 `json:"estimate,omitempty,omitzero"`
 
 	// Exact false: there may be more.
 	Exact bool `json:"exact"`
@@ -5691,7 +5727,8 @@ type ClientInterface interface {
 	//
 	// The count is that of the list with the same filter. It is cheap, however many tasks there
 	// are: it ends at 10,000 tasks, or when it has looked at 50,000, or after 3 s. Then exact is
-	// false, and there may be more. A list by text can't be counted.
+	// false, and there may be more. If the filter has no more than a type and a final status, a
+	// count above 10,000 is estimated at once instead. A list by text can't be counted.
 	//
 	// Corresponds with GET /v1/tasks/count (the `GetTaskCount` operationId).
 	GetTaskCount(ctx context.Context, params *GetTaskCountParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7921,7 +7958,8 @@ func (c *Client) CancelTasks(ctx context.Context, body CancelTasksJSONRequestBod
 //
 // The count is that of the list with the same filter. It is cheap, however many tasks there
 // are: it ends at 10,000 tasks, or when it has looked at 50,000, or after 3 s. Then exact is
-// false, and there may be more. A list by text can't be counted.
+// false, and there may be more. If the filter has no more than a type and a final status, a
+// count above 10,000 is estimated at once instead. A list by text can't be counted.
 //
 // Corresponds with GET /v1/tasks/count (the `GetTaskCount` operationId).
 func (c *Client) GetTaskCount(ctx context.Context, params *GetTaskCountParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

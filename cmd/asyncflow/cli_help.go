@@ -279,8 +279,12 @@ var longTexts = map[string]map[string]string{
 		"--wait": "Wait until the task is final, but no longer than this. The exit code then gives " +
 			"its end.",
 	},
-	"tasks count": filterTexts,
-	"tasks list":  filterTexts,
+	"tasks count":  filterTexts,
+	"tasks export": filterTexts,
+	"tasks list":   filterTexts,
+	"tasks run-now": {
+		"--status": "With --type: only tasks with this status: waiting or pending.",
+	},
 	"tasks erase": {
 		"--status": "With --type: only tasks with this status: succeeded, failed or cancelled.",
 	},

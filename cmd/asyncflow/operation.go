@@ -145,6 +145,9 @@ func filterText(f client.OperationFilter) string {
 	if f.Metadata != "" {
 		add("metadata", strconv.Quote(f.Metadata))
 	}
+	if n := len(f.Ids); n > 0 {
+		add(plural(int64(n)), "by id")
+	}
 	if f.Children != nil {
 		add("children", strconv.FormatBool(*f.Children))
 	}

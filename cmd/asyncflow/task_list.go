@@ -170,7 +170,8 @@ type tasksCountCmd struct {
 
 func (c *tasksCountCmd) Help() string {
 	return `The count is that of asyncflow tasks list with the same filter. It is cheap, however many
-tasks there are: it may end early, at 10,000 tasks at the latest, and then says "at least".
+tasks there are: it may end early, at 10,000 tasks at the latest, and then says "at least". More tasks of
+a type or a final status are estimated at once: it says "about".
 
 With --exact, the command starts an operation that counts all tasks that were submitted before it.
 Ctrl-C ends only the watching; see asyncflow operations.
@@ -220,11 +221,14 @@ func (g *globals) printTaskCount(n client.TaskCount, err error) error {
 	if done, err := g.asDocument(n, err); done {
 		return err
 	}
-	least := ""
-	if !n.Exact {
-		least = "at least "
+	text := plural(n.Count)
+	switch {
+	case n.Estimate > 0:
+		text = "about " + plural(n.Estimate)
+	case !n.Exact:
+		text = "at least " + text
 	}
-	if _, err := fmt.Fprintln(g.stdout, least+plural(n.Count)); err != nil {
+	if _, err := fmt.Fprintln(g.stdout, text); err != nil {
 		return err
 	}
 	return g.printCounted(n)

@@ -184,7 +184,8 @@ func (s *Server) GetTaskCount(
 		NoChildren: isFalse(p.Children),
 	})
 	out := GetTaskCount200JSONResponse{Count: n.Tasks, Exact: n.Exact}
-	if !n.Exact {
+	out.Estimate = n.Estimate
+	if !n.Exact && n.Estimate == 0 {
 		out.Searched = api.CountSearched{Tasks: n.Searched.Tasks, From: n.Searched.From,
 			InType: n.EndedAt}
 	}

@@ -528,7 +528,8 @@ export interface paths {
          * Count the tasks that a filter finds, up to 10,000
          * @description The count is that of the list with the same filter. It is cheap, however many tasks there
          *     are: it ends at 10,000 tasks, or when it has looked at 50,000, or after 3 s. Then exact is
-         *     false, and there may be more. A list by text can't be counted.
+         *     false, and there may be more. If the filter has no more than a type and a final status, a
+         *     count above 10,000 is estimated at once instead. A list by text can't be counted.
          */
         get: operations["getTaskCount"];
         put?: never;
@@ -4150,6 +4151,11 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
+             *     are those of the ids.
+             */
+            ids?: string[];
+            /**
              * @description Only tasks of this status; by default all that are not final.
              * @enum {string}
              */
@@ -4200,6 +4206,11 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
+            /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
+             *     are those of the ids.
+             */
+            ids?: string[];
             /**
              * @description Only tasks of this status; by default both.
              * @enum {string}
@@ -4257,6 +4268,11 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
+             *     are those of the ids.
+             */
+            ids?: string[];
+            /**
              * @description Only tasks of this status; by default both.
              * @enum {string}
              */
@@ -4306,6 +4322,11 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
+            /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
+             *     are those of the ids.
+             */
+            ids?: string[];
             /**
              * @description Only tasks of this status. By default failed.
              * @enum {string}
@@ -4375,6 +4396,11 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
+             *     are those of the ids.
+             */
+            ids?: string[];
+            /**
              * @description Only tasks of this status. By default all that are final.
              * @enum {string}
              */
@@ -4433,6 +4459,11 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
+            /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
+             *     are those of the ids.
+             */
+            ids?: string[];
             /**
              * @description Only tasks of this status.
              * @enum {string}
@@ -4494,6 +4525,11 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
+            /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
+             *     are those of the ids.
+             */
+            ids?: string[];
             status?: components["schemas"]["Status"];
             stage?: components["schemas"]["Name"];
             /** @description Only tasks with this text in their last error, in upper or lower case. */
@@ -4556,6 +4592,13 @@ export interface components {
             count: number;
             /** @description false: there may be more. */
             exact: boolean;
+            /**
+             * Format: int64
+             * @description About how many match, above 10,000, from what was counted at their submits and ends.
+             *     Absent if the count is exact, or if the filter has more than a type and a final status.
+             *     With it, count is 10,000 and no task was looked at.
+             */
+            estimate?: number;
             searched?: components["schemas"]["CountSearched"];
         };
         /**
@@ -4680,6 +4723,8 @@ export interface components {
             metadata?: string;
             /** @description The tasks of all types of the tenant. */
             all_types?: boolean;
+            /** @description The ids of the tasks, if the call named them. */
+            ids?: string[];
             /** @description false leaves out the children of fan-outs. */
             children?: boolean;
         };

@@ -32,6 +32,7 @@ type Filter struct {
 	FlowKey                string // "": any
 	Worker                 string // that ran it, or one of its attempts; "": any
 	Labels                 LabelFilter
+	IDs                    []asyncflow.TaskID // only of operations: these tasks; none: any
 
 	Parent asyncflow.TaskID // children of this task, of all its fan-outs; zero: any tasks
 	// Latest leaves out children of earlier fan-outs of Parent, and other tasks that it started.
@@ -72,6 +73,17 @@ func (f Filter) check() error {
 	case backwards(f.EndedSince, f.EndedUntil):
 		return asyncflow.InvalidField("ended_until", "is not after ended_since")
 	}
+	return f.checkIDs()
+}
+
+// MaxFilterIDs is the most ids that a filter may name.
+const MaxFilterIDs = 1000
+
+// checkIDs returns what is wrong with the ids of a filter of one type, or nil.
+func (f Filter) checkIDs() error {
+	if n := len(f.IDs); n > MaxFilterIDs {
+		return asyncflow.InvalidField("ids", "has %d ids; the limit is %d", n, MaxFilterIDs)
+	}
 	return nil
 }
 
@@ -97,15 +109,16 @@ type criteria struct {
 	flowKey     string
 	worker      string
 	labels      LabelFilter
-	key         string           // only of operations: walks find it
-	parent      asyncflow.TaskID // only of operations: walks find it
-	noChildren  bool             // no children of fan-outs
-	unerased    bool             // tasks that have their contents
-	fewReady    bool             // at most fewReady tasks are ready
-	idle        map[int]bool     // positions of rolls where nothing happened since endedSince
-	keys        []searchKey      // by which tasks may be found where fields are searchable
-	best        map[int][]int64  // by the position of a roll: the entries that are best there
-	entries     []int64          // of the roll that is read; nil: none count there
+	key         string             // only of operations: walks find it
+	parent      asyncflow.TaskID   // only of operations: walks find it
+	ids         []asyncflow.TaskID // only of operations: these tasks; none: any
+	noChildren  bool               // no children of fan-outs
+	unerased    bool               // tasks that have their contents
+	fewReady    bool               // at most fewReady tasks are ready
+	idle        map[int]bool       // positions of rolls where nothing happened since endedSince
+	keys        []searchKey        // by which tasks may be found where fields are searchable
+	best        map[int][]int64    // by the position of a roll: the entries that are best there
+	entries     []int64            // of the roll that is read; nil: none count there
 }
 
 func criteriaOf(f Filter) criteria {

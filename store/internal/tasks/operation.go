@@ -88,6 +88,7 @@ func (o Operation) criteria() criteria {
 	c := criteriaOf(o.Filter)
 	c.key = o.Filter.Key
 	c.parent = o.Filter.Parent
+	c.ids = o.Filter.IDs
 	if c.until.IsZero() || c.until.After(o.CreatedAt) {
 		c.until = o.CreatedAt
 	}
@@ -140,9 +141,15 @@ func (n NewOperation) check(t *config.Type) error {
 // of an unknown kind alone.
 const narrowed = "_where"
 
+// listed is the end of the kinds of operations on tasks that are named by their ids.
+const listed = "_ids"
+
 // storedKind returns the kind in the table.
 func (n NewOperation) storedKind() string {
 	f := n.Filter
+	if len(f.IDs) > 0 {
+		return string(n.Kind) + listed
+	}
 	if n.Kind == DelayTasks || n.Kind == RerunTasks { // nodes that know the kind know all filters
 		return string(n.Kind)
 	}

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -30,6 +31,9 @@ func search(
 	only, err := c.holder(ctx, tx, t)
 	if err != nil {
 		return f, err
+	}
+	if len(c.ids) > 0 {
+		return searchIDs(ctx, tx, t, c, after)
 	}
 	position, ok := t.NextRoll(asyncflow.TaskID{Number: max(after, only-1)}.Position())
 	for ok && c.idle[position] {
@@ -67,6 +71,54 @@ ORDER BY t.id`), append(args, c.args(t)...)...)
 		f.over = position == t.End || c.key != ""
 	}
 	return f, err
+}
+
+// searchIDs is search for tasks that are named by their ids. It looks at all of them in a roll.
+func searchIDs(
+	ctx context.Context, tx pgx.Tx, t *config.Type, c criteria, after int64,
+) (f findings, err error) {
+	numbers, over := numbersAfter(c.ids, t, after)
+	if len(numbers) == 0 {
+		return findings{last: after, over: true}, nil
+	}
+	args := []any{t.Number(), numbers}
+	position := asyncflow.TaskID{Number: numbers[0]}.Position()
+	rows, _ := tx.Query(ctx, t.SQL(position, `
+SELECT t.id
+FROM unnest($2::bigint[]) AS c (id) JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`
+WHERE `+c.sql(len(args)+1)+`
+ORDER BY t.id`), append(args, c.args(t)...)...)
+	f.ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+	f.seen = len(numbers)
+	f.last = numbers[len(numbers)-1]
+	f.over = over
+	return f, err
+}
+
+// numbersAfter returns the numbers of the tasks of a type among some ids that are greater than
+// after and in a roll that is still there. They ascend, without duplicates, and are of one roll;
+// over reports whether there are none in later rolls.
+func numbersAfter(
+	ids []asyncflow.TaskID, t *config.Type, after int64,
+) (numbers []int64, over bool) {
+	var all []int64
+	for _, id := range ids {
+		if id.Type == t.Name && id.Number > after && t.Has(id.Position()) {
+			all = append(all, id.Number)
+		}
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if len(all) == 0 {
+		return nil, true
+	}
+	position := asyncflow.TaskID{Number: all[0]}.Position()
+	for i, number := range all {
+		if (asyncflow.TaskID{Number: number}).Position() != position {
+			return all[:i], false
+		}
+	}
+	return all, true
 }
 
 // searching runs do in a transaction with the settings of a search.

@@ -1,8 +1,9 @@
 import { type Signal, useSignal } from "@preact/signals";
 import { useLocation } from "preact-iso";
+import { useRef } from "preact/hooks";
 import { answer, api, type Schemas } from "../api.ts";
 import { Instant, Select } from "../parts/field.tsx";
-import { FilterForm, Search, useFilter } from "../parts/filter.tsx";
+import { FilterForm, Search, typedIn, useFilter } from "../parts/filter.tsx";
 import { useQuery } from "../parts/pager.tsx";
 
 /** The filter in the URL of the page. */
@@ -78,17 +79,23 @@ async function meaningOf(text: string): Promise<Record<string, string>> {
 export function Filters({ filter, types, stages, unsent }: FiltersProps) {
   const { route } = useLocation();
   const [, link] = useQuery();
-  const set = useFilter();
+  const apply = useFilter();
+  const form = useRef<HTMLFormElement | null>(null);
+  const count = Object.keys(filter).filter((name) => name !== "cursor").length;
   const found = useSignal(0); // the field begins anew after a search
   const search = async ({ find = "", ...typed }: Record<string, string>) => {
     if (taskID.test(find)) return route(`/console/tasks/${encodeURIComponent(find)}`);
     const meaning = find ? await meaningOf(find).catch(() => ({ key: find })) : {};
     found.value++;
-    set({ ...typed, ...meaning });
+    apply({ ...typed, ...meaning });
   };
+  // A change takes along what stands in the fields: no filter is seen that isn't applied.
+  const set = (changes: Record<string, string>) =>
+    void search({ ...typedIn(form.current), ...changes });
   return (
-    <>
-      <FilterForm search={search} unsent={unsent}>
+    <details class="folded" open={wide() || undefined}>
+      <summary>Filters{count > 0 && ` (${count})`}</summary>
+      <FilterForm search={search} unsent={unsent} form={form}>
         <Select label="Type" value={filter.type} options={types} any
           change={(type) => set({ type, stage: "" })} />
         <Select label="Status" value={filter.status} options={statuses} any
@@ -132,6 +139,9 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
           <a href={link({ parent: "", cursor: "" })}>show all tasks</a>
         </p>
       )}
-    </>
+    </details>
   );
 }
+
+/** Reports whether the window has room for the fields beside the list. */
+const wide = () => matchMedia("(min-width: 40rem)").matches;
