@@ -45,7 +45,8 @@ func (c *tasksDelayCmd) Run(ctx context.Context, g *globals) error {
 			client.TaskPatch{RunAt: c.RunAt, Delay: c.Delay}))
 	}
 	b := client.BulkDelay{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+		Attempts: c.Attempts, Code: c.Code,
+		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey,
 		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 		Status: api.BulkDelayStatus(c.Status), Stage: c.Stage, Error: c.Error,
 		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Delay: c.Delay, RunAt: c.RunAt,

@@ -235,10 +235,11 @@ func newOperation(kind store.OperationKind, body any) (n store.NewOperation, err
 		Parent:  parent,
 		Labels:  labels,
 
-		EndedSince: b.EndedSince,
-		EndedUntil: b.EndedUntil,
-		Attempts:   b.Attempts,
-		NoChildren: isFalse(b.Children),
+		EndedSince:  b.EndedSince,
+		EndedUntil:  b.EndedUntil,
+		Fingerprint: b.Fingerprint,
+		Attempts:    b.Attempts,
+		NoChildren:  isFalse(b.Children),
 	}}, err
 }
 
@@ -283,6 +284,8 @@ func operationOut(o store.Operation) api.Operation {
 			AllTypes:   o.AllTypes,
 			Metadata:   metadata,
 			Children:   children,
+
+			Fingerprint: o.Filter.Fingerprint,
 		},
 		State:      api.OperationState(o.State),
 		Total:      o.Total,

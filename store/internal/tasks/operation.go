@@ -145,7 +145,7 @@ func (n NewOperation) storedKind() string {
 	}
 	if n.AllTypes || !f.EndedSince.IsZero() || !f.EndedUntil.IsZero() || f.Attempts > 0 ||
 		f.Code != "" || f.FlowKey != "" || f.Worker != "" || f.Key != "" || f.Parent.Type != "" ||
-		!f.Labels.IsZero() {
+		!f.Labels.IsZero() || f.Fingerprint != "" {
 		return string(n.Kind) + narrowed
 	}
 	return string(n.Kind)

@@ -41,6 +41,8 @@ type (
 		Key        string           `json:"key,omitempty"`
 		Parent     asyncflow.TaskID `json:"parent,omitzero"`
 		Labels     LabelFilter      `json:"labels,omitzero"`
+
+		Fingerprint string `json:"fingerprint,omitempty"`
 	}
 	operationOptions struct {
 		Reason    string             `json:"reason,omitempty"`
@@ -56,7 +58,7 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 	f := o.Filter
 	filter, err := json.Marshal(operationFilter{f.Status, f.Stage, f.Error, f.Since, f.Until,
 		f.NoChildren, o.AllTypes, f.EndedSince, f.EndedUntil, f.Attempts, f.Code, f.FlowKey,
-		f.Worker, f.Key, f.Parent, f.Labels})
+		f.Worker, f.Key, f.Parent, f.Labels, f.Fingerprint})
 	if err != nil {
 		return err
 	}
@@ -136,7 +138,7 @@ func (s *Tasks) OperationPage(
 		func(o Operation) int {
 			f := o.Filter
 			return len(f.Error) + len(f.FlowKey) + len(f.Worker) + len(f.Key) + len(o.Reason) +
-				len(o.Error)
+				len(f.Fingerprint) + len(o.Error)
 		})
 	return page, more, postgres.Wrap(err, "OperationPage(%q)", tenant)
 }
@@ -210,6 +212,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.Filter.Key = f.Key
 	o.Filter.Parent = f.Parent
 	o.Filter.Labels = f.Labels
+	o.Filter.Fingerprint = f.Fingerprint
 	o.AllTypes = f.AllTypes
 	o.Kind = OperationKind(strings.TrimSuffix(string(o.Kind), narrowed))
 	o.Reason = options.Reason

@@ -18,6 +18,9 @@ type findings struct {
 	over bool    // there are no candidates after it
 }
 
+// oldest bounds the candidates of a search: the first $4 ids after $2, before $3.
+const oldest = `id > $2 AND id < $3 ORDER BY id LIMIT $4`
+
 // search looks through the next tasks after a number, at most window of them, for tasks that
 // meet the criteria. All are of one roll. So the statement is short, however long the history
 // and however few tasks meet the criteria.
@@ -47,9 +50,15 @@ func search(
 		return f, err
 	}
 	args := c.bound(t.Number(), after, end, window)
+	if c.fingerprint != "" {
+		rows, _ := tx.Query(ctx, t.SQL(position, c.errorsSQL(oldest)), args...)
+		if err := c.collectMembers(rows); err != nil {
+			return f, err
+		}
+	}
 	rows, _ := tx.Query(ctx, t.SQL(position, `
 SELECT t.id, coalesce(`+c.sql(len(args)+1)+`, false)
-FROM `+c.candidates(`id > $2 AND id < $3 ORDER BY id LIMIT $4`)+` c
+FROM `+c.candidates(oldest)+` c
 JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`
 ORDER BY t.id`), append(args, c.args(t)...)...)
 	var id int64
