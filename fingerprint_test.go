@@ -67,7 +67,8 @@ func TestFingerprint(t *testing.T) {
 	assert.True(t, asyncflow.IsFingerprint(same), same)
 	assert.Equal(t, same, asyncflow.Fingerprint("503", asyncflow.ErrorPattern("order 27 is gone")))
 	assert.NotEqual(t, same, asyncflow.Fingerprint("503", asyncflow.ErrorPattern("order 1 is bad")))
-	assert.NotEqual(t, same, asyncflow.Fingerprint("504", asyncflow.ErrorPattern("order 1 is gone")))
+	assert.NotEqual(t, same,
+		asyncflow.Fingerprint("504", asyncflow.ErrorPattern("order 1 is gone")))
 	for _, text := range []string{"", "xyz", same + "0", strings.ToUpper("abcdefabcdefabcd")} {
 		assert.False(t, asyncflow.IsFingerprint(text), text)
 	}

@@ -64,7 +64,7 @@ func isNetworkNumber(word string) bool {
 }
 
 // segmentsPattern returns a word whose variable segments are #. Several of them in a row, such as
-// those of a date, are one.
+// the segments of a date, are one.
 func segmentsPattern(word string) string {
 	var out strings.Builder
 	number := false // the segment before was #

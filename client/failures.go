@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Failures groups the tasks that failed in a time by their errors: those of the last hour, without
+// Failures groups the tasks that failed in a time by their errors: of the last hour, without
 // a time. FailureReport.Searched says whether all failures were read. ListParams
 // and the bulk calls take the Fingerprint of a group.
 func (c *Client) Failures(ctx context.Context, p FailureParams) (FailureReport, error) {

@@ -5462,7 +5462,7 @@ type ClientInterface interface {
 	// GetFailures Group the tasks that failed by their errors
 	//
 	// The tasks that ended as failed in a time, of all types, and were not started again. A group
-	// has those whose errors are of one kind: they have the same error_code, and the same text
+	// has the tasks with errors of one kind: they have the same error_code, and the same text
 	// except for numbers, times, ids, addresses and quoted parts. Its fingerprint is a filter of
 	// listTasks, getTaskCount and the bulk calls.
 	//
@@ -7303,7 +7303,7 @@ func (c *Client) VerifyEndpoint(ctx context.Context, id string, reqEditors ...Re
 // GetFailures Group the tasks that failed by their errors
 //
 // The tasks that ended as failed in a time, of all types, and were not started again. A group
-// has those whose errors are of one kind: they have the same error_code, and the same text
+// has the tasks with errors of one kind: they have the same error_code, and the same text
 // except for numbers, times, ids, addresses and quoted parts. Its fingerprint is a filter of
 // listTasks, getTaskCount and the bulk calls.
 //

@@ -111,7 +111,7 @@ type criteria struct {
 	best        map[int][]int64  // by the position of a roll: the entries that are best there
 	entries     []int64          // of the roll that is read; nil: none count there
 	fingerprint string           // of the last error
-	members     map[string]int   // of the window that is read: those with the fingerprint
+	members     map[string]int   // tasks of the window with the fingerprint
 }
 
 func criteriaOf(f Filter) criteria {

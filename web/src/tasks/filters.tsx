@@ -32,8 +32,8 @@ export interface Filter {
 }
 
 const names = ["type", "status", "stage", "error", "key", "text", "since", "until", "ended_since",
-  "ended_until", "attempts", "code", "fingerprint", "flow_key", "worker", "user", "tags", "any_tags",
-  "metadata", "parent", "children", "cursor"];
+  "ended_until", "attempts", "code", "fingerprint", "flow_key", "worker", "user", "tags",
+  "any_tags", "metadata", "parent", "children", "cursor"];
 
 /** Returns the filter in a URL. Unknown parameters are left out: the page shows all that counts. */
 export function filterOf(query: Record<string, string>): Partial<Filter> {
