@@ -27,7 +27,7 @@ func TestFailures(t *testing.T) {
 	p.resize(1280, 800)
 	p.Click("Redrive")
 	p.See("2 tasks, failed with this error.")
-	p.Click("Close")
+	p.Click("Back")
 	p.Click("List")
 	p.See("2 tasks match")
 	p.Run(`return /fingerprint=[0-9a-f]{16}/.test(location.search)`)

@@ -34,7 +34,8 @@ func TestFailures(t *testing.T) {
 	b.call("POST", "/v1/tasks/"+id+"/redrive", "")
 	for _, call := range []string{"redrive", "rerun", "erase"} {
 		assert.EqualValues(t, 1, read[api.Count](b, 200, b.call("POST", "/v1/tasks/"+call,
-			`{"all_types":true,"dry_run":true,"status":"failed","fingerprint":"`+group.Fingerprint+`"}`)).Count, call)
+			`{"all_types":true,"dry_run":true,"status":"failed","fingerprint":"`+
+				group.Fingerprint+`"}`)).Count, call)
 	}
 	since := url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339))
 	for query, want := range map[string]struct {
