@@ -181,3 +181,29 @@ func TestFailuresOfErasedTasks(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, list, 1)
 }
+
+// A report ends after many failures, and says so; the types take turns, so that a type with few
+// failures is read to its end.
+func TestFailuresEnd(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(longSecond())
+	b.past(pipe, 120_000, 120_000) // 12,000 of them have failed
+	few := twoStages()
+	few.Name = "tube"
+	b.put(few)
+	b.failWith("tube", "the disk is full")
+	f := b.lastHour()
+	f.Since = f.Since.AddDate(-1, 0, 0)
+	begin := time.Now()
+	report := b.failures(f)
+	t.Logf("read %d failures among %d tasks in %v", report.Failures, report.Searched,
+		time.Since(begin))
+	assert.GreaterOrEqual(t, report.Failures, store.MaxFailures)
+	assert.Less(t, report.Failures, 12_000)
+	assert.Equal(t, []string{pipe.Name}, report.Left)
+	assert.Contains(t, fmt.Sprint(report.Groups), "the disk is full")
+	b.SetFailureTime(0)
+	none, err := b.GroupFailures(t.Context(), tenant, f)
+	require.NoError(t, err)
+	assert.Equal(t, []string{pipe.Name, "tube"}, none.Left)
+}
