@@ -293,6 +293,11 @@ func (s *Store) SetCountTime(d time.Duration) {
 	*inside[time.Duration](s.tasksRoom, "countTime") = d
 }
 
+// SetFailureTime changes the time that GroupFailures may take.
+func (s *Store) SetFailureTime(d time.Duration) {
+	*inside[time.Duration](s.tasksRoom, "failureTime") = d
+}
+
 // FollowUpRows is one transaction of FollowUp over at most n rows, without further tries. It does
 // nothing if it can't get a lock: a node that has died may hold it for a moment.
 func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bool, err error) {

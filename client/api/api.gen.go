@@ -597,6 +597,24 @@ func (e DocsFileParamsFile) Valid() bool {
 	}
 }
 
+// Defines values for GetFailuresParamsOrder.
+const (
+	GetFailuresParamsOrderCount  GetFailuresParamsOrder = "count"
+	GetFailuresParamsOrderNewest GetFailuresParamsOrder = "newest"
+)
+
+// Valid indicates whether the value is a known member of the GetFailuresParamsOrder enum.
+func (e GetFailuresParamsOrder) Valid() bool {
+	switch e {
+	case GetFailuresParamsOrderCount:
+		return true
+	case GetFailuresParamsOrderNewest:
+		return true
+	default:
+		return false
+	}
+}
+
 // AlertEpisode defines model for AlertEpisode.
 type AlertEpisode struct {
 	Alert AlertEpisodeAlert `json:"alert"`
@@ -924,6 +942,11 @@ type BulkCancellation struct {
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
@@ -1004,6 +1027,11 @@ type BulkCount struct {
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
@@ -1075,6 +1103,11 @@ type BulkDelay struct {
 
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
+
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
@@ -1159,6 +1192,11 @@ type BulkErasure struct {
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
@@ -1232,6 +1270,11 @@ type BulkPriority struct {
 
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
+
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
@@ -1324,6 +1367,11 @@ type BulkRedrive struct {
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
@@ -1410,6 +1458,11 @@ type BulkRerun struct {
 
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
+
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
@@ -2188,6 +2241,99 @@ type Failure struct {
 // token), other.
 type FailureCodes map[string]int64
 
+// FailureExample The task of a group that failed last.
+type FailureExample struct {
+	// Error Its error as it is stored; absent if it was erased.
+	Error string `json:"error,omitempty,omitzero"`
+	ID    string `json:"id"`
+	Stage string `json:"stage"`
+}
+
+// FailureGroup defines model for FailureGroup.
+type FailureGroup struct {
+	// Count How many tasks of the group were read.
+	Count int `json:"count"`
+
+	// ErrorCode The error_code of the tasks; absent without one.
+	ErrorCode string `json:"error_code,omitempty,omitzero"`
+
+	// Example The task of a group that failed last.
+	Example FailureExample `json:"example"`
+
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint"`
+
+	// FirstAt When the first of them failed.
+	FirstAt time.Time `json:"first_at"`
+
+	// LastAt When the last of them failed.
+	LastAt time.Time `json:"last_at"`
+
+	// NewSinceVersion All of them failed after the present version of their type was applied, which was after
+	// since: under the version before, the type had no such failure in this time.
+	NewSinceVersion bool `json:"new_since_version"`
+
+	// Pattern The beginning of their errors: # stands for numbers, times and ids, @ for URLs and
+	// addresses, … for quoted parts. It is empty if the errors were erased.
+	Pattern string `json:"pattern"`
+
+	// PlaceCount In how many stages they failed.
+	PlaceCount int `json:"place_count"`
+
+	// Places Where they failed; the five stages with the most failures.
+	Places []FailurePlace `json:"places"`
+
+	// Steps How many failed in each of 24 equal parts of the time.
+	Steps []int `json:"steps"`
+
+	// Types Of how many task types they are.
+	Types int `json:"types"`
+}
+
+// FailurePlace defines model for FailurePlace.
+type FailurePlace struct {
+	// Count How many tasks failed there.
+	Count int    `json:"count"`
+	Stage string `json:"stage"`
+	Type  string `json:"type"`
+}
+
+// FailureReport defines model for FailureReport.
+type FailureReport struct {
+	// Count How many groups there are.
+	Count int `json:"count"`
+
+	// Failures How many failed tasks were read.
+	Failures int `json:"failures"`
+
+	// Groups As many groups as the call asks for.
+	Groups []FailureGroup `json:"groups"`
+
+	// Searched What was searched for failures.
+	Searched FailuresSearched `json:"searched"`
+
+	// Since When the time begins.
+	Since time.Time `json:"since"`
+
+	// Until When it ends.
+	Until time.Time `json:"until"`
+}
+
+// FailuresSearched What was searched for failures.
+type FailuresSearched struct {
+	// Complete All failures of the time were read.
+	Complete bool `json:"complete"`
+
+	// Tasks How many tasks were looked at that failed or were cancelled at any time.
+	Tasks int `json:"tasks"`
+
+	// TypesLeft The types with failures that may be missing, at most 100 of them; the newest failures of
+	// each come first.
+	TypesLeft []string `json:"types_left,omitempty,omitzero"`
+}
+
 // FanOut Children of a task that comes to the stage: one for each item of a list, or for each shard.
 // They pass through the stage instead of the task, which waits until all have ended, and then
 // goes on with their results.
@@ -2195,6 +2341,11 @@ type FanOut = asyncflow.FanOut
 
 // FieldError defines model for FieldError.
 type FieldError = asyncflow.FieldError
+
+// Fingerprint The kind of an error, as GET /v1/failures groups them.
+//
+// Example: 5d41402abc4b2a76
+type Fingerprint = string
 
 // Finish The task succeeds with this output, if its stage allows it by `next`. Only for a stage that
 // is done.
@@ -2738,8 +2889,13 @@ type OperationFilter struct {
 	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
 
 	// Error A part of their last error.
-	Error   string `json:"error,omitempty,omitzero"`
-	FlowKey string `json:"flow_key,omitempty,omitzero"`
+	Error string `json:"error,omitempty,omitzero"`
+
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+	FlowKey     string      `json:"flow_key,omitempty,omitzero"`
 
 	// Ids The ids of the tasks, if the call named them.
 	Ids []string `json:"ids,omitempty,omitzero"`
@@ -4372,6 +4528,27 @@ type ListEndpointsParams struct {
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// GetFailuresParams defines parameters for GetFailures.
+type GetFailuresParams struct {
+	// Type The task type; by default all types.
+	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// Since Tasks that failed at or after this time; by default an hour before until.
+	Since time.Time `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// Until Tasks that failed before this time; by default now.
+	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
+	// Order Which group is first, the largest or the one with the latest failure.
+	Order GetFailuresParamsOrder `form:"order,omitempty" json:"order,omitempty,omitzero"`
+
+	// Limit The most groups.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// GetFailuresParamsOrder defines parameters for GetFailures.
+type GetFailuresParamsOrder string
+
 // ListOperationsParams defines parameters for ListOperations.
 type ListOperationsParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
@@ -4479,6 +4656,9 @@ type ListTasksParams struct {
 	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `form:"code,omitempty" json:"code,omitempty,omitzero"`
 
+	// Fingerprint Only tasks whose last error is of this kind, as GET /v1/failures groups them.
+	Fingerprint Fingerprint `form:"fingerprint,omitempty" json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
 
@@ -4559,6 +4739,9 @@ type GetTaskCountParams struct {
 
 	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `form:"code,omitempty" json:"code,omitempty,omitzero"`
+
+	// Fingerprint Only tasks whose last error is of this kind, as GET /v1/failures groups them.
+	Fingerprint Fingerprint `form:"fingerprint,omitempty" json:"fingerprint,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
@@ -5342,6 +5525,19 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/endpoints/{id}/verify (the `VerifyEndpoint` operationId).
 	VerifyEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetFailures Group the tasks that failed by their errors
+	//
+	// The tasks that ended as failed in a time, of all types, and were not started again. A group
+	// has the tasks with errors of one kind: they have the same error_code, and the same text
+	// except for numbers, times, ids, addresses and quoted parts. Its fingerprint is a filter of
+	// listTasks, getTaskCount and the bulk calls.
+	//
+	// A call reads the 10,000 newest failures at most, for 2 s at most; the types take turns.
+	// searched says whether that was all.
+	//
+	// Corresponds with GET /v1/failures (the `GetFailures` operationId).
+	GetFailures(ctx context.Context, params *GetFailuresParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetGovernance Get the nodes, and the last run of each background job
 	//
@@ -7164,6 +7360,29 @@ func (c *Client) TestEndpoint(ctx context.Context, id string, body TestEndpointJ
 // Corresponds with POST /v1/endpoints/{id}/verify (the `VerifyEndpoint` operationId).
 func (c *Client) VerifyEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewVerifyEndpointRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetFailures Group the tasks that failed by their errors
+//
+// The tasks that ended as failed in a time, of all types, and were not started again. A group
+// has the tasks with errors of one kind: they have the same error_code, and the same text
+// except for numbers, times, ids, addresses and quoted parts. Its fingerprint is a filter of
+// listTasks, getTaskCount and the bulk calls.
+//
+// A call reads the 10,000 newest failures at most, for 2 s at most; the types take turns.
+// searched says whether that was all.
+//
+// Corresponds with GET /v1/failures (the `GetFailures` operationId).
+func (c *Client) GetFailures(ctx context.Context, params *GetFailuresParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFailuresRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -10333,6 +10552,88 @@ func NewVerifyEndpointRequest(server string, id string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewGetFailuresRequest constructs an http.Request for the GetFailures method
+func NewGetFailuresRequest(server string, params *GetFailuresParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/failures")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "order", params.Order, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetGovernanceRequest constructs an http.Request for the GetGovernance method
 func NewGetGovernanceRequest(server string) (*http.Request, error) {
 	var err error
@@ -11626,6 +11927,14 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fingerprint", params.Fingerprint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "flow_key", params.FlowKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
@@ -11997,6 +12306,14 @@ func NewGetTaskCountRequest(server string, params *GetTaskCountParams) (*http.Re
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "code", params.Code, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fingerprint", params.Fingerprint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {

@@ -135,6 +135,7 @@ func filterText(f client.OperationFilter) string {
 	if f.FlowKey != "" {
 		add("flow key", strconv.Quote(f.FlowKey))
 	}
+	add("fingerprint", f.Fingerprint)
 	add("worker", f.Worker)
 	add("parent", f.Parent)
 	if f.User != "" {

@@ -91,7 +91,8 @@ func (c *tasksChangeCmd) changesOne(p client.TaskPatch) bool {
 // changeAll changes the priority of many tasks.
 func (c *tasksChangeCmd) changeAll(ctx context.Context, g *globals, p client.Priority) error {
 	b := client.BulkPriority{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey, Worker: c.Worker,
+		Attempts: c.Attempts, Code: c.Code,
+		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker,
 		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 		Status: api.BulkPriorityStatus(c.Status), Stage: c.Stage, Error: c.Error,
 		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Priority: p,
@@ -162,7 +163,8 @@ func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
 	}
 	if c.ID == "" {
 		b := client.BulkCancellation{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key,
-			Parent: c.Parent, Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+			Parent: c.Parent, Attempts: c.Attempts, Code: c.Code,
+			Fingerprint: c.Fingerprint, FlowKey: c.FlowKey,
 			Worker: c.Worker,
 			User:   c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 			Status: api.BulkCancellationStatus(c.Status),
@@ -268,7 +270,8 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 				"--context and --type exclude each other: a context is for one task"))
 		}
 		b := client.BulkRedrive{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-			Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey, Worker: c.Worker,
+			Attempts: c.Attempts, Code: c.Code,
+			Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker,
 			User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 			EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
 			Status: api.BulkRedriveStatus(c.Status),

@@ -53,7 +53,8 @@ func (c *tasksDelayCmd) Run(ctx context.Context, g *globals) error {
 // delays returns a change of the time of many tasks, without the time.
 func (f *manyFlags) delays(status string) client.BulkDelay {
 	return client.BulkDelay{Type: f.Type, AllTypes: f.AllTypes, Key: f.Key, Parent: f.Parent,
-		Attempts: f.Attempts, Code: f.Code, FlowKey: f.FlowKey, Worker: f.Worker,
+		Attempts: f.Attempts, Code: f.Code, Fingerprint: f.Fingerprint,
+		FlowKey: f.FlowKey, Worker: f.Worker,
 		User: f.User, Tags: f.Tags, AnyTags: f.AnyTags, Metadata: f.Metadata,
 		Status: api.BulkDelayStatus(status), Stage: f.Stage, Error: f.Error,
 		Since: f.Since.Time, Until: f.Until.Time, Pace: f.pace(),

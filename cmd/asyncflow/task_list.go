@@ -23,6 +23,9 @@ type endedFlags struct {
 type happenedFlags struct {
 	Attempts int    `placeholder:"N" help:"Only tasks in attempt N of their stage, or a later one."`
 	Code     string `placeholder:"CODE"`
+
+	Fingerprint string `placeholder:"ID" help:"Only tasks whose last error is of this kind."`
+
 	FlowKey  string `placeholder:"KEY" help:"Only tasks with this flow key."`
 	Worker   string `placeholder:"NAME" help:"Only tasks that this worker runs or ran."`
 	User     string `placeholder:"USER" help:"Only tasks that were submitted for this user."`
@@ -53,7 +56,8 @@ func (f *filterFlags) params() client.ListParams {
 	return client.ListParams{Type: f.Type, Status: client.Status(f.Status), Stage: f.Stage,
 		Error: f.Error, Key: f.Key, Since: f.Since.Time, Until: f.Until.Time, Parent: f.Parent,
 		EndedSince: f.EndedSince.Time, EndedUntil: f.EndedUntil.Time, Attempts: f.Attempts,
-		Code: f.Code, FlowKey: f.FlowKey, Worker: f.Worker, User: f.User,
+		Code:        f.Code,
+		Fingerprint: f.Fingerprint, FlowKey: f.FlowKey, Worker: f.Worker, User: f.User,
 		Tags: f.Tags, AnyTags: f.AnyTags,
 		Metadata: f.Metadata, Children: withChildren(f.Children || f.Parent != "")}
 }
@@ -200,7 +204,8 @@ func (c *tasksCountCmd) countAll(ctx context.Context, g *globals) error {
 		client.BulkCount{Type: c.Type, AllTypes: c.Type == "", Status: client.Status(c.Status),
 			Stage: c.Stage, Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Key: c.Key,
 			Parent: c.Parent, EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
-			Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey, Worker: c.Worker, User: c.User,
+			Attempts: c.Attempts, Code: c.Code,
+			Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker, User: c.User,
 			Tags:    c.Tags,
 			AnyTags: c.AnyTags, Metadata: c.Metadata,
 			Children: withChildren(c.Children || c.Parent != "")})

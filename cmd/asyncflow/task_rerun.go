@@ -65,7 +65,8 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 			"is missing: succeeded, failed or cancelled tasks run again"))
 	}
 	b := client.BulkRerun{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+		Attempts: c.Attempts, Code: c.Code,
+		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey,
 		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 		EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
 		Status: api.BulkRerunStatus(c.Status), Stage: c.Stage, Error: c.Error,

@@ -266,10 +266,11 @@ func newOperation(kind store.OperationKind, body any) (n store.NewOperation, err
 		Labels:  labels,
 		IDs:     ids,
 
-		EndedSince: b.EndedSince,
-		EndedUntil: b.EndedUntil,
-		Attempts:   b.Attempts,
-		NoChildren: isFalse(b.Children),
+		EndedSince:  b.EndedSince,
+		EndedUntil:  b.EndedUntil,
+		Fingerprint: b.Fingerprint,
+		Attempts:    b.Attempts,
+		NoChildren:  isFalse(b.Children),
 	}}, err
 }
 
@@ -346,6 +347,8 @@ func operationOut(o store.Operation) api.Operation {
 			AllTypes:   o.AllTypes,
 			Metadata:   metadata,
 			Children:   children,
+
+			Fingerprint: o.Filter.Fingerprint,
 		},
 		State:      api.OperationState(o.State),
 		Total:      o.Total,

@@ -973,6 +973,32 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/failures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Group the tasks that failed by their errors
+         * @description The tasks that ended as failed in a time, of all types, and were not started again. A group
+         *     has the tasks with errors of one kind: they have the same error_code, and the same text
+         *     except for numbers, times, ids, addresses and quoted parts. Its fingerprint is a filter of
+         *     listTasks, getTaskCount and the bulk calls.
+         *
+         *     A call reads the 10,000 newest failures at most, for 2 s at most; the types take turns.
+         *     searched says whether that was all.
+         */
+        get: operations["getFailures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/schedules": {
         parameters: {
             query?: never;
@@ -4177,6 +4203,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4233,6 +4260,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4294,6 +4322,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4359,6 +4388,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4432,6 +4462,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4496,6 +4527,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4558,6 +4590,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4707,6 +4740,7 @@ export interface components {
             attempts?: number;
             /** @description The error_code of their last error. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             flow_key?: string;
             /** @description The worker that runs them or ran an attempt of them. */
             worker?: string;
@@ -4727,6 +4761,206 @@ export interface components {
             ids?: string[];
             /** @description false leaves out the children of fan-outs. */
             children?: boolean;
+        };
+        /**
+         * @description The kind of an error, as GET /v1/failures groups them.
+         * @example 5d41402abc4b2a76
+         */
+        Fingerprint: string;
+        /**
+         * @example {
+         *       "since": "2026-11-21T09:43:32Z",
+         *       "until": "2026-11-21T10:43:32Z",
+         *       "failures": 161,
+         *       "count": 1,
+         *       "groups": [
+         *         {
+         *           "fingerprint": "5d41402abc4b2a76",
+         *           "error_code": "503",
+         *           "pattern": "# Service Unavailable: upstream # is down",
+         *           "count": 161,
+         *           "first_at": "2026-11-21T10:12:01Z",
+         *           "last_at": "2026-11-21T10:43:30Z",
+         *           "steps": [
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             3,
+         *             12,
+         *             14,
+         *             9,
+         *             11,
+         *             13,
+         *             12,
+         *             14,
+         *             15,
+         *             13,
+         *             15,
+         *             14,
+         *             16
+         *           ],
+         *           "places": [
+         *             {
+         *               "type": "thumbnails",
+         *               "stage": "resize",
+         *               "count": 161
+         *             }
+         *           ],
+         *           "place_count": 1,
+         *           "types": 1,
+         *           "new_since_version": true,
+         *           "example": {
+         *             "id": "thumbnails.1.42",
+         *             "stage": "resize",
+         *             "error": "503 Service Unavailable: upstream 3 is down"
+         *           }
+         *         }
+         *       ],
+         *       "searched": {
+         *         "tasks": 161,
+         *         "complete": true
+         *       }
+         *     }
+         */
+        FailureReport: {
+            /**
+             * Format: date-time
+             * @description When the time begins.
+             */
+            since: string;
+            /**
+             * Format: date-time
+             * @description When it ends.
+             */
+            until: string;
+            /** @description How many failed tasks were read. */
+            failures: number;
+            /** @description How many groups there are. */
+            count: number;
+            /** @description As many groups as the call asks for. */
+            groups: components["schemas"]["FailureGroup"][];
+            searched: components["schemas"]["FailuresSearched"];
+        };
+        /**
+         * @description What was searched for failures.
+         * @example {
+         *       "tasks": 10400,
+         *       "complete": false,
+         *       "types_left": [
+         *         "thumbnails"
+         *       ]
+         *     }
+         */
+        FailuresSearched: {
+            /** @description How many tasks were looked at that failed or were cancelled at any time. */
+            tasks: number;
+            /** @description All failures of the time were read. */
+            complete: boolean;
+            /**
+             * @description The types with failures that may be missing, at most 100 of them; the newest failures of
+             *     each come first.
+             */
+            types_left?: string[];
+        };
+        /**
+         * @example {
+         *       "fingerprint": "5d41402abc4b2a76",
+         *       "error_code": "503",
+         *       "pattern": "# Service Unavailable: upstream # is down",
+         *       "count": 1,
+         *       "first_at": "2026-11-21T10:12:01Z",
+         *       "last_at": "2026-11-21T10:12:01Z",
+         *       "steps": [
+         *         0,
+         *         1
+         *       ],
+         *       "places": [
+         *         {
+         *           "type": "thumbnails",
+         *           "stage": "resize",
+         *           "count": 1
+         *         }
+         *       ],
+         *       "place_count": 1,
+         *       "types": 1,
+         *       "new_since_version": false,
+         *       "example": {
+         *         "id": "thumbnails.1.42",
+         *         "stage": "resize",
+         *         "error": "503 Service Unavailable: upstream 3 is down"
+         *       }
+         *     }
+         */
+        FailureGroup: {
+            fingerprint: components["schemas"]["Fingerprint"];
+            /** @description The error_code of the tasks; absent without one. */
+            error_code?: string;
+            /**
+             * @description The beginning of their errors: # stands for numbers, times and ids, @ for URLs and
+             *     addresses, … for quoted parts. It is empty if the errors were erased.
+             */
+            pattern: string;
+            /** @description How many tasks of the group were read. */
+            count: number;
+            /**
+             * Format: date-time
+             * @description When the first of them failed.
+             */
+            first_at: string;
+            /**
+             * Format: date-time
+             * @description When the last of them failed.
+             */
+            last_at: string;
+            /** @description How many failed in each of 24 equal parts of the time. */
+            steps: number[];
+            /** @description Where they failed; the five stages with the most failures. */
+            places: components["schemas"]["FailurePlace"][];
+            /** @description In how many stages they failed. */
+            place_count: number;
+            /** @description Of how many task types they are. */
+            types: number;
+            /**
+             * @description All of them failed after the present version of their type was applied, which was after
+             *     since: under the version before, the type had no such failure in this time.
+             */
+            new_since_version: boolean;
+            example: components["schemas"]["FailureExample"];
+        };
+        /**
+         * @example {
+         *       "type": "thumbnails",
+         *       "stage": "resize",
+         *       "count": 161
+         *     }
+         */
+        FailurePlace: {
+            type: string;
+            stage: string;
+            /** @description How many tasks failed there. */
+            count: number;
+        };
+        /**
+         * @description The task of a group that failed last.
+         * @example {
+         *       "id": "thumbnails.1.42",
+         *       "stage": "resize",
+         *       "error": "503 Service Unavailable: upstream 3 is down"
+         *     }
+         */
+        FailureExample: {
+            id: string;
+            stage: string;
+            /** @description Its error as it is stored; absent if it was erased. */
+            error?: string;
         };
         OperationList: {
             data: components["schemas"]["Operation"][];
@@ -7694,6 +7928,8 @@ export interface operations {
                 attempts?: number;
                 /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
                 code?: string;
+                /** @description Only tasks whose last error is of this kind, as GET /v1/failures groups them. */
+                fingerprint?: components["schemas"]["Fingerprint"];
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
                 /**
@@ -8032,6 +8268,8 @@ export interface operations {
                 attempts?: number;
                 /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
                 code?: string;
+                /** @description Only tasks whose last error is of this kind, as GET /v1/failures groups them. */
+                fingerprint?: components["schemas"]["Fingerprint"];
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
                 /**
@@ -8897,6 +9135,44 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             429: components["responses"]["ShareInUse"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getFailures: {
+        parameters: {
+            query?: {
+                /** @description The task type; by default all types. */
+                type?: components["schemas"]["Name"];
+                /** @description Tasks that failed at or after this time; by default an hour before until. */
+                since?: string;
+                /** @description Tasks that failed before this time; by default now. */
+                until?: string;
+                /** @description Which group is first, the largest or the one with the latest failure. */
+                order?: "count" | "newest";
+                /** @description The most groups. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The groups. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FailureReport"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

@@ -143,6 +143,9 @@ func (s *Tasks) countCandidates(
 	if c, err = c.at(ctx, s.core.DB(t.Tenant), t, position); err != nil {
 		return found, v, err
 	}
+	if c, err = s.withMembers(ctx, t, c, w.least, w.before, window, most); err != nil {
+		return found, v, err
+	}
 	args := c.bound(t.Number(), w.least, w.before, window)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN READ ONLY")

@@ -33,6 +33,7 @@ type Filter struct {
 	Worker                 string // that ran it, or one of its attempts; "": any
 	Labels                 LabelFilter
 	IDs                    []asyncflow.TaskID // only of operations: these tasks; none: any
+	Fingerprint            string             // of its last error, see asyncflow.Fingerprint; "": any
 
 	Parent asyncflow.TaskID // children of this task, of all its fan-outs; zero: any tasks
 	// Latest leaves out children of earlier fan-outs of Parent, and other tasks that it started.
@@ -68,6 +69,9 @@ func (f Filter) check() error {
 	case f.Worker != "" && asyncflow.WorkerName(f.Worker) == "":
 		return asyncflow.InvalidField("worker", "must be up to %d printable ASCII characters "+
 			"without spaces, as a worker's name is", asyncflow.MaxWorkerName)
+	case f.Fingerprint != "" && !asyncflow.IsFingerprint(f.Fingerprint):
+		return asyncflow.InvalidField("fingerprint",
+			"must be 16 hexadecimal digits in lower case, as failures shows them")
 	case backwards(f.Since, f.Until):
 		return asyncflow.InvalidField("until", "is not after since")
 	case backwards(f.EndedSince, f.EndedUntil):
@@ -119,12 +123,15 @@ type criteria struct {
 	keys        []searchKey        // by which tasks may be found where fields are searchable
 	best        map[int][]int64    // by the position of a roll: the entries that are best there
 	entries     []int64            // of the roll that is read; nil: none count there
+	fingerprint string             // of the last error
+	members     map[string]int     // tasks of the window with the fingerprint
 }
 
 func criteriaOf(f Filter) criteria {
 	c := criteria{stage: f.Stage, text: f.Error, content: f.Text, since: f.Since, until: f.Until,
 		endedSince: f.EndedSince, endedUntil: f.EndedUntil, attempts: f.Attempts, code: f.Code,
-		flowKey: f.FlowKey, worker: f.Worker, labels: f.Labels, noChildren: f.NoChildren}
+		flowKey: f.FlowKey, worker: f.Worker, labels: f.Labels, noChildren: f.NoChildren,
+		fingerprint: f.Fingerprint}
 	if f.Status != "" {
 		c.statuses = []string{string(f.Status)}
 	}
@@ -187,7 +194,7 @@ func idleRolls(
 // among returns the statuses that the tasks may have, nil for any. A task that has succeeded
 // has no last error, and only final tasks end.
 func (c criteria) among() []asyncflow.Status {
-	erred := c.text != "" || c.code != ""
+	erred := c.text != "" || c.code != "" || c.fingerprint != ""
 	if c.statuses == nil && !erred && !c.ended() {
 		return nil
 	}

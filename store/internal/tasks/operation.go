@@ -141,14 +141,15 @@ func (n NewOperation) check(t *config.Type) error {
 // of an unknown kind alone.
 const narrowed = "_where"
 
-// listed is the end of the kinds of operations on tasks that are named by their ids.
-const listed = "_ids"
+// chosen is the same for tasks that are named by their ids or by the kind of their error, which no
+// node of the version before knows.
+const chosen = "_chosen"
 
 // storedKind returns the kind in the table.
 func (n NewOperation) storedKind() string {
 	f := n.Filter
-	if len(f.IDs) > 0 {
-		return string(n.Kind) + listed
+	if len(f.IDs) > 0 || f.Fingerprint != "" {
+		return string(n.Kind) + chosen
 	}
 	if n.Kind == DelayTasks || n.Kind == RerunTasks { // nodes that know the kind know all filters
 		return string(n.Kind)

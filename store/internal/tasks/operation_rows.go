@@ -42,7 +42,8 @@ type (
 		Parent     asyncflow.TaskID `json:"parent,omitzero"`
 		Labels     LabelFilter      `json:"labels,omitzero"`
 
-		IDs []asyncflow.TaskID `json:"ids,omitempty"`
+		IDs         []asyncflow.TaskID `json:"ids,omitempty"`
+		Fingerprint string             `json:"fingerprint,omitempty"`
 	}
 	operationOptions struct {
 		Reason    string             `json:"reason,omitempty"`
@@ -60,7 +61,7 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 	f := o.Filter
 	filter, err := json.Marshal(operationFilter{f.Status, f.Stage, f.Error, f.Since, f.Until,
 		f.NoChildren, o.AllTypes, f.EndedSince, f.EndedUntil, f.Attempts, f.Code, f.FlowKey,
-		f.Worker, f.Key, f.Parent, f.Labels, f.IDs})
+		f.Worker, f.Key, f.Parent, f.Labels, f.IDs, f.Fingerprint})
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func checkRunning(ctx context.Context, tx pgx.Tx, tenant string, o Operation) er
 	var first string
 	b.Queue(`SELECT count(*), coalesce(min(id::text), '') FROM `+operationsOf(tenant)+`
 		WHERE kind = ANY ($1) AND state = 'running'`,
-		[]string{string(o.Kind), string(o.Kind) + narrowed, string(o.Kind) + listed}).
+		[]string{string(o.Kind), string(o.Kind) + narrowed, string(o.Kind) + chosen}).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&running, &first) })
 	err := tx.SendBatch(ctx, b).Close()
 	switch {
@@ -143,7 +144,7 @@ func (s *Tasks) OperationPage(
 		func(o Operation) int {
 			f := o.Filter
 			return len(f.Error) + len(f.FlowKey) + len(f.Worker) + len(f.Key) + len(o.Reason) +
-				len(o.Error) + idBytes*len(f.IDs)
+				len(o.Error) + len(f.Fingerprint) + idBytes*len(f.IDs)
 		})
 	return page, more, postgres.Wrap(err, "OperationPage(%q)", tenant)
 }
@@ -217,9 +218,10 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.Filter.Key = f.Key
 	o.Filter.Parent = f.Parent
 	o.Filter.Labels = f.Labels
+	o.Filter.Fingerprint = f.Fingerprint
 	o.AllTypes = f.AllTypes
 	o.Filter.IDs = f.IDs
-	o.Kind = OperationKind(strings.TrimSuffix(strings.TrimSuffix(string(o.Kind), narrowed), listed))
+	o.Kind = OperationKind(strings.TrimSuffix(strings.TrimSuffix(string(o.Kind), narrowed), chosen))
 	o.Reason = options.Reason
 	o.FromStage = options.FromStage
 	o.Pace = options.Pace

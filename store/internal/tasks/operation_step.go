@@ -183,7 +183,7 @@ func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 	window := stepWindow
 	switch st.o.Kind {
 	case CountAll:
-		if st.o.Filter.Error == "" {
+		if st.o.Filter.Error == "" && st.o.Filter.Fingerprint == "" {
 			window = countWindow
 		}
 	case CancelTasks, RedriveTasks, PrioritizeTasks, DelayTasks, RerunTasks, EraseTasks:

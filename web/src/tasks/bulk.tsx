@@ -138,7 +138,8 @@ interface BulkProps {
     data?: Schemas["Count"] | Schemas["Operation"]; error?: unknown; response: Response }>;
 }
 
-function Bulk({
+/** A button that counts the tasks of a bulk call, asks, and starts the operation. */
+export function Bulk({
   label, what, said, danger = false, hidden, call, children, scope = "operate",
 }: BulkProps) {
   const { route } = useLocation();

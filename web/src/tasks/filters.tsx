@@ -20,6 +20,7 @@ export interface Filter {
   ended_until?: string;
   attempts?: string;
   code?: string;
+  fingerprint?: string; // of the last error
   flow_key?: string;
   worker?: string;
   user?: string;
@@ -32,8 +33,8 @@ export interface Filter {
 }
 
 const names = ["type", "status", "stage", "error", "key", "text", "since", "until", "ended_since",
-  "ended_until", "attempts", "code", "flow_key", "worker", "user", "tags", "any_tags", "metadata",
-  "parent", "children", "cursor"];
+  "ended_until", "attempts", "code", "fingerprint", "flow_key", "worker", "user", "tags",
+  "any_tags", "metadata", "parent", "children", "cursor"];
 
 /** Returns the filter in a URL. Unknown parameters are left out: the page shows all that counts. */
 export function filterOf(query: Record<string, string>): Partial<Filter> {
@@ -128,6 +129,8 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
           pattern="[!-~]+" hint="that runs it or ran an attempt" />
         <Search label="Error code" name="code" value={filter.code} most={60}
           pattern="[A-Za-z0-9][A-Za-z0-9_.\-]*" hint="such as 503, 5xx, timeout or lost" />
+        <Search label="Kind of the error" name="fingerprint" value={filter.fingerprint} most={16}
+          pattern="[0-9a-f]{16}" hint="a fingerprint, from Failures" />
         <Search label="Attempts at least" name="attempts" value={filter.attempts} most={5}
           pattern="[1-9][0-9]*" hint="a number" />
         <Search label="Text in the error" name="error" value={filter.error} most={200} />

@@ -10,6 +10,7 @@ const parts: [keyof Filter, Part][] = [
   ["stage", (v) => `in the stage ${v}`],
   ["error", (v) => `with ${quoted(v)} in the error`],
   ["code", (v) => `with the error code ${v}`],
+  ["fingerprint", (v) => `with an error of the kind ${v}`],
   ["attempts", (v) => `in attempt ${v} or later`],
   ["key", (v) => `with the idempotency key ${quoted(v)}`],
   ["flow_key", (v) => `with the flow key ${quoted(v)}`],
