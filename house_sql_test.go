@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// arraysOfOne are comparisons with an array of one value; typesOfIDs are those of ADR 58.
+// arraysOfOne are comparisons with an array of one value; typesOfIDs are the ones of ADR 58.
 var (
 	arraysOfOne = regexp.MustCompile(`(\w+) = ANY \(ARRAY\[([^\]]*)\]\)`)
 	typesOfIDs  = regexp.MustCompile(`^[uo]\.type$`)

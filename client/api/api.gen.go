@@ -950,8 +950,8 @@ type BulkCancellation struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
-	// are those of the ids.
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
 	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
@@ -1035,8 +1035,8 @@ type BulkCount struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
-	// are those of the ids.
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
 	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
@@ -1112,8 +1112,8 @@ type BulkDelay struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
-	// are those of the ids.
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
 	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
@@ -1200,8 +1200,8 @@ type BulkErasure struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
-	// are those of the ids.
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
 	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
@@ -1279,8 +1279,8 @@ type BulkPriority struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
-	// are those of the ids.
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
 	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
@@ -1378,8 +1378,8 @@ type BulkRedrive struct {
 	// FromStage The stage to continue with; by default the one where each task ended.
 	FromStage string `json:"from_stage,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
-	// are those of the ids.
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
 	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
@@ -1467,8 +1467,8 @@ type BulkRerun struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, their types
-	// are those of the ids.
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
 	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.

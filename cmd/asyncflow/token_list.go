@@ -60,8 +60,8 @@ func outOf(t store.Token) tokenOut {
 		limits = auth.ClaimLimits{} // there are none
 	}
 	return tokenOut{ID: t.ID, Issuer: t.Issuer, Kind: t.Kind, Tenant: t.Tenant, Subject: t.Subject,
-		Scopes: t.Scopes, Limits: limits, MadeAt: t.MadeAt, MadeBy: t.MadeBy, ExpiresAt: t.ExpiresAt,
-		RevokedAt: t.RevokedAt, RevokedBy: t.RevokedBy}
+		Scopes: t.Scopes, Limits: limits, MadeAt: t.MadeAt, MadeBy: t.MadeBy,
+		ExpiresAt: t.ExpiresAt, RevokedAt: t.RevokedAt, RevokedBy: t.RevokedBy}
 }
 
 type tokenListCmd struct {

@@ -153,7 +153,7 @@ func TestChangedClaimRules(t *testing.T) {
 	}
 }
 
-// A rerun has the rules of the old task, or those that it is given.
+// A rerun has the rules of the old task, or the rules that it is given.
 func TestRerunsHaveClaimRules(t *testing.T) {
 	b := setup(t)
 	b.claimed()

@@ -4177,8 +4177,8 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
-             *     are those of the ids.
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
              */
             ids?: string[];
             /**
@@ -4234,8 +4234,8 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
-             *     are those of the ids.
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
              */
             ids?: string[];
             /**
@@ -4296,8 +4296,8 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
-             *     are those of the ids.
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
              */
             ids?: string[];
             /**
@@ -4352,8 +4352,8 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
-             *     are those of the ids.
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
              */
             ids?: string[];
             /**
@@ -4426,8 +4426,8 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
-             *     are those of the ids.
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
              */
             ids?: string[];
             /**
@@ -4491,8 +4491,8 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
-             *     are those of the ids.
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
              */
             ids?: string[];
             /**
@@ -4558,8 +4558,8 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, their types
-             *     are those of the ids.
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
              */
             ids?: string[];
             status?: components["schemas"]["Status"];

@@ -27,7 +27,7 @@ WHERE type = $1 AND stage = $2 AND until = 'infinity' AND reason <> 'flow_key'
   AND order_time <= $3 AND (order_time, id) > ($4, $5) AND rules IS NULL
 ORDER BY order_time, id LIMIT $6`
 
-// rulesSQL reads the rules of those of some tasks of one roll that have some.
+// rulesSQL reads the rules of the tasks of one roll which have some.
 const rulesSQL = `
 SELECT t.id, o.claim FROM {task} t, LATERAL (SELECT ({options}) -> 'claim' AS claim) o
 WHERE t.type = $2 AND t.id = ANY ($1) AND o.claim IS NOT NULL`

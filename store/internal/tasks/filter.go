@@ -33,7 +33,7 @@ type Filter struct {
 	Worker                 string // that ran it, or one of its attempts; "": any
 	Labels                 LabelFilter
 	IDs                    []asyncflow.TaskID // only of operations: these tasks; none: any
-	Fingerprint            string             // of its last error, see asyncflow.Fingerprint; "": any
+	Fingerprint            string             // of the last error, see asyncflow; "": any
 
 	Parent asyncflow.TaskID // children of this task, of all its fan-outs; zero: any tasks
 	// Latest leaves out children of earlier fan-outs of Parent, and other tasks that it started.
