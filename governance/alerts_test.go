@@ -184,7 +184,8 @@ func TestAlertTurns(t *testing.T) {
 		var waiting int
 		require.NoError(t,
 			conn.QueryRow(t.Context(),
-				`SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted`).Scan(&waiting))
+				`SELECT count(*) FROM pg_stat_activity
+				WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
 		return waiting == 4
 	}, patience, 20*time.Millisecond, "all of them are at it")
 	require.NoError(t, barrier.Rollback(t.Context()))
