@@ -173,6 +173,9 @@ func TestAlertTurns(t *testing.T) {
 	require.NoError(t, err)
 	_, err = barrier.Exec(t.Context(), `LOCK TABLE tenant_acme.alert_episodes IN SHARE MODE`)
 	require.NoError(t, err)
+	outside, err := pgx.Connect(t.Context(), url) // in a transaction, this view stays as first seen
+	require.NoError(t, err)
+	defer outside.Close(context.Background())
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -183,7 +186,7 @@ func TestAlertTurns(t *testing.T) {
 	require.Eventually(t, func() bool {
 		var waiting int
 		require.NoError(t,
-			conn.QueryRow(t.Context(),
+			outside.QueryRow(t.Context(),
 				`SELECT count(*) FROM pg_stat_activity
 				WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
 		return waiting == 4
