@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/client/api"
@@ -105,7 +106,9 @@ func (g *globals) printFailuresRead(report client.FailureReport, taskType string
 			which = "--type " + taskType
 		}
 		text += "\nto start the first ones again: asyncflow tasks redrive " + which +
-			" --fingerprint " + report.Groups[0].Fingerprint
+			" --fingerprint " + report.Groups[0].Fingerprint +
+			" --ended-since " + report.Since.UTC().Format(time.RFC3339Nano) +
+			" --ended-until " + report.Until.UTC().Format(time.RFC3339Nano)
 	}
 	_, err := fmt.Fprintln(g.stderr, text)
 	return err

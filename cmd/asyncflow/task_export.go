@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -92,14 +93,13 @@ func cellTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
+// formula matches where a spreadsheet would begin to read a formula: at the beginning of a cell, also
+// of one that it begins at a semicolon or a tab, as it does with some languages.
+var formula = regexp.MustCompile(`(^|[;\t\r\n])([ "]*[=+\-@\t\r])`)
+
 // safeCell returns a text that no spreadsheet runs as a formula. Whoever submits a task chooses its
 // key, and a worker its error.
-func safeCell(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
-		return "'" + text
-	}
-	return text
-}
+func safeCell(text string) string { return formula.ReplaceAllString(text, "$1'$2") }
 
 // latencyCell returns a time in ms, "" for none.
 func latencyCell(ms float32) string {

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"reflect"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
@@ -9,14 +10,17 @@ import (
 )
 
 // estimateSQL adds up the tallies of the types $1: their live tasks, exactly, and the tasks that
-// became final since their oldest roll was opened, in the statuses $4. Tasks that ended before that
+// became final since their oldest roll was opened, in the statuses $4; 0 if some of these may be gone,
+// as a roll of their tables was compacted or trimmed. Tasks that ended before that
 // went with their roll. $2 and $3 have the table set and the position of the oldest roll of each.
 const estimateSQL = `
-SELECT coalesce(sum(CASE WHEN $5 THEN y.submitted - y.succeeded - y.failed - y.cancelled ELSE 0 END
+SELECT CASE WHEN EXISTS (SELECT FROM {rolls} r WHERE r.table_set = ANY ($2)
+    AND (r.remaining_since IS NOT NULL OR r.remaining_types IS NOT NULL OR r.trim_at IS NOT NULL))
+  THEN 0 ELSE coalesce(sum(CASE WHEN $5 THEN y.submitted - y.succeeded - y.failed - y.cancelled ELSE 0 END
   + CASE WHEN y.at < o.opened_at THEN 0 ELSE
       CASE WHEN 'succeeded' = ANY ($4::text[]) THEN y.succeeded ELSE 0 END
       + CASE WHEN 'failed' = ANY ($4) THEN y.failed ELSE 0 END
-      + CASE WHEN 'cancelled' = ANY ($4) THEN y.cancelled ELSE 0 END END), 0)::bigint
+      + CASE WHEN 'cancelled' = ANY ($4) THEN y.cancelled ELSE 0 END END), 0)::bigint END
 FROM {tallies} y JOIN (
   SELECT u.name, coalesce(date_trunc('day', r.opened_at, 'UTC'), '-infinity') AS opened_at
   FROM unnest($1::text[], $2::text[], $3::int[]) AS u (name, set, position)
@@ -49,15 +53,14 @@ func (s *Tasks) estimate(
 	return n, postgres.Wrap(err, "estimate(%q, %q)", tenant, f.Type)
 }
 
-// onlyStatus reports whether a filter selects nothing but a status that the tallies have.
+// onlyStatus reports whether a filter selects nothing but a type and a status that the tallies have.
 func (f Filter) onlyStatus() bool {
-	if f.Status != "" && !f.Status.Final() {
+	if f.Status != "" && !f.Status.Final() || !f.Labels.IsZero() || len(f.IDs) > 0 {
 		return false
 	}
-	return f.Stage == "" && f.Error == "" && f.Key == "" && f.Text == "" && f.Since.IsZero() &&
-		f.Until.IsZero() && f.EndedSince.IsZero() && f.EndedUntil.IsZero() && f.Attempts == 0 &&
-		f.Code == "" && f.FlowKey == "" && f.Worker == "" && f.Labels.IsZero() &&
-		f.Parent.Type == "" && len(f.IDs) == 0
+	known := Filter{Type: f.Type, Status: f.Status, NoChildren: f.NoChildren, Labels: f.Labels,
+		IDs: f.IDs}
+	return reflect.DeepEqual(f, known) // so no other field selects any
 }
 
 // hasChildren reports whether tasks of some types fan out.

@@ -40,7 +40,7 @@ func search(
 		return f, err
 	}
 	if len(c.ids) > 0 {
-		return searchIDs(ctx, tx, t, c, after)
+		return searchIDs(ctx, tx, t, c, only, after)
 	}
 	position, ok := t.NextRoll(asyncflow.TaskID{Number: max(after, only-1)}.Position())
 	for ok && c.idle[position] {
@@ -59,7 +59,8 @@ func search(
 	}
 	args := c.bound(t.Number(), after, end, window)
 	if c.fingerprint != "" {
-		rows, _ := tx.Query(ctx, t.SQL(position, c.errorsSQL(oldest)), args...)
+		rows, _ := tx.Query(ctx, t.SQL(position, errorsSQL(c.candidates(oldest))),
+			c.bound(t.Number(), after, end, errorLook*window)...)
 		if err := c.collectMembers(rows); err != nil {
 			return f, err
 		}
@@ -86,16 +87,32 @@ ORDER BY t.id`), append(args, c.args(t)...)...)
 	return f, err
 }
 
-// searchIDs is search for tasks that are named by their ids. It looks at all of them in a roll.
+// searchIDs is search for tasks that are named by their ids. It looks at all of them in a roll; if a
+// key is asked for, only at the task for which it stands.
 func searchIDs(
-	ctx context.Context, tx pgx.Tx, t *config.Type, c criteria, after int64,
+	ctx context.Context, tx pgx.Tx, t *config.Type, c criteria, only, after int64,
 ) (f findings, err error) {
 	numbers, over := numbersAfter(c.ids, t, after)
+	if c.key != "" {
+		numbers = slices.DeleteFunc(numbers, func(n int64) bool { return n != only })
+		// The task may be of a later roll.
+		if !over && len(numbers) == 0 && only > after {
+			return findings{last: only - 1}, nil
+		}
+		over = true
+	}
 	if len(numbers) == 0 {
 		return findings{last: after, over: true}, nil
 	}
 	args := []any{t.Number(), numbers}
 	position := asyncflow.TaskID{Number: numbers[0]}.Position()
+	if c.fingerprint != "" {
+		rows, _ := tx.Query(ctx,
+			t.SQL(position, errorsSQL(`(SELECT unnest($2::bigint[]) AS id)`)), args...)
+		if err := c.collectMembers(rows); err != nil {
+			return f, err
+		}
+	}
 	rows, _ := tx.Query(ctx, t.SQL(position, `
 SELECT t.id
 FROM unnest($2::bigint[]) AS c (id) JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`
@@ -162,6 +179,10 @@ func (c criteria) holder(ctx context.Context, db postgres.Querier, t *config.Typ
 // errorWindow is how many candidates a step of an operation by fingerprint looks at.
 const errorWindow = 5000
 
+// errorLook is how many times as many candidates have their errors read as are looked at: between
+// the two statements some may end, and then the second one sees later candidates.
+const errorLook = 2
+
 // memberSQL holds for tasks with one of the rows of the journal that were found to have the
 // fingerprint, if that row is still their last one. Postgres finds a name in an object by a binary
 // search.
@@ -170,13 +191,13 @@ const memberSQL = `
 
 // errorsSQL selects the last errors of the candidates, as far as a fingerprint reads them. A task
 // that failed without a text has one, too: its text was erased.
-func (c criteria) errorsSQL(bounds string) string {
+func errorsSQL(candidates string) string {
 	return fmt.Sprintf(`
 SELECT c.id, j.seq, j.outcome, coalesce(j.status, 0), coalesce(left(j.error, %d), '')
 FROM %s c CROSS JOIN LATERAL (SELECT * FROM {journal} j
   WHERE j.type = $1 AND j.id = c.id ORDER BY seq DESC LIMIT 1) j
 WHERE j.error IS NOT NULL OR j.final = 'failed'`, asyncflow.FingerprintText+1,
-		c.candidates(bounds))
+		candidates)
 }
 
 // collectMembers collects the rows of errorsSQL with a fingerprint.
@@ -215,8 +236,8 @@ func (s *Tasks) withMembers(
 	b.Queue("BEGIN READ ONLY")
 	postgres.QueueSettings(b, settings)
 	position := asyncflow.TaskID{Number: before - 1}.Position()
-	b.Queue(t.SQL(position, plain.errorsSQL(latest)),
-		plain.bound(t.Number(), least, before, window)...).Query(c.collectMembers)
+	b.Queue(t.SQL(position, errorsSQL(plain.candidates(latest))),
+		plain.bound(t.Number(), least, before, errorLook*window)...).Query(c.collectMembers)
 	b.Queue("COMMIT")
 	err := s.core.DB(t.Tenant).Send(ctx, b)
 	return c, err

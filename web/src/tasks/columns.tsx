@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import type { Schemas } from "../api.ts";
 import { duration } from "../format.ts";
 import { Time } from "../parts/time.tsx";
-import { keep, kept, textsOf } from "./kept.ts";
+import { keep, kept, nameOf, textsOf } from "./kept.ts";
 
 type Task = Schemas["Task"];
 
@@ -21,11 +21,13 @@ export const columns: Record<string, (t: Task) => ComponentChildren> = {
 
 const titles = Object.keys(columns);
 
-const chosen = signal<string[] | undefined>(undefined);
+/** What was chosen on this page, and under which name: another tenant may have logged in since. */
+const chosen = signal<{ name: string; titles: string[] } | undefined>(undefined);
 
 /** Returns the titles of the columns that are shown, in their order. */
 export function shownColumns(): string[] {
-  const names = chosen.value ?? textsOf(kept("columns"), titles.length);
+  const names = chosen.value?.name === nameOf("columns") ? chosen.value.titles
+    : textsOf(kept("columns"), titles.length);
   return titles.filter((title) => names.includes(title));
 }
 
@@ -33,8 +35,9 @@ export function shownColumns(): string[] {
 export function Columns() {
   const shown = shownColumns();
   const choose = (title: string, on: boolean) => {
-    chosen.value = on ? [...shown, title] : shown.filter((one) => one !== title);
-    keep("columns", chosen.value);
+    const now = on ? [...shown, title] : shown.filter((one) => one !== title);
+    chosen.value = { name: nameOf("columns"), titles: now };
+    keep("columns", now);
   };
   return (
     <details class="menu">

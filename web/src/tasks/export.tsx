@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { answer, api, CallError, type Schemas } from "../api.ts";
 import { tasks } from "../format.ts";
 import { Problem } from "../parts/problem.tsx";
@@ -18,7 +18,8 @@ const fields = ["id", "type", "status", "stage", "attempt", "max_attempts", "cre
 /** Returns a text as a cell of a CSV that no spreadsheet runs as a formula. */
 function cell(value: unknown): string {
   const text = value === undefined ? "" : String(value);
-  const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  // Some spreadsheets also begin a cell at a semicolon or a tab.
+  const safe = text.replace(/(^|[;\t\r\n])([ "]*[=+\-@\t\r])/g, "$1'$2");
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
@@ -34,13 +35,17 @@ interface Progress {
   done: number;
 }
 
-/** Writes all tasks that match a filter to a file, page by page. */
-export function Export({ filter }: { filter: Filter }) {
+/** Writes all tasks that match a filter to a file, page by page. A hidden one can't be begun. */
+export function Export({ filter, hidden }: { filter: Filter; hidden: boolean }) {
   const done = useSignal<number | undefined>(undefined);
   const said = useSignal("");
   const error = useSignal<CallError | undefined>(undefined);
   const under = useRef<AbortController | undefined>(undefined);
   const got = useRef<Progress | undefined>(undefined);
+  useEffect(() => () => { // nothing goes on, and nothing is written, after the page was left
+    got.current = undefined;
+    under.current?.abort();
+  }, []);
   const { cursor: _, ...all } = filter;
   const goOn = async (p: Progress) => {
     const mine = new AbortController();
@@ -64,6 +69,7 @@ export function Export({ filter }: { filter: Filter }) {
     }
   };
   const finish = (p: Progress, text: string) => {
+    if (got.current !== p) return;
     download(new Blob(p.parts), `tasks.${p.format}`);
     done.value = got.current = undefined;
     said.value = text;
@@ -76,7 +82,7 @@ export function Export({ filter }: { filter: Filter }) {
   };
   return (
     <>
-      {done.value === undefined && (
+      {done.value === undefined && !hidden && (
         <>
           <button type="button" onClick={() => begin("csv")}>Export as CSV</button>
           <button type="button" onClick={() => begin("jsonl")}>Export as JSON lines</button>

@@ -16,7 +16,8 @@ export function keep(name: string, value: unknown): void {
   } catch { /* it counts until the page is left */ }
 }
 
-const nameOf = (name: string) => `asyncflow ${session.peek()?.tenant ?? ""} ${name}`;
+/** Returns under which name a browser keeps something for the tenant. */
+export const nameOf = (name: string) => `asyncflow ${session.peek()?.tenant ?? ""} ${name}`;
 
 /** Returns the texts in a list that was kept, at most some. */
 export function textsOf(list: unknown, most: number): string[] {

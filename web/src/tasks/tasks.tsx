@@ -71,7 +71,7 @@ function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
       {!unused && (
         <div class="buttons">
           <Columns /><Views />
-          {!none && !unsent.value && <Export key={JSON.stringify(rest)} filter={filter} />}
+          {!none && <Export key={JSON.stringify(rest)} filter={filter} hidden={unsent.value} />}
         </div>
       )}
       {ticked.value.size > 0 && (

@@ -2,22 +2,23 @@ import { signal, useSignal } from "@preact/signals";
 import { useLocation } from "preact-iso";
 import { Field } from "../parts/field.tsx";
 import { filterOf } from "./filters.tsx";
-import { keep, kept } from "./kept.ts";
+import { keep, kept, nameOf } from "./kept.ts";
 
 const most = 50; // views
 
-const saved = signal<Record<string, string> | undefined>(undefined);
+/** What was saved on this page, and under which name: another tenant may have logged in since. */
+const saved = signal<{ name: string; all: Record<string, string> } | undefined>(undefined);
 
 /** Returns the views that this browser keeps: their filters, as in a URL, by their names. */
 function views(): Record<string, string> {
-  const all = saved.value ?? kept("views");
+  const all = saved.value?.name === nameOf("views") ? saved.value.all : kept("views");
   if (typeof all !== "object" || all === null) return {};
   return Object.fromEntries(Object.entries(all)
     .filter(([, query]) => typeof query === "string").slice(0, most));
 }
 
 function save(all: Record<string, string>): void {
-  saved.value = all;
+  saved.value = { name: nameOf("views"), all };
   keep("views", all);
 }
 
