@@ -203,6 +203,27 @@ func TestDecide(t *testing.T) {
 	})
 }
 
+// At its end_by a task fails, whatever its attempt has reported, unless it was cancelled.
+func TestDecideExpiry(t *testing.T) {
+	t.Parallel()
+	l := asyncflow.Lease{Stage: "resize", Attempt: 1,
+		Options: asyncflow.Options{Lifetime: &asyncflow.Lifetime{EndBy: now}}}
+	for _, kind := range []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeFailed,
+		asyncflow.OutcomeSnoozed, asyncflow.OutcomeReleased, asyncflow.OutcomeLost} {
+		t.Run(string(kind), func(t *testing.T) {
+			v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind}, now)
+			require.Equal(t, asyncflow.Fail, v.Kind)
+			require.True(t, v.Expired)
+			require.Contains(t, v.Error, "expired: it had not ended by ")
+			v = asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: kind},
+				now.Add(-time.Second))
+			require.False(t, v.Expired, "a second before")
+		})
+	}
+	v := asyncflow.Decide(pipeline(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeCancelled}, now)
+	require.False(t, v.Expired)
+}
+
 func TestParkFor(t *testing.T) {
 	t.Parallel()
 	l := asyncflow.Lease{Stage: "resize", Attempt: 2, OrderTime: now.Add(-time.Hour)}

@@ -80,7 +80,6 @@ func TestNothingExpiredInABatch(t *testing.T) {
 // A task whose time to begin is over makes no children: no request would be sent for it, so that
 // only the check after the lease can see it.
 func TestNoChildrenAfterStartBy(t *testing.T) {
-	t.Parallel()
 	b := setup(t)
 	n := b.start("node", dispatcher.Config{Concurrency: 10}, func(_ context.Context,
 		d asyncflow.Delivery) asyncflow.Outcome {

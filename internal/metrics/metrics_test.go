@@ -270,6 +270,25 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	}
 }
 
+// Expired tasks are counted beside the failed ones that they also are.
+func TestExpiredTasksAreCounted(t *testing.T) {
+	t.Parallel()
+	m := metrics.New("v1")
+	pipe := m.Type(store.TypeKey{Tenant: tenant, Type: "pipe"})
+	expired := settlement(asyncflow.OutcomeExpired, asyncflow.Fail, 0)
+	expired.Verdict.Expired = true
+	late := settlement(asyncflow.OutcomeDone, asyncflow.Fail, time.Second)
+	late.Verdict.Expired = true
+	for _, s := range []*asyncflow.Settlement{expired, late,
+		settlement(asyncflow.OutcomeRejected, asyncflow.Fail, time.Second)} {
+		pipe.Settled(s, time.Now())
+	}
+	series := scrape(t, m.Handler())
+	assert.Equal(t, "2", series[`asyncflow_expired_tasks_total{tenant="acme",type="pipe"}`])
+	assert.Equal(t, "3",
+		series[`asyncflow_finished_tasks_total{status="failed",tenant="acme",type="pipe"}`])
+}
+
 // A tenant with locked tables loses its own series, and nobody else's.
 func TestTenantThatCannotBeRead(t *testing.T) {
 	t.Parallel()

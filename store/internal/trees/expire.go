@@ -117,10 +117,10 @@ func (x *expiry) roll(ids []int64) error {
 	if err != nil {
 		return err
 	}
-	known := make(map[int64]dueTask, len(found))
+	known := make(map[int64]bool, len(found))
 	why := map[int64]asyncflow.Expiry{} // of tasks that end
 	for _, d := range found {
-		known[d.id] = d
+		known[d.id] = true
 		token, locked := tokens[d.id]
 		switch {
 		case d.final && d.at != nil:
@@ -135,11 +135,11 @@ func (x *expiry) roll(ids []int64) error {
 		}
 	}
 	for _, id := range ids {
-		if _, ok := known[id]; !ok {
+		if !known[id] {
 			x.forget([]int64{id})
 		}
 	}
-	return x.expire(why, known)
+	return x.expire(why, found, tokens)
 }
 
 // next returns when a task expires, by its options and its type as they are now.
@@ -183,23 +183,30 @@ func later(a, b time.Time) time.Time {
 }
 
 // expire ends tasks of one roll with locked token rows.
-func (x *expiry) expire(why map[int64]asyncflow.Expiry, known map[int64]dueTask) error {
+func (x *expiry) expire(
+	why map[int64]asyncflow.Expiry, found []dueTask, tokens map[int64]tokenPlace,
+) error {
 	if len(why) == 0 {
 		return nil
 	}
-	taken, err := records.TakeAnyTokens(x.ctx, x.tx, x.t, slices.Sorted(maps.Keys(why)))
-	if err != nil || len(taken) == 0 {
-		return err
-	}
-	var settled []asyncflow.Settlement
-	for _, l := range taken {
-		d := known[l.ID.Number]
-		l.Options = d.options
-		l.CreatedAt = d.created
-		l.Stage, l.Attempt = x.t.Place(l.Stage, l.Attempt)
-		o := asyncflow.LateOutcome(why[d.id])
+	settled := make([]asyncflow.Settlement, 0, len(why))
+	taken := make([]tokenPlace, 0, len(why))
+	for _, d := range found {
+		e, ends := why[d.id]
+		if !ends {
+			continue
+		}
+		token := tokens[d.id]
+		l := asyncflow.Lease{ID: asyncflow.TaskID{Type: x.t.Name, Number: d.id}, Seq: token.seq,
+			Stage: token.stage, Attempt: token.attempt, Options: d.options, CreatedAt: d.created,
+			Node: token.node, Worker: token.worker}
+		o := asyncflow.LateOutcome(e)
 		settled = append(settled, asyncflow.Settlement{Lease: l, Outcome: o,
 			Verdict: asyncflow.Decide(x.t.TaskType, l, o, x.now)})
+		taken = append(taken, token)
+	}
+	if err := x.deleteTokens(taken); err != nil {
+		return err
 	}
 	x.settled = append(x.settled, settled...)
 	return WriteEnded(x.ctx, x.tx, x.t, settled, x.now)
