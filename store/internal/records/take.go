@@ -66,7 +66,7 @@ func takeTokens(
 // As in TakeLeaseSQL, conditions of this form leave the planner one plan. A type that is a
 // parameter leaves it others: it reads all rows of the type for each id, by whichever index begins
 // with the type. OFFSET hides the parameter. In ready, which may have millions of rows, the planner
-// is left a walk down the index for each task. See ADR 58.
+// is left a walk down the index for each task. See ADR 56.
 const (
 	TakeAnyLeaseSQL = `
 DELETE FROM {lease} k
