@@ -185,8 +185,8 @@ func (f *followUp) followLook(t *config.Type, ids []int64) error {
 	return f.moveOn(t, decided)
 }
 
-// WaitingSQL returns which tasks wait for their dependencies, in the order of the given ids. For its
-// form see records.TakeAnyWaitSQL.
+// WaitingSQL returns which tasks wait for their dependencies, in the order of the given ids. For
+// its form see records.TakeAnyWaitSQL.
 const WaitingSQL = `
 SELECT w.id FROM unnest($2::bigint[]) AS u (id), LATERAL (
   SELECT id FROM {wait} WHERE type = $1 AND id BETWEEN u.id AND u.id AND reason = 'dependencies'
