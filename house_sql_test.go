@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// arraysOfOne are comparisons with an array of one value; typesOfIDs are the ones of ADR 58.
+// arraysOfOne are comparisons with an array of one value; typesOfIDs are the ones of ADR 56.
 var (
 	arraysOfOne = regexp.MustCompile(`(\w+) = ANY \(ARRAY\[([^\]]*)\]\)`)
 	typesOfIDs  = regexp.MustCompile(`^[uo]\.type$`)
 )
 
-// Statements find rows by ids in the forms of ADR 58. With another one, Postgres may read all rows
+// Statements find rows by ids in the forms of ADR 56. With another one, Postgres may read all rows
 // of a type for each id.
 func TestStatementsFindRowsByIDs(t *testing.T) {
 	t.Parallel()
@@ -27,7 +27,7 @@ func TestStatementsFindRowsByIDs(t *testing.T) {
 			if found[1] == "seq" && found[2] == "k.seq" { // signals have an index on it alone
 				continue
 			}
-			assert.Regexp(t, typesOfIDs, found[2], "%s: %s; see ADR 58", path, found[0])
+			assert.Regexp(t, typesOfIDs, found[2], "%s: %s; see ADR 56", path, found[0])
 		}
 	})
 }

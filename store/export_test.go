@@ -82,6 +82,9 @@ var ByIDSQL = map[string]PlannedSQL{
 	"DeleteKeysSQL":     {upkeep.DeleteKeysSQL, "'pipe', {keys}, {ids}"},
 }
 
+// QueueTake runs statements of ByIDSQL that lock rows and delete them by their ctid.
+var QueueTake = records.QueueTake
+
 // KeepRoll is what a new dependent of a task does to the roll of that task.
 var KeepRoll = config.KeepRoll
 

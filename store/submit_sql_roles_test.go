@@ -40,7 +40,7 @@ func TestSQLSubmitRoleMayOnlySubmit(t *testing.T) {
 	require.NoError(t, err)
 	helpers, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	require.Len(t, helpers, 46)
+	require.Len(t, helpers, 51)
 	for _, call := range helpers {
 		refused = append(refused, `SELECT `+call)
 	}

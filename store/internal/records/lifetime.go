@@ -90,7 +90,8 @@ func QueueLifetimes(b *pgx.Batch, t *config.TableNames, rows []LifetimeRow, now 
 		b.Queue(reportSQL)
 	}
 	if len(over) > 0 {
-		b.Queue(t.SQL(0, DeleteLifetimesSQL), Column(over, number), Column(over, id))
+		QueueTake(b, func(pgx.Rows) error { return nil }, t.SQL(0, DeleteLifetimesSQL),
+			Column(over, number), Column(over, id))
 	}
 }
 
@@ -99,10 +100,13 @@ const (
 INSERT INTO {lifetimes} (type, id, expires_at, start)
 SELECT * FROM unnest($1::int[], $2::bigint[], $3::timestamptz[], $4::smallint[])
 ON CONFLICT (type, id) DO UPDATE SET expires_at = excluded.expires_at, start = excluded.start`
-	// DeleteLifetimesSQL has the form of TakeLeaseSQL.
+	// DeleteLifetimesSQL has the form of TakeAnyWaitSQL.
 	DeleteLifetimesSQL = `
-DELETE FROM {lifetimes} k USING unnest($1::int[], $2::bigint[]) AS u (type, id)
-WHERE k.type = ANY (ARRAY[u.type]) AND k.id BETWEEN u.id AND u.id`
+DELETE FROM {lifetimes} WHERE ctid = ANY (ARRAY(
+  SELECT k.t FROM unnest($1::int[], $2::bigint[]) AS u (type, id), LATERAL (
+    SELECT ctid AS t FROM {lifetimes} WHERE type BETWEEN u.type AND u.type
+      AND id BETWEEN u.id AND u.id
+    ORDER BY type, id LIMIT 1 FOR UPDATE) k))`
 )
 
 // The job expire hears of new rows by the counts of Postgres, which a connection reports up to

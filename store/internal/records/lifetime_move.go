@@ -44,22 +44,22 @@ func MoveLifetimes(
 	return moved, err
 }
 
-// MoveLifetimesSQL locks the rows that are as they were read, and writes them. The form of old
-// leaves the planner one plan, a walk down the index for each id. For the other parts see
-// TakeAnyWaitSQL.
+// MoveLifetimesSQL locks the rows that are as they were read, and writes them by their ctid. A row
+// that was updated since the statement began stays: the job finds it when it is due. For the form
+// see TakeAnyWaitSQL.
 const MoveLifetimesSQL = `
 WITH moves AS (
-  SELECT $1::int AS type, u.*
+  SELECT u.*
   FROM unnest($2::bigint[], $3::timestamptz[], $4::smallint[], $5::timestamptz[],
     $6::smallint[]) AS u (id, was, was_start, expires_at, start)),
-old AS (SELECT m.* FROM moves m, LATERAL (
-  SELECT FROM {lifetimes} WHERE type = $1 AND id BETWEEN m.id AND m.id
+old AS (SELECT m.*, k.t FROM moves m, LATERAL (
+  SELECT ctid AS t FROM {lifetimes} WHERE type = $1 AND id BETWEEN m.id AND m.id
     AND (m.was IS NULL OR expires_at = m.was AND start IS NOT DISTINCT FROM m.was_start)
   ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) k),
-gone AS (DELETE FROM {lifetimes} l USING old o
-  WHERE o.expires_at IS NULL AND l.type = ANY (ARRAY[o.type]) AND l.id BETWEEN o.id AND o.id),
+gone AS (DELETE FROM {lifetimes}
+  WHERE ctid = ANY (ARRAY(SELECT t FROM old WHERE expires_at IS NULL))),
 moved AS (UPDATE {lifetimes} l SET expires_at = o.expires_at, start = o.start FROM old o
-  WHERE o.expires_at IS NOT NULL AND l.type = ANY (ARRAY[o.type]) AND l.id BETWEEN o.id AND o.id),
+  WHERE o.expires_at IS NOT NULL AND l.ctid = o.t),
 new AS (INSERT INTO {lifetimes} (type, id, expires_at, start)
   SELECT $1, id, expires_at, start FROM moves
   WHERE was IS NULL AND expires_at IS NOT NULL

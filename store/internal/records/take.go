@@ -32,15 +32,18 @@ func takeTokens(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, statements ...string,
 ) (taken []asyncflow.Lease, err error) {
 	take := func(position int, sql string, args ...any) error {
-		rows, _ := tx.Query(ctx, t.SQL(position, sql), args...)
-		more, err := pgx.CollectRows(rows,
-			func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
-				l.ID.Type = t.Name
-				return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.Options.FlowKey,
-					&l.Node, &l.Worker)
-			})
-		taken = append(taken, more...)
-		return err
+		b := &pgx.Batch{}
+		QueueTake(b, func(rows pgx.Rows) error {
+			more, err := pgx.CollectRows(rows,
+				func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
+					l.ID.Type = t.Name
+					return l, row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt,
+						&l.Options.FlowKey, &l.Node, &l.Worker)
+				})
+			taken = append(taken, more...)
+			return err
+		}, t.SQL(position, sql), args...)
+		return tx.SendBatch(ctx, b).Close()
 	}
 	for _, sql := range statements {
 		if err := take(0, sql, ids, t.Number()); err != nil {
@@ -63,20 +66,29 @@ func takeTokens(
 	return taken, nil
 }
 
-// As in TakeLeaseSQL, conditions of this form leave the planner one plan. A type that is a
-// parameter leaves it others: it reads all rows of the type for each id, by whichever index begins
-// with the type. OFFSET hides the parameter. In ready, which may have millions of rows, the planner
-// is left a walk down the index for each task. See ADR 58.
+// QueueTake adds a statement that locks rows and deletes them by their ctid. It runs twice: the
+// first run locks a row that another transaction is just updating, but deletes only the version
+// that it saw. The second run sees the version that is locked now.
+func QueueTake(b *pgx.Batch, read func(rows pgx.Rows) error, sql string, args ...any) {
+	for range 2 {
+		b.Queue(sql, args...).Query(read)
+	}
+}
+
+// Statements of this form leave the planner a walk down the index for each task, in the order of
+// the index, and a scan by ctid. QueueTake runs them. See ADR 56.
 const (
 	TakeAnyLeaseSQL = `
-DELETE FROM {lease} k
-USING (SELECT id, $2::int AS type FROM unnest($1::bigint[]) AS id OFFSET 0) u
-WHERE k.type = ANY (ARRAY[u.type]) AND k.id BETWEEN u.id AND u.id
+DELETE FROM {lease} k WHERE ctid = ANY (ARRAY(
+  SELECT l.t FROM unnest($1::bigint[]) AS u (id), LATERAL (
+    SELECT ctid AS t FROM {lease} WHERE type = $2 AND id BETWEEN u.id AND u.id
+    ORDER BY id LIMIT 1 FOR UPDATE) l))
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), node, coalesce(worker, '')`
 	TakeAnyWaitSQL = `
-DELETE FROM {wait} k
-USING (SELECT id, $2::int AS type FROM unnest($1::bigint[]) AS id OFFSET 0) u
-WHERE k.type = ANY (ARRAY[u.type]) AND k.id BETWEEN u.id AND u.id
+DELETE FROM {wait} k WHERE ctid = ANY (ARRAY(
+  SELECT w.t FROM unnest($1::bigint[]) AS u (id), LATERAL (
+    SELECT ctid AS t FROM {wait} WHERE type = $2 AND id BETWEEN u.id AND u.id
+    ORDER BY id LIMIT 1 FOR UPDATE) w))
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 	TakeAnyReadySQL = `
 DELETE FROM {ready} k WHERE ctid = ANY (ARRAY(

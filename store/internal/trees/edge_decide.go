@@ -98,9 +98,11 @@ func (f *followUp) moveOn(t *config.Type, decided map[int64]decision) error {
 // TakeDependentsSQL deletes the token rows of tasks that wait for their dependencies. For its form
 // see records.TakeAnyWaitSQL.
 const TakeDependentsSQL = `
-DELETE FROM {wait} w
-USING (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
-WHERE w.type = ANY (ARRAY[u.type]) AND w.id BETWEEN u.id AND u.id AND w.reason = 'dependencies'
+DELETE FROM {wait} w WHERE ctid = ANY (ARRAY(
+  SELECT k.t FROM unnest($2::bigint[]) AS u (id), LATERAL (
+    SELECT ctid AS t FROM {wait} WHERE type = $1 AND id BETWEEN u.id AND u.id
+      AND reason = 'dependencies'
+    ORDER BY id LIMIT 1 FOR UPDATE) k))
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, '')`
 
 // takeDependents deletes the rows of decided tasks in `wait`, and returns them as leases, with
@@ -129,16 +131,21 @@ func (f *followUp) takeDependents(
 		options[l.ID.Number] = l.Options
 		created[l.ID.Number] = l.CreatedAt
 	}
-	rows, _ := f.tx.Query(f.ctx, t.SQL(0, TakeDependentsSQL), t.Number(), ids)
-	leases, err = pgx.CollectRows(rows,
-		func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
-			var key string
-			l.ID.Type = t.Name
-			err = row.Scan(&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &key)
-			l.Options = options[l.ID.Number]
-			l.CreatedAt = created[l.ID.Number]
-			keys = append(keys, key)
-			return l, err
-		})
-	return leases, keys, err
+	leases = nil
+	b := &pgx.Batch{}
+	var l asyncflow.Lease
+	var key string
+	records.QueueTake(b, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows,
+			[]any{&l.ID.Number, &l.Seq, &l.Stage, &l.Attempt, &l.OrderTime, &key}, func() error {
+				l.ID.Type = t.Name
+				l.Options = options[l.ID.Number]
+				l.CreatedAt = created[l.ID.Number]
+				leases = append(leases, l)
+				keys = append(keys, key)
+				return nil
+			})
+		return err
+	}, t.SQL(0, TakeDependentsSQL), t.Number(), ids)
+	return leases, keys, f.tx.SendBatch(f.ctx, b).Close()
 }

@@ -185,12 +185,12 @@ func (f *followUp) followLook(t *config.Type, ids []int64) error {
 	return f.moveOn(t, decided)
 }
 
-// WaitingSQL returns which tasks wait for their dependencies. For its form see
-// records.TakeAnyWaitSQL.
+// WaitingSQL returns which tasks wait for their dependencies, in the order of the given ids. For
+// its form see records.TakeAnyWaitSQL.
 const WaitingSQL = `
-SELECT w.id FROM (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
-JOIN {wait} w ON w.type = ANY (ARRAY[u.type]) AND w.id BETWEEN u.id AND u.id
-WHERE w.reason = 'dependencies' ORDER BY w.id`
+SELECT w.id FROM unnest($2::bigint[]) AS u (id), LATERAL (
+  SELECT id FROM {wait} WHERE type = $1 AND id BETWEEN u.id AND u.id AND reason = 'dependencies'
+  ORDER BY id LIMIT 1) w`
 
 // waitingIDs returns which tasks wait for their dependencies.
 func (f *followUp) waitingIDs(t *config.Type, ids []int64) (live []int64, err error) {

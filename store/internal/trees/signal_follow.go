@@ -274,7 +274,8 @@ func (f *followUp) endSignalWaits(t *config.Type, over []*signalWait) error {
 		}
 	}
 	b := &pgx.Batch{}
-	b.Queue(t.SQL(0, records.TakeAnyWaitSQL), ids, t.Number())
+	records.QueueTake(b, func(pgx.Rows) error { return nil }, t.SQL(0, records.TakeAnyWaitSQL), ids,
+		t.Number())
 	b.Queue(t.SQL(0, `DELETE FROM {signal_waits} WHERE type = $1 AND id = ANY ($2)`),
 		t.Number(), ids)
 	b.Queue(t.SQL(0, `DELETE FROM {signals} WHERE seq = ANY ($1) AND idempotency_key IS NULL`),
