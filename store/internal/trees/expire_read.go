@@ -122,7 +122,8 @@ type dueTask struct {
 }
 
 // dueTasksSQL reads tasks of one roll. A visit of a stage begins behind the last row that ended
-// one, and behind the last row of another stage. A task with a token row of number 1 has no journal.
+// one, and behind the last row of another stage. A task with a token row of number 1 has no
+// journal.
 var dueTasksSQL = `
 SELECT t.id, l.expires_at, l.start, t.created_at,
   coalesce(CASE WHEN u.seq = 1 THEN t.options ELSE {options} END, '{}'),
