@@ -203,6 +203,7 @@ func (b *bundle) clear() {
 		DO $$ BEGIN
 		  EXECUTE (SELECT 'TRUNCATE ' || string_agg(oid::regclass::text, ', ') FROM pg_class
 		    WHERE relkind = 'r' AND relnamespace = 'tenant_acme'::regnamespace
-		      AND relname ~ '^(task|journal|ready|search)_.*[0-9]$|^(lease|wait|tallies)$');
+		      AND relname ~
+		        '^(task|journal|ready|search)_.*[0-9]$|^(lease|wait|tallies|expired_tallies)$');
 		END $$`)
 }
