@@ -113,4 +113,3 @@ func historyTimesOut(t store.HistoryTimes) api.HistoryTimes {
 	return api.HistoryTimes{P50Ms: milliseconds(t.P50), P95Ms: milliseconds(t.P95),
 		P99Ms: milliseconds(t.P99)}
 }
-

@@ -41,7 +41,7 @@ SELECT at, until, kind, type, text FROM (
         OVER (w ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next
     FROM {schema}.audit
     WHERE action IN ('pauseTaskType', 'resumeTaskType') AND outcome = 'done' AND at < $3
-      AND at >= $2 - interval '1 day'
+      AND at >= $2::timestamptz - interval '1 day'
     WINDOW w AS (PARTITION BY object ORDER BY at, id)) p
   WHERE action = 'pauseTaskType' AND before IS DISTINCT FROM 'pauseTaskType'
     AND NOT EXISTS (SELECT FROM {schema}.task_types t
@@ -59,7 +59,8 @@ SELECT at, until, kind, type, text FROM (
       lead(c.at) OVER (PARTITION BY c.endpoint ORDER BY c.at) AS next
     FROM {schema}.endpoint_changes c JOIN {schema}.endpoints e ON e.id = c.endpoint) s
   WHERE state <> 'closed') m
-WHERE $1 IN ('', type) AND at < $3 AND (at >= $2 OR kind <> 'deploy' AND (until IS NULL OR until >= $2))
+WHERE $1 IN ('', type) AND at < $3
+  AND (at >= $2 OR kind <> 'deploy' AND (until IS NULL OR until >= $2))
 ORDER BY at DESC LIMIT $4`
 
 // marks returns the marks of a query's time, oldest first. more reports that there are older ones.
