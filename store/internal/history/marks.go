@@ -37,13 +37,13 @@ SELECT at, until, kind, type, text FROM (
   UNION ALL
   SELECT at, next, 'pause', object, 'paused'
   FROM (SELECT at, action, object, lag(action) OVER w AS before,
-      min(at) FILTER (WHERE action = 'resumeTaskType')
+      min(at) FILTER (WHERE action = 'task_type.resume')
         OVER (w ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS next
     FROM {schema}.audit
-    WHERE action IN ('pauseTaskType', 'resumeTaskType') AND outcome = 'done' AND at < $3
+    WHERE action IN ('task_type.pause', 'task_type.resume') AND outcome = 'done' AND at < $3
       AND at >= $2::timestamptz - interval '1 day'
     WINDOW w AS (PARTITION BY object ORDER BY at, id)) p
-  WHERE action = 'pauseTaskType' AND before IS DISTINCT FROM 'pauseTaskType'
+  WHERE action = 'task_type.pause' AND before IS DISTINCT FROM 'task_type.pause'
     AND NOT EXISTS (SELECT FROM {schema}.task_types t
       WHERE t.name = p.object AND t.paused_at <= p.at AND next IS NULL)
   UNION ALL
