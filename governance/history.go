@@ -43,6 +43,9 @@ func (j *historyJob) recordTenant(ctx context.Context, tenant string, s state) (
 	if err != nil {
 		return recorded.Rows, err
 	}
+	if recorded.Missed {
+		return recorded.Rows, nil
+	}
 	j.setLast(tenant, now)
 	folded, err := untilDone(func() (int, error) { return j.store.FoldHistory(ctx, tenant) })
 	if err != nil || recorded.Live {

@@ -28,11 +28,13 @@ type Recorded struct {
 	// Live reports that a type isn't idle, or that the minute under way has counts already: the next
 	// minute will have points, even if no row is written.
 	Live bool
+	// Missed reports that another node had the lock, so that not all was written.
+	Missed bool
 }
 
 // RecordHistory records what a tenant's types did until the end of the last minute, and their live tasks
 // now. since is when it was last done; zero: not known, so it is looked for as far back as the
-// counters go. While another node records, it does nothing.
+// counters go.
 func (s *History) RecordHistory(
 	ctx context.Context, tenant string, since time.Time,
 ) (r Recorded, err error) {
@@ -41,43 +43,74 @@ func (s *History) RecordHistory(
 	if r.Live, err = s.gauges(ctx, tenant, g, s.core.Clock.Now()); err != nil {
 		return r, postgres.Wrap(err, "RecordHistory(%q)", tenant)
 	}
-	err = s.core.Exclusively(ctx, tenant, Job, func(tx pgx.Tx, now time.Time) error {
-		n, more, err := record(ctx, tx, tenant, g, since, now)
-		r.Rows = n
-		r.Live = r.Live || more
-		if err == nil && n == 0 {
-			err = postgres.ErrIdle
-		}
-		return err
-	})
+	now := s.core.Clock.Now()
+	hourly, more, err := gather(ctx, s.core.DB(tenant), tenant, g, since, now)
+	r.Live = r.Live || more
+	if err == nil {
+		err = s.writeParts(ctx, tenant, hours, hourly, &r)
+	}
+	if err == nil {
+		err = s.writeParts(ctx, tenant, minutes, g, &r)
+	}
 	return r, postgres.Wrap(err, "RecordHistory(%q)", tenant)
 }
 
-// record writes the minutes that are over, and the hours if it isn't known when it was last done.
-// more reports whether the minute under way has counts.
-func record(
-	ctx context.Context, tx pgx.Tx, tenant string, g gathered, since, now time.Time,
-) (n int, more bool, err error) {
+// gather adds the minutes that are over to g. It also returns the hours, if it isn't known when they
+// were last recorded. more reports whether the minute under way has counts.
+func gather(
+	ctx context.Context, q postgres.Querier, tenant string, g gathered, since, now time.Time,
+) (hourly gathered, more bool, err error) {
 	end := now.Truncate(time.Minute)
 	first := now.Add(-tallyMinutes).Truncate(time.Hour).Add(time.Hour)
 	from := since.Add(-again).Truncate(time.Minute)
+	hourly = gathered{}
 	if from.Before(first) {
-		n, err = recordHours(ctx, tx, tenant, now)
+		err = tallies(ctx, q, tenant, hourly, hours, now.Add(-HoursKept).Truncate(24*time.Hour).
+			Add(24*time.Hour), now.Truncate(time.Hour))
+		hourly.addTotals()
 		from = first
 	}
 	if err == nil {
-		err = tallies(ctx, tx, tenant, g, minutes, from, end.Add(time.Minute))
+		err = tallies(ctx, q, tenant, g, minutes, from, end.Add(time.Minute))
 	}
 	if err == nil {
-		err = stageTimes(ctx, tx, tenant, g, from, end)
-	}
-	if err != nil {
-		return n, false, err
+		err = stageTimes(ctx, q, tenant, g, from, end)
 	}
 	more = g.leaveOut(end)
 	g.addTotals()
-	written, err := write(ctx, tx, tenant, minutes, g)
-	return n + written, more, err
+	return hourly, more, err
+}
+
+// partsAtOnce is the most parts that one transaction writes. Postgres ends a transaction that is
+// busy elsewhere for 5 s.
+const partsAtOnce = 50
+
+// writeParts writes what was gathered, some parts in a transaction: as numbers only grow, what one
+// transaction lacks is written by the next recording.
+func (s *History) writeParts(
+	ctx context.Context, tenant string, u unit, g gathered, r *Recorded,
+) error {
+	for parts := range slices.Chunk(slices.Collect(maps.Keys(g)), partsAtOnce) {
+		some := gathered{}
+		for _, p := range parts {
+			some[p] = g[p]
+		}
+		ours := false
+		err := s.core.Exclusively(ctx, tenant, Job, func(tx pgx.Tx, _ time.Time) error {
+			ours = true
+			n, err := write(ctx, tx, tenant, u, some)
+			r.Rows += n
+			if err == nil && n == 0 {
+				err = postgres.ErrIdle
+			}
+			return err
+		})
+		r.Missed = r.Missed || !ours
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // leaveOut leaves out the counters of the minute under way, but not its gauges. It reports whether
@@ -96,19 +129,6 @@ func (g gathered) leaveOut(minute time.Time) (any bool) {
 		}
 	}
 	return any
-}
-
-// recordHours writes what tallies tell of the last 30 days, by hour. It finds what no node has
-// recorded by minute.
-func recordHours(ctx context.Context, tx pgx.Tx, tenant string, now time.Time) (int, error) {
-	g := gathered{}
-	err := tallies(ctx, tx, tenant, g, hours, now.Add(-HoursKept).Truncate(24*time.Hour).
-		Add(24*time.Hour), now.Truncate(time.Hour))
-	if err != nil {
-		return 0, err
-	}
-	g.addTotals()
-	return write(ctx, tx, tenant, hours, g)
 }
 
 // row names a row of type_history, of a unit.
