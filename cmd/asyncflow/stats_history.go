@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// checkHistory refuses options of --history without it, and those that don't go with it.
+// checkHistory refuses options of --history without it, and options that don't go with it.
 func (c *statsCmd) checkHistory() error {
 	switch {
 	case !c.History && (c.Since != 0 || c.Step != 0 || c.Stage != ""):

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -104,14 +105,16 @@ func TestQuery(t *testing.T) {
 		{Query{Step: time.Second}, 0, 0, "step is"},
 		{Query{Step: -time.Minute}, 0, 0, "step is"},
 	} {
-		got, err := c.q.fix(now)
-		if c.fault != "" {
-			require.ErrorContains(t, err, c.fault, "%+v", c.q)
-			assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
-			continue
-		}
-		require.NoError(t, err)
-		assert.Equal(t, c.step, got.Step, "%+v", c.q)
-		assert.Equal(t, c.points, got.points(got.Step), "%+v", c.q)
+		t.Run(fmt.Sprint(c.q.From, c.q.Until, c.q.Step), func(t *testing.T) {
+			got, err := c.q.fix(now)
+			if c.fault != "" {
+				require.ErrorContains(t, err, c.fault, "%+v", c.q)
+				assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, c.step, got.Step, "%+v", c.q)
+			assert.Equal(t, c.points, got.points(got.Step), "%+v", c.q)
+		})
 	}
 }

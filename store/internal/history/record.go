@@ -141,7 +141,7 @@ type row struct {
 const lockTypesSQL = `
 SELECT name FROM {schema}.task_types WHERE name = ANY ($1) ORDER BY name FOR KEY SHARE SKIP LOCKED`
 
-// write raises the points of a tenant to those gathered. It returns how many rows it wrote. Types
+// write raises the points of a tenant to the gathered ones. It returns how many rows it wrote. Types
 // that are locked or gone are left out; the next recording takes them, if they are still there.
 func write(
 	ctx context.Context, tx pgx.Tx, tenant string, u unit, g gathered,

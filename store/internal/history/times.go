@@ -15,7 +15,7 @@ const (
 	buckets  = 71
 )
 
-// bucketOf returns the bucket that has those of asyncflow.Latencies with an index.
+// bucketOf returns the bucket for an index of asyncflow.Latencies.
 func bucketOf(latency int) Field { return Field((latency + 1) / 2) }
 
 // countTimes adds a histogram from first on.
