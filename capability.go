@@ -24,12 +24,16 @@ const (
 	CapFairFlow         Capability = "fair_flow"         // flow keys that take turns
 	CapLifetimes        Capability = "lifetimes"         // tasks that expire
 	CapClaimRules       Capability = "claim_rules"       // of who may claim a task
+	CapStartedRules     Capability = "started_rules"     // of who may claim a started task
+	CapStartedLifetimes Capability = "started_lifetimes" // of tasks of attempts and operations
+	CapFingerprints     Capability = "fingerprints"      // filters by the kind of an error
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
 	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention, CapSearchable,
-	CapFairFlow, CapLifetimes, CapClaimRules}
+	CapFairFlow, CapLifetimes, CapClaimRules, CapStartedRules, CapStartedLifetimes,
+	CapFingerprints}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {

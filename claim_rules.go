@@ -2,6 +2,7 @@ package asyncflow
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -70,6 +71,34 @@ func (l ClaimerLabels) Pairs() []string {
 	return pairs
 }
 
+// Text says for people whom the rules keep away; "": nobody.
+func (r *ClaimRules) Text() string {
+	if r == nil {
+		return ""
+	}
+	var all []string
+	if n := len(r.Labels); n > 0 {
+		all = append(all, "only claimers with the labels "+strings.Join(r.pairs(), ", ")+
+			" may have it")
+	}
+	switch n := len(r.Exclude); {
+	case n == 1:
+		all = append(all, "1 claimer is excluded")
+	case n > 1:
+		all = append(all, fmt.Sprintf("%d claimers are excluded", n))
+	}
+	return strings.Join(all, "; ")
+}
+
+// pairs returns the labels in the form name=value, in order.
+func (r *ClaimRules) pairs() []string {
+	labels := make(ClaimerLabels, len(r.Labels))
+	for name, value := range r.Labels {
+		labels[name] = []string{value}
+	}
+	return labels.Pairs()
+}
+
 // storedRules is how the database has rules beside a task in line: labels as name=value.
 type storedRules struct {
 	Exclude []string `json:"exclude,omitempty"`
@@ -81,11 +110,7 @@ func (r *ClaimRules) Stored() *string {
 	if r == nil {
 		return nil
 	}
-	labels := make(ClaimerLabels, len(r.Labels))
-	for name, value := range r.Labels {
-		labels[name] = []string{value}
-	}
-	doc, err := json.Marshal(storedRules{r.Exclude, labels.Pairs()})
+	doc, err := json.Marshal(storedRules{r.Exclude, r.pairs()})
 	if err != nil {
 		panic(err) // texts
 	}
@@ -121,11 +146,39 @@ func (t TaskType) CheckClaimRules(r *ClaimRules) error {
 	return InvalidField("claim", "needs a stage of mode claim, and %s has none", t.Name)
 }
 
+// IsEmpty reports whether they are rules that say nothing: as a change, they take the rules away.
+func (r *ClaimRules) IsEmpty() bool { return r != nil && len(r.Exclude)+len(r.Labels) == 0 }
+
+// Changed returns the rules of a task after a change; nil: it changes none.
+func (r *ClaimRules) Changed(change *ClaimRules) *ClaimRules {
+	switch {
+	case change == nil:
+		return r
+	case change.IsEmpty():
+		return nil
+	}
+	return change
+}
+
+// checkChange checks rules that replace others; empty ones stand for none.
+func (r *ClaimRules) checkChange(out *problems) {
+	if !r.IsEmpty() {
+		r.check(out)
+	}
+}
+
+// CheckClaimChange explains what is wrong with rules that replace those of a task.
+func CheckClaimChange(r *ClaimRules) error {
+	var out problems
+	r.checkChange(&out)
+	return out.err()
+}
+
 func (r *ClaimRules) check(out *problems) {
 	if r == nil {
 		return
 	}
-	if len(r.Exclude)+len(r.Labels) == 0 {
+	if r.IsEmpty() {
 		out.add("claim", "needs exclude or labels")
 	}
 	if n := len(r.Exclude); n > MaxExcluded {

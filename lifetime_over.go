@@ -1,6 +1,7 @@
 package asyncflow
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -122,22 +123,17 @@ func (s *Settlement) Counted() Outcome {
 		Worker: o.Worker, Duration: o.Duration}
 }
 
+// notBegun are the outcomes that show no attempt.
+var notBegun = []OutcomeKind{OutcomeReleased, OutcomeRedriven, OutcomeChanged, OutcomeDependencies,
+	OutcomeCancelled, OutcomeExpired}
+
 // BeganBy reports whether an outcome shows that an attempt of its task had begun.
-func (k OutcomeKind) BeganBy() bool {
-	switch k {
-	case OutcomeReleased, OutcomeRedriven, OutcomeChanged, OutcomeDependencies, OutcomeCancelled,
-		OutcomeExpired:
-		return false
-	}
-	return true
-}
+func (k OutcomeKind) BeganBy() bool { return !slices.Contains(notBegun, k) }
 
 // NotBegun are the outcomes that show no attempt, as a list in SQL.
 var NotBegun = func() string {
-	all := []OutcomeKind{OutcomeReleased, OutcomeRedriven, OutcomeChanged, OutcomeDependencies,
-		OutcomeCancelled, OutcomeExpired}
-	quoted := make([]string, len(all))
-	for i, k := range all {
+	quoted := make([]string, len(notBegun))
+	for i, k := range notBegun {
 		quoted[i] = "'" + string(k) + "'"
 	}
 	return strings.Join(quoted, ", ")

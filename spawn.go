@@ -34,6 +34,9 @@ type SpawnedTask struct {
 	Key       string          `json:"key,omitempty"`
 	KeyWindow Duration        `json:"key_window,omitzero"`
 	FlowKey   string          `json:"flow_key,omitempty"`
+	Claim     *ClaimRules     `json:"claim,omitempty"`
+	StartBy   Deadline        `json:"start_by,omitzero"`
+	EndBy     Deadline        `json:"end_by,omitzero"`
 	Labels                    // none: those of the task that starts it
 }
 
@@ -56,8 +59,9 @@ type Spawned struct {
 // NewTask returns the task to submit.
 func (s SpawnedTask) NewTask(by *Spawned) NewTask {
 	return NewTask{Type: s.Type, Context: s.Context, RunAt: s.RunAt, Delay: s.Delay,
-		KeyWindow: KeyWindow{time: s.KeyWindow}, Options: Options{Priority: s.Priority,
-			Retry: s.Retry, Key: s.Key, FlowKey: s.FlowKey, Spawned: by, Labels: s.Labels}}
+		StartBy: s.StartBy, EndBy: s.EndBy, KeyWindow: KeyWindow{time: s.KeyWindow},
+		Options: Options{Priority: s.Priority, Retry: s.Retry, Key: s.Key, FlowKey: s.FlowKey,
+			Spawned: by, Claim: s.Claim, Labels: s.Labels}}
 }
 
 // CheckSpawned checks the tasks that an attempt starts. Their contexts must already be JSON, each

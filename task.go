@@ -297,7 +297,9 @@ type Patch struct {
 	// StartBy and EndBy are another lifetime; zero: unchanged. Durations count from the change or
 	// from RunAt.
 	StartBy, EndBy Deadline
-	By             string // who changes it, for its journal; "": unknown
+	// Claim replaces its rules of who may claim it; empty ones: anyone may; nil: unchanged.
+	Claim *ClaimRules
+	By    string // who changes it, for its journal; "": unknown
 }
 
 // changedBy marks, in the place of the endpoint, who made a change in a journal.
@@ -330,6 +332,7 @@ func (p Patch) Validate(now time.Time) error {
 	if p.Retry != nil {
 		p.Retry.check("retry", &out)
 	}
+	p.Claim.checkChange(&out)
 	p.StartBy.check("start_by", &out)
 	p.EndBy.check("end_by", &out)
 	return out.err()
@@ -347,6 +350,7 @@ func (p Patch) Options(o Options) Options {
 	default:
 		o.Retry = p.Retry
 	}
+	o.Claim = o.Claim.Changed(p.Claim)
 	return o
 }
 

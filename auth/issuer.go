@@ -96,27 +96,6 @@ func (i *Issuer) Issue(
 	return i.sign(i.typ, c, subject, ttl, now)
 }
 
-// IssueClaimers is Issue, with the names under which the token may claim tasks.
-func (i *Issuer) IssueClaimers(
-	tenant, subject string, scopes []Scope, names Claimers, ttl time.Duration, now time.Time,
-) (string, error) {
-	if err := checkIssue(tenant, subject, scopes, ttl); err != nil {
-		return "", err
-	}
-	if err := names.check(); err != nil {
-		return "", err
-	}
-	c := claims{Tenant: tenant, Scope: NewScopes(scopes...).String(), Claimers: names}
-	return i.sign(i.typ, c, subject, ttl, now)
-}
-
-// ClaimLimits are what a token says about the claims of its bearer; nil: nothing.
-type ClaimLimits struct {
-	Claimers Claimers
-	Labels   Labels
-	Stages   Stages
-}
-
 // IssueLimited is Issue, with limits on what the token may claim.
 func (i *Issuer) IssueLimited(
 	tenant, subject string, scopes []Scope, l ClaimLimits, ttl time.Duration, now time.Time,

@@ -41,16 +41,16 @@ func TestClaimersOfAToken(t *testing.T) {
 	require.NoError(t, err)
 	for _, names := range []Claimers{nil, {"anna", "desk-*"}} {
 		t.Run(fmt.Sprint(names), func(t *testing.T) {
-			token, err := issuer.IssueClaimers("acme", "anna", []Scope{ScopeWork}, names, time.Hour,
-				testNow)
+			token, err := issuer.IssueLimited("acme", "anna", []Scope{ScopeWork},
+				ClaimLimits{Claimers: names}, time.Hour, testNow)
 			require.NoError(t, err)
 			p, err := verifier.Verify(t.Context(), token, testNow)
 			require.NoError(t, err)
 			assert.Equal(t, names, p.Claimers)
 		})
 	}
-	_, err = issuer.IssueClaimers("acme", "anna", []Scope{ScopeWork}, Claimers{"a b"}, time.Hour,
-		testNow)
+	_, err = issuer.IssueLimited("acme", "anna", []Scope{ScopeWork},
+		ClaimLimits{Claimers: Claimers{"a b"}}, time.Hour, testNow)
 	require.Error(t, err)
 }
 

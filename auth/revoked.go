@@ -106,6 +106,7 @@ type Described struct {
 	Tenant    string
 	Subject   string
 	Scopes    string
+	Limits    ClaimLimits
 	ExpiresAt time.Time
 }
 
@@ -138,5 +139,11 @@ func Describe(token string) (d Described, err error) {
 	var scopes scopeList
 	_ = json.Unmarshal(raw["scope"], &scopes)
 	d.Scopes = strings.Join(scopes, " ")
+	for name, into := range map[string]any{"claimers": &d.Limits.Claimers,
+		"claims_labels": &d.Limits.Labels, "claims_types": &d.Limits.Stages} {
+		if raw[name] != nil {
+			_ = json.Unmarshal(raw[name], into)
+		}
+	}
 	return d, nil
 }

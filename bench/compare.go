@@ -30,7 +30,7 @@ var (
 )
 
 func parseCompare(args []string) (compareConfig, error) {
-	cfg := compareConfig{config: config{latencyTime: 10 * time.Second}}
+	cfg := compareConfig{config: config{latencyTime: 10 * time.Second, expiring: 100_000}}
 	const short = "four pairs of 10,000 tasks, only post and single"
 	err := cfg.parse(args, short, func(f *flag.FlagSet) {
 		f.StringVar(&cfg.base, "base", "HEAD", "the revision that this tree is compared with")

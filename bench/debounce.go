@@ -14,7 +14,8 @@ import (
 )
 
 // debounce asks: how long does a submit take that replaces a task, when all have one key, or one of
-// 500? And what does this cost the submits of another type beside?
+// 500? And what does this cost the submits of another type beside, compared with as many submits
+// that replace nothing?
 var debounce = scenario{
 	"debounce", "One key, 1,000 submits/s that replace its task", 1,
 	func(ctx context.Context, r *rounds) (measure, error) {
@@ -36,7 +37,7 @@ const (
 	debounceMore = `"key":"hot-%d","on_conflict":"replace","delay":"1h",`
 )
 
-// beginDebounce submits tasks of a type with so many keys, by turns.
+// beginDebounce submits tasks of a type by turns of its keys.
 func beginDebounce(ctx context.Context, r *rounds, name string, keys int) (measure, error) {
 	hot, err := r.Register(ctx, name, rig.Shape{})
 	if err != nil {
@@ -46,33 +47,56 @@ func beginDebounce(ctx context.Context, r *rounds, name string, keys int) (measu
 	if err != nil {
 		return nil, err
 	}
-	if err := r.Pause(ctx, plain); err != nil {
+	other, err := r.Register(ctx, name+"_plain", rig.Shape{})
+	if err != nil {
 		return nil, err
 	}
-	r.countDead(r.Rig, plain)
+	for _, t := range []*rig.TaskType{plain, other} {
+		if err := r.Pause(ctx, t); err != nil {
+			return nil, err
+		}
+		r.countDead(r.Rig, t)
+	}
 	return func(ctx context.Context) (all report.Figures, err error) {
 		submits := int(r.latencyTime.Seconds())
 		alone, err := timedTrickle(ctx, r.Rig, plain, submits*besideRate, besideRate, noMore)
 		if err != nil {
 			return nil, err
 		}
-		var took, beside callTimes
-		var g errgroup.Group
-		g.Go(func() (err error) {
-			beside, err = timedTrickle(ctx, r.Rig, plain, submits*besideRate, besideRate, noMore)
-			return err
-		})
-		took, err = timedTrickle(ctx, r.Rig, hot, submits*debounceRate, debounceRate,
+		_, among, err := besideEachOther(ctx, r, plain, other, submits, noMore)
+		if err != nil {
+			return nil, err
+		}
+		took, beside, err := besideEachOther(ctx, r, plain, hot, submits,
 			func(i int) string { return fmt.Sprintf(debounceMore, i%keys) })
-		if err := g.Wait(); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, took.figures()...)
 		all.Add("submit_p50", "Submit, p50", "ms", took.percentile(50))
 		all.Add("alone_p99", "Other submits before, p99", "ms", alone.percentile(99))
+		all.Add("among_p99", "Other submits beside as many that replace nothing, p99", "ms",
+			among.percentile(99))
 		all.Add("beside_p99", "Other submits beside, p99", "ms", beside.percentile(99))
 		return all, err
 	}, nil
+}
+
+// besideEachOther submits tasks of busy at debounceRate, and tasks of plain at besideRate, for that
+// many seconds. It returns how long the calls of each took. more is as for timedTrickle.
+func besideEachOther(
+	ctx context.Context, r *rounds, plain, busy *rig.TaskType, seconds int, more func(i int) string,
+) (took, beside callTimes, err error) {
+	var g errgroup.Group
+	g.Go(func() (err error) {
+		beside, err = timedTrickle(ctx, r.Rig, plain, seconds*besideRate, besideRate, noMore)
+		return err
+	})
+	took, err = timedTrickle(ctx, r.Rig, busy, seconds*debounceRate, debounceRate, more)
+	if other := g.Wait(); err == nil {
+		err = other
+	}
+	return took, beside, err
 }
 
 func noMore(int) string { return "" }

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,13 +20,16 @@ type fairConfig struct {
 	keys   int
 }
 
+// fairKeys is how many flow keys are measured.
+const fairKeys = 1000
+
 func parseFair(args []string) (fairConfig, error) {
 	var cfg fairConfig
 	const short = "a small round, to see that nothing is broken"
 	err := cfg.parse(args, short, func(f *flag.FlagSet) {
 		f.IntVar(&cfg.rounds, "rounds", 7, "how often each is measured")
 		f.IntVar(&cfg.tasks, "tasks", 20_000, "tasks of a round")
-		f.IntVar(&cfg.keys, "keys", 1000, "flow keys")
+		f.IntVar(&cfg.keys, "keys", fairKeys, "flow keys")
 	})
 	if cfg.short {
 		cfg.rounds, cfg.tasks = 1, 3000
@@ -41,8 +42,10 @@ func parseFair(args []string) (fairConfig, error) {
 	return cfg, err
 }
 
+type fairFlow struct{ name, flow string }
+
 // fairFlows are the flows that are compared: neither of them blocks a task.
-var fairFlows = []struct{ name, flow string }{
+var fairFlows = []fairFlow{
 	{"unfair", `"flow":{"max_in_flight":1000000},`},
 	{"fair", `"flow":{"fair":true},`},
 }
@@ -69,63 +72,56 @@ func runFair(ctx context.Context, args []string) error {
 		types = append(types, t)
 		g.Columns = append(g.Columns, f.name)
 	}
-	all := make([]report.Rounds, len(types))
-	for n := range cfg.rounds {
-		for turn := range types {
-			i := (n + turn) % len(types)
-			fmt.Fprintf(os.Stderr, "bench: round %d of %d, %s\n", n+1, cfg.rounds, g.Columns[i])
-			f, err := fairRound(ctx, r, types[i], cfg)
-			if err != nil {
-				return fmt.Errorf("round %d of %s: %w", n+1, types[i].Name, err)
-			}
-			all[i].Add(f)
-		}
+	all, err := measureByTurns(cfg.rounds, types, g.Columns,
+		func(t *rig.TaskType) (report.Figures, error) {
+			return fairRound(ctx, r, t, cfg.tasks, cfg.keys)
+		})
+	if err != nil {
+		return err
 	}
-	for _, rounds := range all {
-		medians := rounds.Medians()
-		medians.Add("change", "Against unfair", "%", 100*(rounds[0].Median/all[0][0].Median-1))
-		g.Add(medians)
-	}
+	addAgainstFirst(&g, all, "Against unfair")
 	g.WriteMarkdown(os.Stdout)
 	return report.WriteJSON(cfg.json, g)
 }
 
-// fairRound measures tasks of all keys, from the first submit to the last arrival.
+// unfair and fair ask the same in the rounds of the bench.
+var (
+	unfair = scenario{"unfair", "1,000 flow keys without turns, one POST each", fairTurns,
+		keyed(fairFlows[0])}
+	fair = scenario{"fair", "Fair shares of 1,000 flow keys, one POST each", fairTurns,
+		keyed(fairFlows[1])}
+)
+
+// fairTurns is how often each of the two is measured in a round, with a part of its tasks.
+const fairTurns = 3
+
+func keyed(f fairFlow) func(context.Context, *rounds) (measure, error) {
+	return func(ctx context.Context, r *rounds) (measure, error) {
+		t, err := r.Register(ctx, f.name, rig.Shape{More: f.flow})
+		return func(ctx context.Context) (report.Figures, error) {
+			tasks := r.config.tasks / fairTurns
+			return fairRound(ctx, r.Rig, t, tasks-tasks%rig.BatchSize, fairKeys)
+		}, err
+	}
+}
+
+// fairRound measures tasks of all keys.
 func fairRound(
-	ctx context.Context, r *rig.Rig, t *rig.TaskType, cfg fairConfig,
-) (all report.Figures, err error) {
-	ctx, cancel := context.WithTimeout(ctx, rig.Patience(cfg.tasks))
-	defer cancel()
-	meter, err := r.StartMeter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := submitKeys(ctx, r, t, cfg); err != nil {
-		return nil, err
-	}
-	arrived := 0
-	err = rig.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
-		c, err := r.WorkerCounts(ctx)
-		arrived = c.Distinct - meter.Before.Distinct
-		return arrived >= cfg.tasks, err
+	ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks, keys int,
+) (report.Figures, error) {
+	return measureArrivals(ctx, r, tasks, "Tasks of all keys", func(ctx context.Context) error {
+		return submitKeys(ctx, r, t, tasks, keys)
 	})
-	if err != nil {
-		return nil, errors.Join(err, fmt.Errorf("%d of %d tasks have arrived", arrived, cfg.tasks))
-	}
-	cost, err := meter.Stop(ctx)
-	all.Add("rate", "Tasks of all keys", "tasks/s", cost.Rate(cfg.tasks))
-	all = append(all, cost.CPUFigures(cfg.tasks)...)
-	return all, errors.Join(err, all.Check())
 }
 
 // submitKeys submits the tasks, batches of one key each, by several submitters at once.
-func submitKeys(ctx context.Context, r *rig.Rig, t *rig.TaskType, cfg fairConfig) error {
+func submitKeys(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks, keys int) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(rig.Submitters)
-	for batch := range cfg.tasks / rig.BatchSize {
+	for batch := range tasks / rig.BatchSize {
 		items := r.Take(t, rig.BatchSize)
 		g.Go(func() error {
-			more := fmt.Sprintf(`"flow_key":"key-%d",`, batch%cfg.keys)
+			more := fmt.Sprintf(`"flow_key":"key-%d",`, batch%keys)
 			return r.API.SubmitBatch(ctx, t.Name, items, more)
 		})
 	}

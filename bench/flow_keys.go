@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -70,24 +69,15 @@ func runFlowKeys(ctx context.Context, args []string) error {
 	if err := blockKey(ctx, r, types[1], cfg.blocked); err != nil {
 		return fmt.Errorf("tasks that are blocked: %w", err)
 	}
-	all := make([]report.Rounds, len(types))
-	for n := range cfg.rounds {
-		for turn := range types {
-			i := (n + turn) % len(types)
-			fmt.Fprintf(os.Stderr, "bench: round %d of %d with %s blocked\n", n+1, cfg.rounds,
-				g.Columns[i])
-			f, err := freeKey(ctx, r, types[i], cfg.tasks)
-			if err != nil {
-				return fmt.Errorf("round %d of %s: %w", n+1, types[i].Name, err)
-			}
-			all[i].Add(f)
-		}
+	all, err := measureByTurns(cfg.rounds, types, g.Columns,
+		func(t *rig.TaskType) (report.Figures, error) {
+			return measureArrivals(ctx, r, cfg.tasks, "Tasks of the free key",
+				func(ctx context.Context) error { return submitKey(ctx, r, t, cfg.tasks, "free") })
+		})
+	if err != nil {
+		return err
 	}
-	for _, rounds := range all {
-		medians := rounds.Medians()
-		medians.Add("change", "Against none", "%", 100*(rounds[0].Median/all[0][0].Median-1))
-		g.Add(medians)
-	}
+	addAgainstFirst(&g, all, "Against none")
 	g.WriteMarkdown(os.Stdout)
 	return report.WriteJSON(cfg.json, g)
 }
@@ -122,32 +112,4 @@ func submitKey(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int, key 
 		}
 	}
 	return nil
-}
-
-// freeKey measures tasks of the key that isn't blocked, from the first submit to the last arrival.
-func freeKey(
-	ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int,
-) (all report.Figures, err error) {
-	ctx, cancel := context.WithTimeout(ctx, rig.Patience(tasks))
-	defer cancel()
-	meter, err := r.StartMeter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := submitKey(ctx, r, t, tasks, "free"); err != nil {
-		return nil, err
-	}
-	arrived := 0
-	err = rig.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
-		c, err := r.WorkerCounts(ctx)
-		arrived = c.Distinct - meter.Before.Distinct
-		return arrived >= tasks, err
-	})
-	if err != nil {
-		return nil, errors.Join(err, fmt.Errorf("%d of %d tasks have arrived", arrived, tasks))
-	}
-	cost, err := meter.Stop(ctx)
-	all.Add("rate", "Tasks of the free key", "tasks/s", cost.Rate(tasks))
-	all = append(all, cost.CPUFigures(tasks)...)
-	return all, errors.Join(err, all.Check())
 }

@@ -110,23 +110,24 @@ func typeWithHistory(ctx context.Context, r *rig.Rig, size int) (*rig.TaskType, 
 	return t, r.WarmUp(ctx, t)
 }
 
-// historyRates measures how fast new tasks are done. The types take turns, each round another one
-// first: other work on the machine disturbs all of them alike.
+// historyRates measures how fast new tasks are done.
 func historyRates(
 	ctx context.Context, r *rig.Rig, cfg historyConfig, types []*rig.TaskType, g *report.Grid,
 ) error {
-	all := make([]report.Rounds, len(types))
-	for n := range cfg.rounds {
-		for turn := range types {
-			i := (n + turn) % len(types)
-			fmt.Fprintf(os.Stderr, "bench: round %d of %d with a history of %s\n",
-				n+1, cfg.rounds, g.Columns[i])
-			p, err := r.Pass(ctx, types[i], cfg.tasks)
+	titles := make([]string, len(g.Columns))
+	for i, size := range g.Columns {
+		titles[i] = "with a history of " + size
+	}
+	all, err := measureByTurns(cfg.rounds, types, titles,
+		func(t *rig.TaskType) (report.Figures, error) {
+			p, err := r.Pass(ctx, t, cfg.tasks)
 			if err != nil {
-				return fmt.Errorf("round %d of %s: %w", n+1, types[i].Name, err)
+				return nil, err
 			}
-			all[i].Add(p.Figures())
-		}
+			return p.Figures(), nil
+		})
+	if err != nil {
+		return err
 	}
 	for _, rounds := range all {
 		rate, without := rounds.Series("end_to_end"), all[0].Series("end_to_end")

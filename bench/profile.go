@@ -33,7 +33,7 @@ type profileConfig struct {
 	many  bool    // single submits of many types, not batches of one
 	rate  float64 // of many, in tasks/s; 0: as fast as possible
 	tree  bool    // children of one task, not tasks that are submitted
-	keys  int     // submits that replace the tasks of so many keys; 0: none do
+	keys  int     // number of keys with submits that replace tasks; 0: none
 }
 
 func parseProfile(args []string) (profileConfig, error) {
@@ -48,7 +48,8 @@ func parseProfile(args []string) (profileConfig, error) {
 			"with --many: tasks a second; default: as fast as possible")
 		f.BoolVar(&cfg.tree, "children", false, "the children of one task")
 		f.IntVar(&cfg.keys, "keys", 0,
-			"1,000 submits a second that replace the tasks of so many keys, and others beside")
+			"1,000 submits a second that replace the tasks of this number of keys, and "+
+				"others beside")
 	})
 	if cfg.short {
 		cfg.tasks = 5000

@@ -50,10 +50,7 @@ func runPromote(ctx context.Context, args []string) error {
 	line := report.Timeline{Machine: describe(r), Notes: []string{note}}
 	var types []*rig.TaskType
 	for _, name := range []string{"delayed", "other"} {
-		t, err := r.Register(ctx, name, rig.Shape{})
-		if err == nil {
-			err = r.WarmUp(ctx, t)
-		}
+		t, err := registerWarm(ctx, r, name, rig.Shape{})
 		if err != nil {
 			return err
 		}

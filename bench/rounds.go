@@ -18,6 +18,7 @@ type config struct {
 	only        names
 	rounds      int
 	tasks       int           // of the throughput measurements, each round
+	expiring    int           // tasks that expire at once
 	latencyTime time.Duration // how long tasks trickle in
 	httpTime    time.Duration // how long round trips are counted
 }
@@ -29,18 +30,23 @@ func parseRounds(args []string) (config, error) {
 		f.Var(&cfg.only, "only", "scenarios, such as post,river-post; default: all")
 		f.IntVar(&cfg.rounds, "rounds", 5, "how often everything is measured")
 		f.IntVar(&cfg.tasks, "tasks", 60000, "tasks of a round")
+		f.IntVar(&cfg.expiring, "expiring", 100_000, "tasks that expire at once")
 	})
 	if err != nil {
 		return cfg, err
 	}
 	if cfg.short {
-		cfg.rounds, cfg.tasks = 1, 3000
+		cfg.rounds, cfg.tasks, cfg.expiring = 1, 3000, 3000
 		cfg.latencyTime, cfg.httpTime = 2*time.Second, time.Second
 	}
 	const unit = 30 * rig.BatchSize // so that the parts of it are whole batches
 	if cfg.rounds < 1 || cfg.tasks < unit {
 		return cfg, fmt.Errorf("--rounds must be at least 1 and --tasks at least %d", unit)
 	}
+	if cfg.expiring < rig.BatchSize {
+		return cfg, fmt.Errorf("--expiring must be at least %d", rig.BatchSize)
+	}
+	cfg.expiring -= cfg.expiring % rig.BatchSize
 	cfg.tasks -= cfg.tasks % unit
 	_, err = chosen(cfg.only)
 	return cfg, err

@@ -43,7 +43,9 @@ var scenarios = []scenario{
 	claims, oneClaim,
 	debounce,
 	debounceKeys,
+	unfair, fair,
 	pending,
+	expire,
 	httpAlone, storeAlone, storeLabels, storeSearch,
 }
 

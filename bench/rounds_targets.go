@@ -106,6 +106,15 @@ var targets = []target{
 	},
 	{"Claims, 50 a call, 4 claimers", "claims.rate", "tasks/s", 15_000, atLeast},
 	{"Claims, one a call, 64 claimers", "one-claim.rate", "tasks/s", 6_000, atLeast},
+	{
+		"Fair shares of 1,000 flow keys ÷ the same without turns",
+		"fair.over_unfair", "×", 0.9, atLeast,
+	},
+	{"Tasks that expire at once", "expire.rate", "tasks/s", 16_700, atLeast},
+	{
+		"Submit to arrival of another type while tasks expire, p99 ÷ before",
+		"expire.over_before", "×", 2, atMost,
+	},
 	{"Release of 10,000 tasks that wait for one", "release.released", "ms", 0, asBefore},
 }
 
@@ -121,6 +130,7 @@ var (
 		{"tenants", "river-kinds"}, {"tenants", "one"},
 		{"skew", "river-skew"},
 		{"children", "plain"},
+		{"fair", "unfair"},
 	}
 	costQuotients = []quotient{{"types", "one-type"}, {"types", "river-types"}}
 )

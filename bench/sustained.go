@@ -52,10 +52,7 @@ func runSustained(ctx context.Context, args []string) error {
 	line := report.Timeline{Machine: describe(r), Notes: []string{
 		fmt.Sprintf("Tasks are submitted as fast as they are done, for %s.", cfg.lasting),
 	}}
-	t, err := r.Register(ctx, "bench", rig.Shape{})
-	if err == nil {
-		err = r.WarmUp(ctx, t)
-	}
+	t, err := registerWarm(ctx, r, "bench", rig.Shape{})
 	if err == nil {
 		err = sustain(ctx, r, t, cfg.lasting, &line)
 	}

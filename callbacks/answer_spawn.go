@@ -34,8 +34,8 @@ func readSpawn(doc json.RawMessage, maxContext, most int) ([]asyncflow.SpawnedTa
 		task, err := readSpawned(raw)
 		if err != nil {
 			return nil, fmt.Errorf("the answer's spawn[%d] is not the JSON object {type, context, "+
-				"priority?, run_at?, delay?, retry?, key?, key_window?, flow_key?}: %s", len(tasks),
-				plain(err))
+				"priority?, run_at?, delay?, retry?, key?, key_window?, flow_key?, claim?, start_by?, "+
+				"end_by?}: %s", len(tasks), plain(err))
 		}
 		if tasks = append(tasks, task); len(tasks) > asyncflow.MaxSpawn {
 			break // which CheckSpawned refuses
@@ -82,6 +82,12 @@ func readSpawned(doc json.RawMessage) (t asyncflow.SpawnedTask, err error) {
 			return &t.KeyWindow
 		case "flow_key":
 			return &t.FlowKey
+		case "claim":
+			return &t.Claim
+		case "start_by":
+			return &t.StartBy
+		case "end_by":
+			return &t.EndBy
 		case "user":
 			return &t.User
 		case "tags":

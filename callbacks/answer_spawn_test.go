@@ -26,9 +26,14 @@ func TestAnswerSpawn(t *testing.T) {
 		`{"spawn":{}}`:   {nil, "the answer's spawn is not an array"},
 		`{"spawn":[{"type":"report","context":1,"keys":"k"}]}`: {nil,
 			`the answer's spawn[0] is not the JSON object {type, context, priority?, run_at?, delay?, ` +
-				`retry?, key?, key_window?, flow_key?}: unknown field "keys"`},
+				`retry?, key?, key_window?, flow_key?, claim?, start_by?, end_by?}: ` +
+				`unknown field "keys"`},
 		`{"spawn":[{"type":"report","context":1},{"type":"report"}]}`: {nil,
 			"the answer's spawn[1].context is required"},
+		`{"spawn":[{"type":"report","context":1,"end_by":"soon"}]}`: {nil,
+			"the answer's spawn[0] is not the JSON object"},
+		`{"spawn":[{"type":"report","context":1,"end_by":"87601h"}]}`: {nil,
+			"the answer's spawn[0].end_by is 87601h0m0s"},
 		`{"spawn":[{"type":"report","context":1,"delay":"x"}]}`: {nil, "the answer's spawn[0]"},
 		`{"spawn":[{"type":"report","context":1}],"join":7}`:    {nil, "the answer's join must be true"},
 		`{"spawn":[{"type":"report","context":1}],"join":{"x":1}}`: {nil,

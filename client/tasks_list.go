@@ -71,6 +71,8 @@ func filterParams(p ListParams) map[string]string {
 		"latest": latest,
 		"code":   p.Code,
 
+		"fingerprint": p.Fingerprint,
+
 		"ended_since": timeParam(p.EndedSince),
 		"ended_until": timeParam(p.EndedUntil),
 		"flow_key":    p.FlowKey,

@@ -240,6 +240,17 @@ type (
 	// and whether it has ended. See [api.Operation] for its fields.
 	Operation = api.Operation
 
+	// FailureParams say which failures to group. Zero fields are not sent; without a Type, the
+	// failures of all types are. See [api.GetFailuresParams] for its fields.
+	FailureParams = api.GetFailuresParams
+
+	// FailureReport has the tasks that failed in a time, by the kinds of their errors. See
+	// [api.FailureReport] for its fields.
+	FailureReport = api.FailureReport
+
+	// FailureGroup has the failures with errors of one kind. See [api.FailureGroup] for its fields.
+	FailureGroup = api.FailureGroup
+
 	// OperationFilter says which tasks of its type an operation is for. See [api.OperationFilter]
 	// for its fields.
 	OperationFilter = api.OperationFilter

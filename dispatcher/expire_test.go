@@ -76,3 +76,29 @@ func TestNothingExpiredInABatch(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.OutcomeExpired, all[len(all)-1].Outcome)
 }
+
+// A task whose time to begin is over makes no children: no request would be sent for it, so that
+// only the check after the lease can see it.
+func TestNoChildrenAfterStartBy(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	n := b.start("node", dispatcher.Config{Concurrency: 10}, func(_ context.Context,
+		d asyncflow.Delivery) asyncflow.Outcome {
+		assert.Nil(t, d.Lease.Options.Child, "a child was sent")
+		return done
+	})
+	pipe, err := n.Catalog.Type(tenant, "pipe")
+	require.NoError(t, err)
+	spec := pipe.TaskType
+	spec.Stages = append([]asyncflow.Stage{}, spec.Stages...)
+	spec.Stages[0].FanOut = &asyncflow.FanOut{Shards: 2}
+	_, _, err = n.PutTaskType(t.Context(), tenant, spec.WithDefaults())
+	require.NoError(t, err)
+	late := n.Submit(t.Context(), tenant, []asyncflow.NewTask{overdueTask(n)})[0]
+	require.NoError(t, late.Err)
+	n.await(t, []store.Submitted{late}, asyncflow.StatusFailed)
+	all, err := n.Attempts(t.Context(), tenant, late.ID)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	assert.Equal(t, "expired", all[0].Code)
+}

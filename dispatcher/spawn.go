@@ -100,8 +100,29 @@ func (c *Committer) checkStarted(
 		return asyncflow.InvalidField(fmt.Sprintf("spawn[%d].key_window", i),
 			"is %s; tasks of %s are kept for %s", task.KeyWindow, t.Name, t.Retention)
 	}
+	if err := c.checkStartedRules(t, i, task.Claim); err != nil {
+		return err
+	}
 	if len(task.Priority) > 1 {
-		return t.CheckPriority(task.Priority)
+		if err := t.CheckPriority(task.Priority); err != nil {
+			return err
+		}
+	}
+	if !task.StartBy.IsZero() || !task.EndBy.IsZero() {
+		return c.store.CheckKnownLately(asyncflow.CapStartedLifetimes)
 	}
 	return nil
+}
+
+// checkStartedRules checks who may claim a task that an attempt starts. A node that doesn't know
+// such rules would make the task without them.
+func (c *Committer) checkStartedRules(t *store.Type, i int, r *asyncflow.ClaimRules) error {
+	if r == nil {
+		return nil
+	}
+	if t.CheckClaimRules(r) != nil {
+		return asyncflow.InvalidField(fmt.Sprintf("spawn[%d].claim", i),
+			"needs a stage of mode claim, and %s has none", t.Name)
+	}
+	return c.store.CheckKnownLately(asyncflow.CapStartedRules)
 }

@@ -33,7 +33,7 @@ func (j *eraseJob) run(ctx context.Context) (int, error) {
 	restless := j.rests.restless(j.store.Catalog.Versions(), nil, now)
 	names := make([]string, 0, len(restless))
 	for tenant, state := range restless {
-		if len(j.store.ExpiringTypes(tenant)) == 0 {
+		if len(j.store.AgingTypes(tenant)) == 0 {
 			j.rests.rest(tenant, state, time.Time{})
 			continue
 		}
@@ -73,7 +73,7 @@ func (j *eraseJob) eraseTenant(ctx context.Context, tenant string) (
 	sum int, next time.Time, err error,
 ) {
 	end := j.store.Clock.Now().Add(j.turn)
-	types, next, err := j.store.BeginExpiry(ctx, tenant)
+	types, next, err := j.store.BeginAging(ctx, tenant)
 	if asyncflow.CodeOf(err) == asyncflow.CodeConflict { // an older node runs
 		return 0, next, nil
 	}
@@ -88,7 +88,7 @@ func (j *eraseJob) eraseTenant(ctx context.Context, tenant string) (
 	for len(types) > 0 && ctx.Err() == nil {
 		var more []string
 		for _, name := range types {
-			step, err := j.store.ExpireContents(ctx, tenant, name)
+			step, err := j.store.EraseAged(ctx, tenant, name)
 			sum += step.Done
 			switch {
 			case err != nil:
@@ -110,8 +110,8 @@ func (j *eraseJob) eraseTenant(ctx context.Context, tenant string) (
 func (j *eraseJob) dryRun(ctx context.Context) ([]store.Due, error) {
 	return j.dryRunTenants(func(tenant string) (all []store.Due, err error) {
 		var errs []error
-		for _, name := range j.store.ExpiringTypes(tenant) {
-			n, err := j.store.DryRunExpiry(ctx, tenant, name)
+		for _, name := range j.store.AgingTypes(tenant) {
+			n, err := j.store.DryRunAged(ctx, tenant, name)
 			all = append(all, store.Due{Tenant: tenant, Type: name, Rows: n})
 			errs = append(errs, err)
 		}

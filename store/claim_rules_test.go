@@ -48,8 +48,8 @@ func TestATaskBehindManyExcludedOnes(t *testing.T) {
 	rules := &asyncflow.ClaimRules{Exclude: []string{"anna"}}
 	b.submit(ruled(rules))
 	b.exec(`INSERT INTO tenant_acme.wait (order_time, id, seq, stage, attempt, reason, until, type,
-		rules) SELECT order_time + n * interval '1 microsecond', id + 1000000 + n, seq, stage, attempt, reason, until,
-		type, rules FROM tenant_acme.wait, generate_series(1, $1::int) n`, excluded)
+		rules) SELECT order_time + n * interval '1 microsecond', id + 1000000 + n, seq, stage,
+		attempt, reason, until, type, rules FROM tenant_acme.wait, generate_series(1, $1::int) n`, excluded)
 	last := newTask(`2`)
 	want := b.submit(last)[0].ID
 	b.exec(`UPDATE tenant_acme.wait SET order_time = order_time + interval '10 ms'
@@ -95,6 +95,38 @@ func TestRulesHoldForRowsWithoutThem(t *testing.T) {
 	b.claimOf(german)
 	require.Len(t, german.Leases, 1)
 	assert.Equal(t, id, german.Leases[0].ID)
+}
+
+// Many rows without the rules of their tasks, as when a pushed stage gets the mode claim, cost a
+// claimer that is kept from them a bounded number of transactions.
+func TestManyRowsWithoutRules(t *testing.T) {
+	b := setup(t)
+	b.claimType(nil)
+	const excluded = 2500
+	var tasks []asyncflow.NewTask
+	for range excluded {
+		tasks = append(tasks, ruled(&asyncflow.ClaimRules{Exclude: []string{"anna"}}))
+	}
+	b.submit(tasks...)
+	want := b.submit(newTask(`2`))[0].ID
+	b.exec(`UPDATE tenant_acme.wait SET rules = NULL`)
+	b.exec(`UPDATE tenant_acme.wait SET order_time = order_time + interval '10 ms'
+		WHERE id = $1`, want.Number)
+	ask := &store.ClaimAsk{Claimer: "anna", N: 1}
+	looks := 1
+	for b.claimOf(ask); ask.Further; b.claimOf(ask) {
+		looks++
+		require.Less(t, looks, 10)
+	}
+	require.Len(t, ask.Leases, 1)
+	assert.Equal(t, want, ask.Leases[0].ID)
+	var left, bare int
+	require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*),
+		count(*) FILTER (WHERE rules IS NULL) FROM tenant_acme.wait`).Scan(&left, &bare))
+	assert.Equal(t, []int{excluded, 0}, []int{left, bare})
+	bob := &store.ClaimAsk{Claimer: "bob", N: 1}
+	b.claimOf(bob)
+	assert.Len(t, bob.Leases, 1)
 }
 
 // Claimers of one transaction get what each may have, though one of them could have it all.

@@ -17,6 +17,8 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/audit"
+	"github.com/asyncflow/asyncflow/store/internal/claims"
+	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/counts"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/news"
@@ -47,6 +49,44 @@ const (
 	LockReadySQL       = trees.LockReadySQL
 	InsertChangedSQL   = trees.InsertChangedSQL
 )
+
+// ByIDSQL are statements that find rows of one type by the ids, or the keys, of an array, with
+// parameters for them: 100 tasks of the 100,000 of a type.
+var ByIDSQL = map[string]PlannedSQL{
+	"TakeAnyLeaseSQL": {records.TakeAnyLeaseSQL, "{ids}, {number}"},
+	"TakeAnyWaitSQL":  {records.TakeAnyWaitSQL, "{ids}, {number}"},
+	"TakeAnyReadySQL": {records.TakeAnyReadySQL, "{times}, {ids}, {number}"},
+	"DeleteLifetimes": {records.DeleteLifetimesSQL, "{numbers}, {ids}"},
+	"MoveLifetimesSQL": {records.MoveLifetimesSQL,
+		"{number}, {ids}, {times}, {seqs}, {times}, {seqs}"},
+	"TakeLeaseSQL":     {records.TakeLeaseSQL, "{ids}, {seqs}, {numbers}"},
+	"checkpoints":      {records.DeleteCheckpointsSQL, "{number}, {ids}"},
+	"checkpoints over": {upkeep.DeleteOverSQL, "{number}, {ids}"},
+
+	"AgainSQL":      {claims.AgainSQL, "{ids}, {seqs}, {times}, {times}, {number}"},
+	"TakeClaimsSQL": {claims.TakeClaimsSQL, "{ids}, {seqs}, {times}, {number}"},
+
+	"TakeParentsSQL":     {trees.TakeParentsSQL, "{number}, {ids}, {seqs}"},
+	"ParkReadySQL":       {trees.ParkReadySQL, "{times}, {ids}, {number}"},
+	"LockSignalWaitsSQL": {trees.LockSignalWaitsSQL, "{number}, {ids}"},
+	"CloseByIDSQL":       {trees.CloseByIDSQL, "{number}, {ids}, {keys}, {keys}, 500"},
+	"CloseByKeySQL":      {trees.CloseByKeySQL, "{number}, {ids}, {keys}, {keys}, 500"},
+	"WaitingSQL":         {trees.WaitingSQL, "{number}, {ids}"},
+	"TakeDependentsSQL":  {trees.TakeDependentsSQL, "{number}, {ids}"},
+	"ReadEdgesSQL":       {trees.ReadEdgesSQL, "{number}, {ids}"},
+	"MovingSQL":          {trees.MovingSQL, "{ids}, {number}"},
+
+	"EraseTasksSQL":     {tasks.EraseTasksSQL, "{number}, {ids}, {keys}, 'erased'"},
+	"EraseKeysSQL":      {tasks.EraseKeysSQL, "'pipe', {keys}, {ids}"},
+	"EraseLateVotesSQL": {tasks.EraseLateVotesSQL, "{number}, {ids}, {keys}"},
+	"DeleteKeysSQL":     {upkeep.DeleteKeysSQL, "'pipe', {keys}, {ids}"},
+}
+
+// KeepRoll is what a new dependent of a task does to the roll of that task.
+var KeepRoll = config.KeepRoll
+
+// PlannedSQL is a statement with values for its parameters.
+type PlannedSQL struct{ SQL, Args string }
 
 // inside returns a field of a struct of another room, found by the names of the fields that lead to
 // it. T must be its type.
@@ -251,6 +291,11 @@ func (s *Store) SetSweptChildren(n int) { *inside[int](s.treesRoom, "chunks", "c
 // SetCountTime changes the time that TaskCount may take.
 func (s *Store) SetCountTime(d time.Duration) {
 	*inside[time.Duration](s.tasksRoom, "countTime") = d
+}
+
+// SetFailureTime changes the time that GroupFailures may take.
+func (s *Store) SetFailureTime(d time.Duration) {
+	*inside[time.Duration](s.tasksRoom, "failureTime") = d
 }
 
 // FollowUpRows is one transaction of FollowUp over at most n rows, without further tries. It does

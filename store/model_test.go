@@ -574,7 +574,7 @@ func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]fun
 	b.told()
 	b.put(spec)
 	nodes := newNodePair(t, b)
-	checkSequences(t, 25, func(rt *rapid.T) {
+	checkSequences(t, 15, func(rt *rapid.T) {
 		b.clear()
 		b.exec(`TRUNCATE tenant_acme.outbox, tenant_acme.notifications`)
 		m := &machine{b: b, nodes: nodes, t: rt, pipe: b.known(),

@@ -55,7 +55,7 @@ type calls struct {
 // withoutSQL are the methods that run no statement of a tenant, or return no error.
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
 	"Accepted", "Home", "NumbersAtHand", "QuiesceTenant", "StatsStatements", "ChargeSubmits",
-	"ExpiringTypes",
+	"AgingTypes",
 	// it logs what fails: ReleaseKey returns that
 	"ReleaseKeys",
 	// so does it: TakeBackClaims returns that
@@ -92,7 +92,8 @@ var special = map[string][]any{
 	"LeaseForClaims": {"second"}, "StageLoad": {"pipe", "first"},
 	"GrowTree": {asyncflow.Options{Spawned: &asyncflow.Spawned{
 		Part: &asyncflow.Part{Awaited: asyncflow.Awaited{Type: 1, ID: 1, Seq: 1}}}}},
-	"ParkHalted": {[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
+	"ParkHalted": {
+		[]asyncflow.Lease{{Options: asyncflow.Options{Child: &asyncflow.Child{Parent: 1}}}}},
 }
 
 func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls {

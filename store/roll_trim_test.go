@@ -22,8 +22,8 @@ func (b *bundle) fillWaiting(n int) {
 		SELECT {number}, (1::bigint << 40) + 1500000 + n, now(), now(), '1'
 		FROM generate_series(1, $1) n`), n)
 	b.exec(b.at(0, `INSERT INTO {wait} (type, id, seq, stage, attempt, order_time, until, reason)
-		SELECT {number}, (1::bigint << 40) + 1500000 + n, 1, 'first', 1, now(), now() + interval '1 h',
-		  'delayed' FROM generate_series(1, $1) n`), n)
+		SELECT {number}, (1::bigint << 40) + 1500000 + n, 1, 'first', 1, now(),
+		  now() + interval '1 h', 'delayed' FROM generate_series(1, $1) n`), n)
 }
 
 // trim takes the steps of a pass over a roll, as if it were due and a retention that began at a
@@ -73,7 +73,8 @@ func trimRolls(t *testing.T, b *bundle) {
 	b.rollAndClear()
 	late := b.submit(waitsForKey("never", wanted))[0].ID
 	b.leaveRows(over)
-	size := b.at(1, `SELECT (pg_total_relation_size('{task}') + pg_total_relation_size('{journal}'))`)
+	size := b.at(1,
+		`SELECT (pg_total_relation_size('{task}') + pg_total_relation_size('{journal}'))`)
 	full := b.count(size)
 
 	before := b.Clock.Now()
@@ -94,7 +95,8 @@ func trimRolls(t *testing.T, b *bundle) {
 	require.True(t, b.trim(1, b.Clock.Now()))
 	b.gone(over)
 	require.Equal(t, 3+tooMany, b.count(b.at(1, `SELECT count(*) FROM {task}`)))
-	require.Zero(t, b.count(b.at(1, `SELECT count(*) FROM {journal} WHERE id >= (1::bigint << 40) + 500000`)))
+	require.Zero(t, b.count(b.at(1, `SELECT count(*) FROM {journal}
+		WHERE id >= (1::bigint << 40) + 500000`)))
 	require.Equal(t, 4, b.count(b.at(0, `SELECT count(*) FROM {edges}`)), "of the live ones")
 	require.Zero(t, b.count(b.at(0, `SELECT (SELECT count(*) FROM {fan_outs})
 		+ (SELECT count(*) FROM {past_keys}) + (SELECT count(*) FROM {checkpoints})`)))
@@ -104,7 +106,8 @@ func trimRolls(t *testing.T, b *bundle) {
 	require.Equal(t, asyncflow.StatusWaiting, b.task(late).Status)
 	require.False(t, b.submit(keyed)[0].Existing, "a key ends with its task")
 	require.Equal(t, 1, b.count(b.at(0, `SELECT count(*) FROM {rolls}
-		WHERE trim_at > now() + interval '50 min' AND trim_type IS NULL AND trimmed`)), "the next pass")
+		WHERE trim_at > now() + interval '50 min' AND trim_type IS NULL AND trimmed`)),
+		"the next pass")
 	require.Equal(t, 2, b.count(b.at(1, `SELECT count(*) FROM pg_class
 		WHERE oid IN ('{task}'::regclass, '{journal}'::regclass)
 		  AND 'autovacuum_vacuum_threshold=0' = ANY (reloptions)`)), "Postgres vacuums them soon")
@@ -296,32 +299,26 @@ func TestTrimSurvivesCrashes(t *testing.T) {
 	second, line := mortal(t, b)
 	second.known()
 	n := 0
-	for _, lost := range []bool{false, true} {
-		for at := 1; ; at++ {
-			// One more task is old enough.
-			require.Less(t, n, len(ids))
-			b.exec(b.at(1, `UPDATE {journal} SET at = now() - interval '2 h' WHERE id = $1`),
-				ids[n].Number)
-			n++
-			b.exec(b.at(0, `UPDATE {rolls} SET trim_at = now() - interval '1 s', trim_type = NULL,
-				trim_id = NULL WHERE position = 1`))
-			line.arm(at, lost, true)
-			_, err := second.TrimRoll(t.Context(), b.known().Set(), 1,
-				b.Clock.Now().Add(-time.Hour))
-			died := line.mend()
-			require.True(t, died || err == nil)
-			require.Equal(t, b.count(b.at(1, `SELECT count(*) FROM {task}`)),
-				b.count(b.at(1, `SELECT count(DISTINCT id) FROM {journal}`)))
-			eventually(t, "Postgres has noticed the death", func() bool {
-				return b.trim(1, b.Clock.Now().Add(-time.Hour))
-			})
-			b.gone(ids[n-1])
-			b.task(ids[n])
-			if !died {
-				require.Greater(t, at, 8)
-				break
-			}
-		}
+	for at, lost := range line.deaths(t, 8) {
+		// One more task is old enough.
+		require.Less(t, n, len(ids))
+		b.exec(b.at(1, `UPDATE {journal} SET at = now() - interval '2 h' WHERE id = $1`),
+			ids[n].Number)
+		n++
+		b.exec(b.at(0, `UPDATE {rolls} SET trim_at = now() - interval '1 s', trim_type = NULL,
+			trim_id = NULL WHERE position = 1`))
+		line.arm(at, lost, true)
+		_, err := second.TrimRoll(t.Context(), b.known().Set(), 1,
+			b.Clock.Now().Add(-time.Hour))
+		died := line.mend()
+		require.True(t, died || err == nil)
+		require.Equal(t, b.count(b.at(1, `SELECT count(*) FROM {task}`)),
+			b.count(b.at(1, `SELECT count(DISTINCT id) FROM {journal}`)))
+		eventually(t, "Postgres has noticed the death", func() bool {
+			return b.trim(1, b.Clock.Now().Add(-time.Hour))
+		})
+		b.gone(ids[n-1])
+		b.task(ids[n])
 	}
 }
 

@@ -38,13 +38,14 @@ const (
 // APINodes returns how many of them take requests: at least 1.
 func (s *Store) APINodes() int { return s.core.APINodes() }
 
-// CheckLifetimes refuses tasks with a lifetime of their own while a running node doesn't know
-// lifetimes: CodeConflict.
-func (s *Store) CheckLifetimes() error { return s.core.CheckLifetimes() }
-
 // CheckKnown refuses capabilities that a running node doesn't know: CodeConflict.
 func (s *Store) CheckKnown(ctx context.Context, needed []asyncflow.Capability) error {
 	return s.core.CheckKnown(ctx, needed)
+}
+
+// CheckKnownLately is CheckKnown as of this node's last look at the nodes. It asks nothing.
+func (s *Store) CheckKnownLately(needed ...asyncflow.Capability) error {
+	return s.core.CheckKnownLately(needed...)
 }
 
 // CountSubmitted counts new tasks of a type that this node has accepted.

@@ -11,8 +11,18 @@ type (
 	AttemptPage = tasks.AttemptPage
 	// DueOperation is a running operation and when its next step is due.
 	DueOperation = tasks.DueOperation
-	// ExpiryStep is what a step of the job erase did.
-	ExpiryStep = tasks.ExpiryStep
+	// AgedStep is what a step of the job erase did.
+	AgedStep = tasks.AgedStep
+	// FailureFilter says which failures to report.
+	FailureFilter = tasks.FailureFilter
+	// FailureGroup has the failures with errors of one kind.
+	FailureGroup = tasks.FailureGroup
+	// FailureOrder is the order of the groups of a report.
+	FailureOrder = tasks.FailureOrder
+	// FailurePlace is how many failures of a group a stage has.
+	FailurePlace = tasks.FailurePlace
+	// FailureReport has the tasks that failed in a time, by the kinds of their errors.
+	FailureReport = tasks.FailureReport
 	// Filter says which tasks of a type to list.
 	Filter = tasks.Filter
 	// LabelFilter selects tasks by their asyncflow.Labels.
@@ -65,6 +75,16 @@ const (
 	OperationStopped = tasks.OperationStopped
 	// OperationFailed: it can't go on; Error says why.
 	OperationFailed = tasks.OperationFailed
+	// FailuresByCount: the largest group first.
+	FailuresByCount = tasks.FailuresByCount
+	// FailuresNewest: the group with the latest failure first.
+	FailuresNewest = tasks.FailuresNewest
+	// FailureSteps is into how many equal parts a report of failures divides its time.
+	FailureSteps = tasks.FailureSteps
+	// MaxFailures is how many failed tasks a report of failures reads at most.
+	MaxFailures = tasks.MaxFailures
+	// MaxFailureGroups is how many groups a report of failures has at most.
+	MaxFailureGroups = tasks.MaxFailureGroups
 	// MaxRunningCounts is how many counts of a tenant may run at once: to begin one costs nothing,
 	// and all of them take turns with the operations of other tenants.
 	MaxRunningCounts = tasks.MaxRunningCounts

@@ -294,48 +294,41 @@ func TestJoinSurvivesCrashes(t *testing.T) {
 	pipe := b.put(spawning())
 	second, line := mortal(t, b)
 	second.SetChunks(2, 2, 2)
-	for _, lost := range []bool{false, true} {
-		for at := 1; ; at++ {
-			id := b.submit(newTask(`0`))[0].ID
-			b.settle(pipe, b.leaseAll(pipe, 1)[0], joining(asyncflow.Join{}, spawned("base", `0`),
-				spawned("base", `1`), spawned("base", `2`)))
-			died := false
-			follow := func() {
-				line.arm(at, lost, true)
-				for more := true; more; {
-					var err error
-					if more, err = second.FollowUp(t.Context(), tenant); err != nil {
-						break
-					}
+	for at, lost := range line.deaths(t, 5) {
+		id := b.submit(newTask(`0`))[0].ID
+		b.settle(pipe, b.leaseAll(pipe, 1)[0], joining(asyncflow.Join{}, spawned("base", `0`),
+			spawned("base", `1`), spawned("base", `2`)))
+		follow := func() {
+			line.arm(at, lost, true)
+			for more := true; more; {
+				var err error
+				if more, err = second.FollowUp(t.Context(), tenant); err != nil {
+					break
 				}
-				died = line.mend() || died
 			}
-			settled := func(what string, done func() bool) {
-				eventually(t, what, func() bool {
-					b.exec(`UPDATE tenant_acme.outbox SET due = now()
-						WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
-					b.followUp()
-					return done()
-				})
-			}
-			follow()
-			settled("all are made", func() bool { return len(b.startedBy("base", id)) == 3 })
-			for _, l := range b.leaseAll(b.kind("base"), 3) {
-				b.settle(b.kind("base"), l, output(string(l.Context)))
-			}
-			follow()
-			settled("it has joined", func() bool {
-				return b.task(id).Stage == pipe.Stages[1].Name
-			})
-			l := b.leaseAll(pipe, 1)
-			require.Equal(t, `{"count":3,"succeeded":3,"failed":0,"cancelled":0,"results":[0,1,2]}`,
-				string(l[0].Context), "died at statement %d", at)
-			b.settle(pipe, l[0], goodEnd)
-			if !died {
-				require.Greater(t, at, 5)
-				break
-			}
+			line.mend()
 		}
+		settled := func(what string, done func() bool) {
+			eventually(t, what, func() bool {
+				b.exec(`UPDATE tenant_acme.outbox SET due = now()
+					WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
+				b.followUp()
+				return done()
+			})
+		}
+		follow()
+		settled("all are made", func() bool { return len(b.startedBy("base", id)) == 3 })
+		for _, l := range b.leaseAll(b.kind("base"), 3) {
+			b.settle(b.kind("base"), l, output(string(l.Context)))
+		}
+		follow()
+		settled("it has joined", func() bool {
+			return b.task(id).Stage == pipe.Stages[1].Name
+		})
+		l := b.leaseAll(pipe, 1)
+		require.Equal(t, `{"count":3,"succeeded":3,"failed":0,"cancelled":0,"results":[0,1,2]}`,
+			string(l[0].Context), "died at statement %d", at)
+		b.settle(pipe, l[0], goodEnd)
 	}
 	b.checkTokens("base")
 	b.checkTokens("pipe")

@@ -158,60 +158,54 @@ func TestSpawnWithHeldKeysSurvivesCrashes(t *testing.T) {
 	pipe := b.put(spawning())
 	second, line := mortal(t, b)
 	second.SetChunks(3, 3, 3)
-	for n, lost := range []bool{false, true} {
-		for at := 1; ; at++ {
-			name := func(key string) string { return fmt.Sprintf("%s %d %d", key, n, at) }
-			tx, _ := b.holdKeys(name("b"), name("d"))
-			var tasks []asyncflow.SpawnedTask
-			var want []string
-			for _, key := range []string{"a", "b", "c", "d", "e"} {
-				tasks = append(tasks, keyedTask(name(key)))
-				want = append(want, name(key))
-			}
-			id := b.startKeyed(pipe, tasks...)
-			line.arm(at, lost, true)
-			for more := true; more; {
-				var err error
-				if more, err = second.FollowUp(t.Context(), tenant); err != nil {
-					break
-				}
-			}
-			died := line.mend()
-			// Postgres may not have noticed the death yet
-			eventually(t, "the others are made", func() bool {
-				b.followUpNow()
-				return len(b.keysOf(id)) == 3
-			})
-			require.Equal(t, []string{want[0], want[2], want[4]}, b.keysOf(id))
-			line.arm(at, lost, true)
-			if at%2 == 0 {
-				require.NoError(t, tx.Commit(t.Context()))
-			} else {
-				require.NoError(t, tx.Rollback(t.Context()))
-			}
-			b.exec(`UPDATE tenant_acme.outbox SET due = now()`)
-			for more := true; more; {
-				var err error
-				if more, err = second.FollowUp(t.Context(), tenant); err != nil {
-					break
-				}
-			}
-			died = line.mend() || died
-			eventually(t, "all are made", func() bool {
-				b.followUpNow()
-				return len(b.keysOf(id)) == 5
-			})
-			require.Equal(t, want, b.keysOf(id), "died at statement %d", at)
-			require.Equal(t, []store.SpawnedCount{{Type: "pipe", Count: 5}}, b.task(id).Spawned)
-			require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
-			for _, l := range b.leaseAll(pipe, 6) {
-				_, err := b.Cancel(t.Context(), tenant, l.ID, "no more")
-				require.NoError(t, err)
-			}
-			if !died {
-				require.Greater(t, at, 5)
+	for at, lost := range line.deaths(t, 5) {
+		name := func(key string) string { return fmt.Sprintf("%s %t %d", key, lost, at) }
+		tx, _ := b.holdKeys(name("b"), name("d"))
+		var tasks []asyncflow.SpawnedTask
+		var want []string
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			tasks = append(tasks, keyedTask(name(key)))
+			want = append(want, name(key))
+		}
+		id := b.startKeyed(pipe, tasks...)
+		line.arm(at, lost, true)
+		for more := true; more; {
+			var err error
+			if more, err = second.FollowUp(t.Context(), tenant); err != nil {
 				break
 			}
+		}
+		line.mend()
+		// Postgres may not have noticed the death yet
+		eventually(t, "the others are made", func() bool {
+			b.followUpNow()
+			return len(b.keysOf(id)) == 3
+		})
+		require.Equal(t, []string{want[0], want[2], want[4]}, b.keysOf(id))
+		line.arm(at, lost, true)
+		if at%2 == 0 {
+			require.NoError(t, tx.Commit(t.Context()))
+		} else {
+			require.NoError(t, tx.Rollback(t.Context()))
+		}
+		b.exec(`UPDATE tenant_acme.outbox SET due = now()`)
+		for more := true; more; {
+			var err error
+			if more, err = second.FollowUp(t.Context(), tenant); err != nil {
+				break
+			}
+		}
+		line.mend()
+		eventually(t, "all are made", func() bool {
+			b.followUpNow()
+			return len(b.keysOf(id)) == 5
+		})
+		require.Equal(t, want, b.keysOf(id), "died at statement %d", at)
+		require.Equal(t, []store.SpawnedCount{{Type: "pipe", Count: 5}}, b.task(id).Spawned)
+		require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
+		for _, l := range b.leaseAll(pipe, 6) {
+			_, err := b.Cancel(t.Context(), tenant, l.ID, "no more")
+			require.NoError(t, err)
 		}
 	}
 	b.checkTokens("pipe")

@@ -144,40 +144,34 @@ func TestSpawnSurvivesCrashes(t *testing.T) {
 	pipe := b.put(spawning())
 	second, line := mortal(t, b)
 	second.SetChunks(2, 2, 2)
-	for _, lost := range []bool{false, true} {
-		for at := 1; ; at++ {
-			id := b.submit(newTask(`0`))[0].ID
-			var tasks []asyncflow.SpawnedTask
-			var want []string
-			for i := range 5 {
-				tasks = append(tasks, spawned("base", fmt.Sprint(i)))
-				tasks[i].Key = fmt.Sprintf("%d of %s", i, id)
-				want = append(want, fmt.Sprint(i))
-			}
-			require.False(t, b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, tasks...)).Stale)
-			line.arm(at, lost, true)
-			for more := true; more; {
-				var err error
-				if more, err = second.FollowUp(t.Context(), tenant); err != nil {
-					break
-				}
-			}
-			died := line.mend()
-			// Postgres may not have noticed the death yet
-			eventually(t, "all are made", func() bool {
-				b.exec(`UPDATE tenant_acme.outbox SET due = now()
-					WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
-				b.followUp()
-				return len(b.startedBy("base", id)) == len(want)
-			})
-			require.ElementsMatch(t, want, b.startedBy("base", id), "died at statement %d", at)
-			require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
-			b.settle(pipe, b.leaseAll(pipe, 1)[0], goodEnd)
-			if !died {
-				require.Greater(t, at, 5)
+	for at, lost := range line.deaths(t, 5) {
+		id := b.submit(newTask(`0`))[0].ID
+		var tasks []asyncflow.SpawnedTask
+		var want []string
+		for i := range 5 {
+			tasks = append(tasks, spawned("base", fmt.Sprint(i)))
+			tasks[i].Key = fmt.Sprintf("%d of %s", i, id)
+			want = append(want, fmt.Sprint(i))
+		}
+		require.False(t, b.settle(pipe, b.leaseAll(pipe, 1)[0], starting(`1`, tasks...)).Stale)
+		line.arm(at, lost, true)
+		for more := true; more; {
+			var err error
+			if more, err = second.FollowUp(t.Context(), tenant); err != nil {
 				break
 			}
 		}
+		line.mend()
+		// Postgres may not have noticed the death yet
+		eventually(t, "all are made", func() bool {
+			b.exec(`UPDATE tenant_acme.outbox SET due = now()
+				WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
+			b.followUp()
+			return len(b.startedBy("base", id)) == len(want)
+		})
+		require.ElementsMatch(t, want, b.startedBy("base", id), "died at statement %d", at)
+		require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
+		b.settle(pipe, b.leaseAll(pipe, 1)[0], goodEnd)
 	}
 	b.checkTokens("base")
 }
@@ -546,4 +540,35 @@ func TestSpawnLongContexts(t *testing.T) {
 		require.Equal(t, want, b.count(made))
 	}
 	require.Equal(t, 4, b.count(b.at(1, `SELECT count(*) FROM {task} WHERE length(context) > 9`)))
+}
+
+// A task that an attempt starts has the lifetime that its worker gave it, from when it is due;
+// otherwise that of its type.
+func TestSpawnedLifetimes(t *testing.T) { eachSet(t, testSpawnedLifetimes) }
+
+func testSpawnedLifetimes(t *testing.T, b *bundle) {
+	b.byHand()
+	other := base()
+	other.EndBy = asyncflow.DeadlineAfter(time.Hour)
+	b.put(other)
+	pipe := b.put(spawning())
+	id := b.submit(newTask(`0`))[0].ID
+	own := spawned("base", `1`)
+	own.StartBy = asyncflow.DeadlineAfter(time.Minute)
+	own.EndBy = asyncflow.DeadlineAfter(48 * time.Hour)
+	own.Delay = asyncflow.NewDuration(time.Hour)
+	l := b.leaseAll(pipe, 1)[0]
+	o := starting(`{}`, own, spawned("base", `2`))
+	require.False(t, b.settle(pipe, l, o).Stale)
+	b.followUp()
+	require.False(t, b.settleAgain(pipe, b.ending(pipe, l, o)).Stale, "it is this settlement")
+	all, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "base", Parent: id, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	now := b.Clock.Now()
+	life := all[1].Options.Lifetime
+	require.NotNil(t, life)
+	require.WithinDuration(t, now.Add(time.Hour+time.Minute), life.StartBy, time.Minute)
+	require.WithinDuration(t, now.Add(49*time.Hour), life.EndBy, time.Minute)
+	require.WithinDuration(t, now.Add(time.Hour), all[0].Options.Lifetime.EndBy, time.Minute)
 }

@@ -56,6 +56,23 @@ func (b *bundle) checkTallies(name string) {
 	require.Equal(b.t, sums.Submitted-s.Succeeded-s.Failed-s.Cancelled,
 		s.Waiting+s.Pending+s.Running, "submitted less final, and live tasks")
 	require.LessOrEqual(b.t, sums.Failures, sums.Attempts)
+	require.LessOrEqual(b.t, s.Expired, s.Failed)
+	require.Equal(b.t, b.expiredTasks(name), s.Expired)
+}
+
+// expiredTasks returns how many tasks of a type have expired, by their journals.
+func (b *bundle) expiredTasks(name string) (n int64) {
+	b.t.Helper()
+	t := b.kind(name)
+	for _, position := range t.Rolls() {
+		var some int64
+		require.NoError(b.t, b.db.QueryRow(b.t.Context(), t.SQL(position, `SELECT count(*)
+			FROM {task} t, LATERAL (SELECT outcome FROM {journal}
+			  WHERE type = t.type AND id = t.id ORDER BY seq DESC LIMIT 1) j
+			WHERE t.type = $1 AND j.outcome = 'expired'`), t.Number()).Scan(&some))
+		n += some
+	}
+	return n
 }
 
 // leaseAll leases n tasks; some may be due in a moment.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
+	"iter"
 	"net"
 	"net/url"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -27,6 +29,8 @@ type line struct {
 	answers bool // the statement is run, but its answer is lost
 	node    bool // the whole node dies; otherwise only that connection
 	cut     bool // it has happened
+	died    bool // it has happened in this round of deaths
+	ended   bool // the statement whose answer was lost in this round ended its transaction
 }
 
 // newLine returns a line, and the URL of a database over it.
@@ -91,6 +95,52 @@ func (n *line) cutAll() {
 	clear(n.conns)
 }
 
+// deaths yields rounds of a test, in each of which a node dies at a statement that the round arms.
+// First the statement is run, and its answer is lost: at the first statement, the second and so on,
+// until the node outlives a round, which comes after least others. Then the statement isn't run.
+// Within a transaction that makes no difference, as the death rolls it back: in the short form only
+// the statements that ended a transaction are tried again.
+func (n *line) deaths(t *testing.T, least int) iter.Seq2[int, bool] {
+	return func(yield func(at int, lost bool) bool) {
+		var ends []int
+		for at := 1; ; at++ {
+			n.begin()
+			if !yield(at, true) {
+				return
+			}
+			died, ended := n.outcome()
+			if !died {
+				require.Greater(t, at, least)
+				break
+			}
+			if ended || longform.Asked() {
+				ends = append(ends, at)
+			}
+		}
+		require.NotEmpty(t, ends, "no statement ended a transaction")
+		for _, at := range ends {
+			if !yield(at, false) {
+				return
+			}
+		}
+	}
+}
+
+// begin begins a round.
+func (n *line) begin() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.died, n.ended = false, false
+}
+
+// outcome reports whether the node died in this round, and whether the statement at which it died
+// ended its transaction.
+func (n *line) outcome() (died, ended bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.died, n.ended
+}
+
 // dead reports whether the node is dead.
 func (n *line) dead() bool {
 	n.mu.Lock()
@@ -108,6 +158,7 @@ func (n *line) counts() (cut, run bool) {
 	}
 	n.left--
 	n.cut = n.left == 0
+	n.died = n.died || n.cut
 	return n.cut, !n.cut || n.answers
 }
 
@@ -193,10 +244,24 @@ func (n *line) answer(node, server net.Conn, deaf chan struct{}) {
 		default:
 		}
 		last := lost && kind[0] == 'Z'
+		if last {
+			n.noteEnd(from)
+		}
 		if copyMessage(to, from, false) != nil || last {
 			return
 		}
 	}
+}
+
+// noteEnd notes whether a statement ended its transaction, by the state that the server names next.
+func (n *line) noteEnd(from *bufio.Reader) {
+	state, err := from.Peek(6)
+	if err != nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ended = n.ended || state[5] == 'I'
 }
 
 // copyMessage carries one message; the first one of a connection has no kind.

@@ -41,6 +41,7 @@ func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
 		"deliver": {delivering, "uses deliver, "},
 		"ends":    {telling, "uses on_final, "},
 		"search":  {searchable(twoStages()), "uses searchable, "},
+		"fair":    {fairStages(nil), "uses fair_flow, "},
 	} {
 		err := put(c.spec)
 		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), name)

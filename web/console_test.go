@@ -374,3 +374,30 @@ func TestOverviewIsLive(t *testing.T) {
 	p.Run(succeeded(shown))
 	p.quiet()
 }
+
+// The page of a task says when it expired, and a redrive gives it another lifetime: without one it
+// is refused. Its type says how many tasks have expired.
+func TestRedriveAnExpiredTask(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("quote")
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "quote", Context: client.JSON(`1`),
+		EndBy: asyncflow.DeadlineAt(time.Now().Add(-time.Hour))})
+	require.NoError(t, err)
+	p.open("/console/types/quote")
+	p.See("1 expired")
+	p.open("/console/tasks/" + task.ID)
+	p.See("Must end by")
+	p.See("Expired")
+	p.Click("Redrive")
+	p.Run(`return where.matches("dialog")`)
+	p.Click("Redrive")
+	p.See("the lifetime of the task is over")
+	p.Fill("Must end by", "1h")
+	p.Click("Redrive")
+	p.See("The task is redriven")
+	p.See("succeeded")
+	got, err := p.api.Get(t.Context(), task.ID)
+	require.NoError(t, err)
+	assert.True(t, got.Lifetime.EndBy.After(time.Now()))
+	p.quiet("409", "/v1/tasks/"+task.ID+"/redrive")
+}

@@ -49,13 +49,13 @@ func TestCounts(t *testing.T) {
 	p.See("Tasks with a text in contexts or outputs can't be counted.")
 	p.open("/console/tasks?type=crowd&status=waiting")
 	p.See("10,000+ tasks match")
-	p.Click("Next page")
-	p.See("First page")
+	p.Click("Older")
+	p.See("Newest")
 	p.Click("Count all")
 	p.See("10,003 tasks counted")
 	assert.Empty(t, p.axe())
-	p.Click("First page")
-	p.Gone("First page")
+	p.Click("Newest")
+	p.Gone("Newest")
 	p.See("10,003 tasks counted")
 	p.Fill("Status", "cancelled")
 	p.See("1 task matches")
@@ -81,7 +81,7 @@ func TestCountsReadOnly(t *testing.T) {
 	p := openPage(t, auth.ScopeRead)
 	p.delayedTasks("many-read", 10_001)
 	p.open("/console/tasks?type=many-read")
-	p.See("10,000+ tasks match")
+	p.See("About 10,001 tasks match")
 	assert.NotContains(t, p.Text(), "Count all")
 	p.quiet()
 }
@@ -91,7 +91,7 @@ func TestCountIsStopped(t *testing.T) {
 	p := openPage(t, all...)
 	p.delayedTasks("long-count", 10_001)
 	p.open("/console/tasks?type=long-count")
-	p.See("10,000+ tasks match")
+	p.See("About 10,001 tasks match")
 	// Its first step is due in an hour.
 	_, err := p.database().Exec(t.Context(), `
 		CREATE FUNCTION public.later() RETURNS trigger LANGUAGE plpgsql AS

@@ -621,6 +621,24 @@ func (e DocsFileParamsFile) Valid() bool {
 	}
 }
 
+// Defines values for GetFailuresParamsOrder.
+const (
+	GetFailuresParamsOrderCount  GetFailuresParamsOrder = "count"
+	GetFailuresParamsOrderNewest GetFailuresParamsOrder = "newest"
+)
+
+// Valid indicates whether the value is a known member of the GetFailuresParamsOrder enum.
+func (e GetFailuresParamsOrder) Valid() bool {
+	switch e {
+	case GetFailuresParamsOrderCount:
+		return true
+	case GetFailuresParamsOrderNewest:
+		return true
+	default:
+		return false
+	}
+}
+
 // AlertEpisode defines model for AlertEpisode.
 type AlertEpisode struct {
 	Alert AlertEpisodeAlert `json:"alert"`
@@ -948,8 +966,17 @@ type BulkCancellation struct {
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
+	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1024,8 +1051,17 @@ type BulkCount struct {
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
+	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1092,8 +1128,17 @@ type BulkDelay struct {
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
+	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1171,8 +1216,17 @@ type BulkErasure struct {
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
+	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1241,8 +1295,17 @@ type BulkPriority struct {
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
+	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1316,6 +1379,9 @@ type BulkRedrive struct {
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
+	// EndBy By when each task must have ended, as start_by.
+	EndBy Deadline `json:"end_by,omitempty,omitzero"`
+
 	// EndedSince Only final tasks that ended at or after this time.
 	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
 
@@ -1325,11 +1391,20 @@ type BulkRedrive struct {
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
 	// FromStage The stage to continue with; by default the one where each task ended.
 	FromStage string `json:"from_stage,omitempty,omitzero"`
+
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
+	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1350,6 +1425,10 @@ type BulkRedrive struct {
 	//
 	// Example: thumbnails
 	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// StartBy By when each task must have begun; a duration counts from its redrive. By default a
+	// duration that it had counts anew, and a time stays: a task is skipped if that is over.
+	StartBy Deadline `json:"start_by,omitempty,omitzero"`
 
 	// Status Only tasks of this status. By default failed.
 	Status BulkRedriveStatus `json:"status,omitempty,omitzero"`
@@ -1392,6 +1471,9 @@ type BulkRerun struct {
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
+	// EndBy By when each new task must have ended. By default that of its type.
+	EndBy Deadline `json:"end_by,omitempty,omitzero"`
+
 	// EndedSince Only final tasks that ended at or after this time.
 	EndedSince time.Time `json:"ended_since,omitempty,omitzero"`
 
@@ -1401,8 +1483,17 @@ type BulkRerun struct {
 	// Error Only tasks with this text in their last error, in upper or lower case.
 	Error string `json:"error,omitempty,omitzero"`
 
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
+
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
+	// the types.
+	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1423,6 +1514,9 @@ type BulkRerun struct {
 	//
 	// Example: thumbnails
 	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// StartBy By when each new task must have begun. By default that of its type.
+	StartBy Deadline `json:"start_by,omitempty,omitzero"`
 
 	// Status Only tasks of this status.
 	Status BulkRerunStatus `json:"status"`
@@ -1608,6 +1702,10 @@ type ClaimList struct {
 // rules. At most 3 KiB as JSON. The type must have a stage of mode claim.
 type ClaimRules = asyncflow.ClaimRules
 
+// ClaimRulesChange Other rules of who may claim the task, from the next claim on, as in ClaimRules. They
+// replace all of its rules; {} means that anyone may claim it.
+type ClaimRulesChange = asyncflow.ClaimRules
+
 // ClaimerLabels What the claimer is or can do: the values of each label, for tasks with rules in claim. At
 // most 16 labels, and 64 values in all. A token with the claim claims_labels has its own
 // instead.
@@ -1641,7 +1739,7 @@ type Completion struct {
 	// counts: all of them once, or none. Only for a stage that is done.
 	//
 	//
-	// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","type":"thumbnails"}]
+	// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","end_by":"10m","type":"thumbnails"}]
 	Spawn Spawn `json:"spawn,omitempty,omitzero"`
 }
 
@@ -2167,6 +2265,99 @@ type Failure struct {
 // token), other.
 type FailureCodes map[string]int64
 
+// FailureExample The task of a group that failed last.
+type FailureExample struct {
+	// Error Its error as it is stored; absent if it was erased.
+	Error string `json:"error,omitempty,omitzero"`
+	ID    string `json:"id"`
+	Stage string `json:"stage"`
+}
+
+// FailureGroup defines model for FailureGroup.
+type FailureGroup struct {
+	// Count How many tasks of the group were read.
+	Count int `json:"count"`
+
+	// ErrorCode The error_code of the tasks; absent without one.
+	ErrorCode string `json:"error_code,omitempty,omitzero"`
+
+	// Example The task of a group that failed last.
+	Example FailureExample `json:"example"`
+
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint"`
+
+	// FirstAt When the first of them failed.
+	FirstAt time.Time `json:"first_at"`
+
+	// LastAt When the last of them failed.
+	LastAt time.Time `json:"last_at"`
+
+	// NewSinceVersion All of them failed after the present version of their type was applied, which was after
+	// since: under the version before, the type had no such failure in this time.
+	NewSinceVersion bool `json:"new_since_version"`
+
+	// Pattern The beginning of their errors: # stands for numbers, times and ids, @ for URLs and
+	// addresses, … for quoted parts. It is empty if the errors were erased.
+	Pattern string `json:"pattern"`
+
+	// PlaceCount In how many stages they failed.
+	PlaceCount int `json:"place_count"`
+
+	// Places Where they failed; the five stages with the most failures.
+	Places []FailurePlace `json:"places"`
+
+	// Steps How many failed in each of 24 equal parts of the time.
+	Steps []int `json:"steps"`
+
+	// Types Of how many task types they are.
+	Types int `json:"types"`
+}
+
+// FailurePlace defines model for FailurePlace.
+type FailurePlace struct {
+	// Count How many tasks failed there.
+	Count int    `json:"count"`
+	Stage string `json:"stage"`
+	Type  string `json:"type"`
+}
+
+// FailureReport defines model for FailureReport.
+type FailureReport struct {
+	// Count How many groups there are.
+	Count int `json:"count"`
+
+	// Failures How many failed tasks were read.
+	Failures int `json:"failures"`
+
+	// Groups As many groups as the call asks for.
+	Groups []FailureGroup `json:"groups"`
+
+	// Searched What was searched for failures.
+	Searched FailuresSearched `json:"searched"`
+
+	// Since When the time begins.
+	Since time.Time `json:"since"`
+
+	// Until When it ends.
+	Until time.Time `json:"until"`
+}
+
+// FailuresSearched What was searched for failures.
+type FailuresSearched struct {
+	// Complete All failures of the time were read.
+	Complete bool `json:"complete"`
+
+	// Tasks How many tasks were looked at that failed or were cancelled at any time.
+	Tasks int `json:"tasks"`
+
+	// TypesLeft The types with failures that may be missing, at most 100 of them; the newest failures of
+	// each come first.
+	TypesLeft []string `json:"types_left,omitempty,omitzero"`
+}
+
 // FanOut Children of a task that comes to the stage: one for each item of a list, or for each shard.
 // They pass through the stage instead of the task, which waits until all have ended, and then
 // goes on with their results.
@@ -2174,6 +2365,11 @@ type FanOut = asyncflow.FanOut
 
 // FieldError defines model for FieldError.
 type FieldError = asyncflow.FieldError
+
+// Fingerprint The kind of an error, as GET /v1/failures groups them.
+//
+// Example: 5d41402abc4b2a76
+type Fingerprint = string
 
 // Finish The task succeeds with this output, if its stage allows it by `next`. Only for a stage that
 // is done.
@@ -2814,8 +3010,16 @@ type OperationFilter struct {
 	EndedUntil time.Time `json:"ended_until,omitempty,omitzero"`
 
 	// Error A part of their last error.
-	Error   string `json:"error,omitempty,omitzero"`
-	FlowKey string `json:"flow_key,omitempty,omitzero"`
+	Error string `json:"error,omitempty,omitzero"`
+
+	// Fingerprint The kind of an error, as GET /v1/failures groups them.
+	//
+	// Example: 5d41402abc4b2a76
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+	FlowKey     string      `json:"flow_key,omitempty,omitzero"`
+
+	// Ids The ids of the tasks, if the call named them.
+	Ids []string `json:"ids,omitempty,omitzero"`
 
 	// Key The idempotency key.
 	Key string `json:"key,omitempty,omitzero"`
@@ -3016,12 +3220,20 @@ type Redrive struct {
 
 // Rerun defines model for Rerun.
 type Rerun struct {
+	Claim *asyncflow.ClaimRules `json:"claim,omitempty"`
+
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON      `json:"context,omitempty,omitzero"`
 	Delay   *Duration `json:"delay,omitempty"`
 
+	// EndBy By when the new task must have ended. By default that of its type.
+	EndBy Deadline `json:"end_by,omitempty,omitzero"`
+
 	// RunAt When the new task may run at the earliest. Excludes delay.
 	RunAt time.Time `json:"run_at,omitempty,omitzero"`
+
+	// StartBy By when the new task must have begun. By default that of its type.
+	StartBy Deadline `json:"start_by,omitempty,omitzero"`
 }
 
 // Resume defines model for Resume.
@@ -3455,7 +3667,7 @@ type Snooze struct {
 // Spawn Tasks to start, if their types are in `spawn` of the stage. They exist if this outcome
 // counts: all of them once, or none. Only for a stage that is done.
 //
-// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","type":"thumbnails"}]
+// Example: [{"context":{"image":"harbour.jpg"},"key":"harbour","type":"thumbnails"},{"context":{"image":"pier.jpg"},"delay":"30s","end_by":"10m","type":"thumbnails"}]
 type Spawn = []SpawnedTask
 
 // SpawnedCount How many tasks of a type a task has started.
@@ -3499,6 +3711,9 @@ type Stats struct {
 
 	// Cancelled Since the type was created, without those that were redriven.
 	Cancelled int64 `json:"cancelled"`
+
+	// Expired How many of the failed tasks have expired. Absent if none has.
+	Expired int64 `json:"expired,omitempty,omitzero"`
 
 	// Failed Since the type was created, without those that were redriven.
 	Failed int64 `json:"failed"`
@@ -3798,7 +4013,8 @@ type Task struct {
 
 	// WaitsBecause In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
 	// while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys: how
-	// many keys have their turn before its own, up to 1,000. Lists leave it out.
+	// many keys have their turn before its own, up to 1,000. Of a task with claim that waits
+	// for claimer: which labels a claimer needs, and how many are excluded. Lists leave it out.
 	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
 
 	// WaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause
@@ -3845,6 +4061,11 @@ type TaskCheckpoint struct {
 type TaskCount struct {
 	Count int64 `json:"count"`
 
+	// Estimate About how many match, above 10,000, from what was counted at their submits and ends.
+	// Absent if the count is exact, or if the filter has more than a type and a final status.
+	// With it, count is 10,000 and no task was looked at.
+	Estimate int64 `json:"estimate,omitempty,omitzero"`
+
 	// Exact false: there may be more.
 	Exact bool `json:"exact"`
 
@@ -3875,6 +4096,8 @@ type TaskList struct {
 
 // TaskPatch defines model for TaskPatch.
 type TaskPatch struct {
+	Claim *asyncflow.ClaimRules `json:"claim,omitempty"`
+
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
 	Context JSON      `json:"context,omitempty,omitzero"`
 	Delay   *Duration `json:"delay,omitempty"`
@@ -4473,6 +4696,27 @@ type ListEndpointsParams struct {
 	Cursor PageCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// GetFailuresParams defines parameters for GetFailures.
+type GetFailuresParams struct {
+	// Type The task type; by default all types.
+	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// Since Tasks that failed at or after this time; by default an hour before until.
+	Since time.Time `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// Until Tasks that failed before this time; by default now.
+	Until time.Time `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
+	// Order Which group is first, the largest or the one with the latest failure.
+	Order GetFailuresParamsOrder `form:"order,omitempty" json:"order,omitempty,omitzero"`
+
+	// Limit The most groups.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// GetFailuresParamsOrder defines parameters for GetFailures.
+type GetFailuresParamsOrder string
+
 // ListOperationsParams defines parameters for ListOperations.
 type ListOperationsParams struct {
 	// Limit The most entries on one page. A page may end sooner, after about 1 MiB.
@@ -4614,6 +4858,9 @@ type ListTasksParams struct {
 	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `form:"code,omitempty" json:"code,omitempty,omitzero"`
 
+	// Fingerprint Only tasks whose last error is of this kind, as GET /v1/failures groups them.
+	Fingerprint Fingerprint `form:"fingerprint,omitempty" json:"fingerprint,omitempty,omitzero"`
+
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
 
@@ -4694,6 +4941,9 @@ type GetTaskCountParams struct {
 
 	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `form:"code,omitempty" json:"code,omitempty,omitzero"`
+
+	// Fingerprint Only tasks whose last error is of this kind, as GET /v1/failures groups them.
+	Fingerprint Fingerprint `form:"fingerprint,omitempty" json:"fingerprint,omitempty,omitzero"`
 
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `form:"flow_key,omitempty" json:"flow_key,omitempty,omitzero"`
@@ -5478,6 +5728,19 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/endpoints/{id}/verify (the `VerifyEndpoint` operationId).
 	VerifyEndpoint(ctx context.Context, id string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetFailures Group the tasks that failed by their errors
+	//
+	// The tasks that ended as failed in a time, of all types, and were not started again. A group
+	// has the tasks with errors of one kind: they have the same error_code, and the same text
+	// except for numbers, times, ids, addresses and quoted parts. Its fingerprint is a filter of
+	// listTasks, getTaskCount and the bulk calls.
+	//
+	// A call reads the 10,000 newest failures at most, for 2 s at most; the types take turns.
+	// searched says whether that was all.
+	//
+	// Corresponds with GET /v1/failures (the `GetFailures` operationId).
+	GetFailures(ctx context.Context, params *GetFailuresParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetGovernance Get the nodes, and the last run of each background job
 	//
 	// This belongs to no tenant and is the same for all of them.
@@ -5880,7 +6143,8 @@ type ClientInterface interface {
 	//
 	// The count is that of the list with the same filter. It is cheap, however many tasks there
 	// are: it ends at 10,000 tasks, or when it has looked at 50,000, or after 3 s. Then exact is
-	// false, and there may be more. A list by text can't be counted.
+	// false, and there may be more. If the filter has no more than a type and a final status, a
+	// count above 10,000 is estimated at once instead. A list by text can't be counted.
 	//
 	// Corresponds with GET /v1/tasks/count (the `GetTaskCount` operationId).
 	GetTaskCount(ctx context.Context, params *GetTaskCountParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6199,8 +6463,9 @@ type ClientInterface interface {
 	//
 	// Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 	// one, which stays as it is. It has the context of this one, or another, and its priority,
-	// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
-	// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+	// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+	// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+	// this call, and no checkpoint.
 	// It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 	// of a fan-out, or is a notification.
 	//
@@ -6213,8 +6478,9 @@ type ClientInterface interface {
 	//
 	// Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 	// one, which stays as it is. It has the context of this one, or another, and its priority,
-	// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
-	// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+	// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+	// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+	// this call, and no checkpoint.
 	// It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 	// of a fan-out, or is a notification.
 	//
@@ -7324,6 +7590,29 @@ func (c *Client) VerifyEndpoint(ctx context.Context, id string, reqEditors ...Re
 	return c.Client.Do(req)
 }
 
+// GetFailures Group the tasks that failed by their errors
+//
+// The tasks that ended as failed in a time, of all types, and were not started again. A group
+// has the tasks with errors of one kind: they have the same error_code, and the same text
+// except for numbers, times, ids, addresses and quoted parts. Its fingerprint is a filter of
+// listTasks, getTaskCount and the bulk calls.
+//
+// A call reads the 10,000 newest failures at most, for 2 s at most; the types take turns.
+// searched says whether that was all.
+//
+// Corresponds with GET /v1/failures (the `GetFailures` operationId).
+func (c *Client) GetFailures(ctx context.Context, params *GetFailuresParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFailuresRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetGovernance Get the nodes, and the last run of each background job
 //
 // This belongs to no tenant and is the same for all of them.
@@ -8146,7 +8435,8 @@ func (c *Client) CancelTasks(ctx context.Context, body CancelTasksJSONRequestBod
 //
 // The count is that of the list with the same filter. It is cheap, however many tasks there
 // are: it ends at 10,000 tasks, or when it has looked at 50,000, or after 3 s. Then exact is
-// false, and there may be more. A list by text can't be counted.
+// false, and there may be more. If the filter has no more than a type and a final status, a
+// count above 10,000 is estimated at once instead. A list by text can't be counted.
 //
 // Corresponds with GET /v1/tasks/count (the `GetTaskCount` operationId).
 func (c *Client) GetTaskCount(ctx context.Context, params *GetTaskCountParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8725,8 +9015,9 @@ func (c *Client) RedriveTask(ctx context.Context, id TaskID, body RedriveTaskJSO
 //
 // Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 // one, which stays as it is. It has the context of this one, or another, and its priority,
-// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
-// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+// this call, and no checkpoint.
 // It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 // of a fan-out, or is a notification.
 //
@@ -8749,8 +9040,9 @@ func (c *Client) RerunTaskWithBody(ctx context.Context, id TaskID, params *Rerun
 //
 // Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
 // one, which stays as it is. It has the context of this one, or another, and its priority,
-// retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
-// of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+// retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+// no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+// this call, and no checkpoint.
 // It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
 // of a fan-out, or is a notification.
 //
@@ -10518,6 +10810,88 @@ func NewVerifyEndpointRequest(server string, id string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewGetFailuresRequest constructs an http.Request for the GetFailures method
+func NewGetFailuresRequest(server string, params *GetFailuresParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/failures")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "order", params.Order, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetGovernanceRequest constructs an http.Request for the GetGovernance method
 func NewGetGovernanceRequest(server string) (*http.Request, error) {
 	var err error
@@ -11958,6 +12332,14 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fingerprint", params.Fingerprint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "flow_key", params.FlowKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
@@ -12329,6 +12711,14 @@ func NewGetTaskCountRequest(server string, params *GetTaskCountParams) (*http.Re
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "code", params.Code, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "fingerprint", params.Fingerprint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {

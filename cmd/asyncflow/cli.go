@@ -29,6 +29,7 @@ type cli struct {
 	Claim     claimCmd     `cmd:"" group:"Use:" help:"Ask for tasks of a stage, as a worker."`
 	Listen    listenCmd    `cmd:"" group:"Use:" help:"Forward deliveries to your machine."`
 	Stats     statsCmd     `cmd:"" group:"Use:" help:"Count waiting, running and ended tasks."`
+	Failures  failuresCmd  `cmd:"" group:"Use:" help:"Group the tasks that failed by their errors."`
 	Nodes     nodesCmd     `cmd:"" group:"Use:" help:"Count the nodes that serve all tenants."`
 
 	Schedules  schedulesCmd  `cmd:"" group:"Use:" help:"Set up tasks at recurring times."`

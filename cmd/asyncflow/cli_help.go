@@ -62,6 +62,10 @@ var longTexts = map[string]map[string]string{
 		"--code": "Only tasks with this code in their last error: an HTTP status such as 503, 5xx, " +
 			"timeout, lost or the word before the colon of the error.",
 	},
+	"failures": {
+		"--since": "Only tasks that failed at or after this time: RFC 3339, or a duration before now " +
+			"such as 1h.",
+	},
 	"alerts set": {
 		"alert-url": "URL that gets the alerts. (--url is the server's.)",
 		"--secret": "Signing secret of your own: whsec_ and base64. Default: the present one; if " +
@@ -279,8 +283,12 @@ var longTexts = map[string]map[string]string{
 		"--wait": "Wait until the task is final, but no longer than this. The exit code then gives " +
 			"its end.",
 	},
-	"tasks count": filterTexts,
-	"tasks list":  filterTexts,
+	"tasks count":  filterTexts,
+	"tasks export": filterTexts,
+	"tasks list":   filterTexts,
+	"tasks run-now": {
+		"--status": "With --type: only tasks with this status: waiting or pending.",
+	},
 	"tasks erase": {
 		"--status": "With --type: only tasks with this status: succeeded, failed or cancelled.",
 	},

@@ -171,8 +171,9 @@ func (d *dev) makeTokens() error {
 	}
 	scopes := []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeWork, auth.ScopeOperate,
 		auth.ScopeManage}
-	if d.token, err = issuer.IssueClaimers(devTenant, "dev", scopes, auth.Claimers{"*"},
-		devTokenLife, time.Now()); err != nil {
+	d.token, err = issuer.IssueLimited(devTenant, "dev", scopes,
+		auth.ClaimLimits{Claimers: auth.Claimers{"*"}}, devTokenLife, time.Now())
+	if err != nil {
 		return err
 	}
 	if d.admin, err = issuer.IssueAdmin("dev", devTokenLife, time.Now()); err != nil {

@@ -135,6 +135,7 @@ func filterText(f client.OperationFilter) string {
 	if f.FlowKey != "" {
 		add("flow key", strconv.Quote(f.FlowKey))
 	}
+	add("fingerprint", f.Fingerprint)
 	add("worker", f.Worker)
 	add("parent", f.Parent)
 	if f.User != "" {
@@ -144,6 +145,9 @@ func filterText(f client.OperationFilter) string {
 	add("any tags", f.AnyTags)
 	if f.Metadata != "" {
 		add("metadata", strconv.Quote(f.Metadata))
+	}
+	if n := len(f.Ids); n > 0 {
+		add(plural(int64(n)), "by id")
 	}
 	if f.Children != nil {
 		add("children", strconv.FormatBool(*f.Children))

@@ -33,7 +33,8 @@ slot), endpoint_unhealthy, endpoint and so on, as in the field waits_for of a ta
 99 % of the attempts at endpoints took at most in the last 5 minutes. WAIT-P50 and WAIT-P99 are how
 long tasks were due until they were started, TASK-P50 and TASK-P99 how long tasks took from their
 submit to their end, in the same time; with --type the waits follow by stage, and the claims and
-votes that led to nothing. SUCCEEDED, FAILED and CANCELLED are totals since the type was created.
+votes that led to nothing. SUCCEEDED, FAILED and CANCELLED are totals since the type was created;
+EXPIRED says how many of FAILED were not begun or ended in time.
 
 --autoscale shows how many tasks the workers of a stage should be able to do at once: those that
 keep pace with the tasks that start, and those that do the backlog within --target.
@@ -86,8 +87,9 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 	for i, s := range stats {
 		rows[i] = statsRow(s, at)
 	}
-	err = g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
-		"OUT/s FAILURES/s SNOOZES/s P50 P99 WAIT-P50 WAIT-P99 TASK-P50 TASK-P99 ROLLS BACKLOG", rows)
+	err = g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED EXPIRED CANCELLED OLDEST-DUE "+
+		"IN/s OUT/s FAILURES/s SNOOZES/s P50 P99 WAIT-P50 WAIT-P99 TASK-P50 TASK-P99 "+
+		"ROLLS BACKLOG", rows)
 	if err != nil {
 		return err
 	}
@@ -168,7 +170,8 @@ func statsRow(s client.Stats, at time.Time) []string {
 		due = longText(max(0, at.Sub(s.OldestDue)))
 	}
 	row := []string{name}
-	for _, n := range []int64{s.Waiting, s.Pending, s.Running, s.Succeeded, s.Failed, s.Cancelled} {
+	for _, n := range []int64{s.Waiting, s.Pending, s.Running, s.Succeeded, s.Failed,
+		s.Expired, s.Cancelled} {
 		row = append(row, strconv.FormatInt(n, 10))
 	}
 	row = append(row, due)

@@ -19,8 +19,8 @@ import (
 func someStats() client.StatsList {
 	return client.StatsList{Data: []client.Stats{
 		{Type: "idle", Paused: true, Rolls: 1, Wait: client.Latency{P50Ms: 12, P99Ms: 3400}},
-		{Type: "mail", Waiting: 1, Pending: 2, Running: 3, Succeeded: 4000, Failed: 5, Cancelled: 6,
-			OldestDue: time.Now().Add(-90 * time.Minute),
+		{Type: "mail", Waiting: 1, Pending: 2, Running: 3, Succeeded: 4000, Failed: 5, Expired: 4,
+			Cancelled: 6, OldestDue: time.Now().Add(-90 * time.Minute),
 			Rates: client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Snoozes: 2.5,
 				Finished: 8},
 			Rolls:   7,
@@ -43,14 +43,14 @@ func TestStatsTable(t *testing.T) {
 	lines := strings.Split(r.stdout, "\n")
 	require.Len(t, lines, 4)
 	require.Equal(t,
-		strings.Fields("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED CANCELLED OLDEST-DUE IN/s "+
-			"OUT/s FAILURES/s SNOOZES/s P50 P99 WAIT-P50 WAIT-P99 TASK-P50 TASK-P99 ROLLS "+
+		strings.Fields("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED EXPIRED CANCELLED "+
+			"OLDEST-DUE IN/s OUT/s FAILURES/s SNOOZES/s P50 P99 WAIT-P50 WAIT-P99 TASK-P50 TASK-P99 ROLLS "+
 			"BACKLOG"), strings.Fields(lines[0]))
 	require.Equal(t,
-		strings.Fields("idle (paused) 0 0 0 0 0 0 - 0.0 0.0 0.0 0.0 - - 12ms 3.4s - - 1 -"),
+		strings.Fields("idle (paused) 0 0 0 0 0 0 0 - 0.0 0.0 0.0 0.0 - - 12ms 3.4s - - 1 -"),
 		strings.Fields(lines[1]))
 	require.Regexp(t,
-		`^mail +1 +2 +3 +4000 +5 +6 +1h30m\d+s +10.2 +8.0 +0.5 +2.5 +38.1ms +2.3456s +- +- +- +- `+
+		`^mail +1 +2 +3 +4000 +5 +4 +6 +1h30m\d+s +10.2 +8.0 +0.5 +2.5 +38.1ms +2.3456s +- +- +- +- `+
 			`+7 +600 endpoint_unhealthy \(send\), 2 capacity$`, lines[2])
 }
 

@@ -21,6 +21,7 @@ type tasksCmd struct {
 	Get        tasksGetCmd        `cmd:"" help:"Show a task, waiting for its end if asked to."`
 	Watch      tasksWatchCmd      `cmd:"" help:"Show what happens to a task until it is final."`
 	List       tasksListCmd       `cmd:"" help:"List the tasks of a type, newest first."`
+	Export     tasksExportCmd     `cmd:"" help:"Write the tasks that a filter finds, as JSON lines or CSV."`
 	Count      tasksCountCmd      `cmd:"" help:"Count the tasks that a filter finds."`
 	Tree       tasksTreeCmd       `cmd:"" help:"Show a task with its children."`
 	Results    tasksResultsCmd    `cmd:"" help:"Show how the children of a task ended."`
@@ -29,6 +30,7 @@ type tasksCmd struct {
 	Attempts   tasksAttemptsCmd   `cmd:"" help:"List the attempts of a task."`
 	Change     tasksChangeCmd     `cmd:"" help:"Change the priority, start time or context of a task."`
 	Delay      tasksDelayCmd      `cmd:"" help:"Change when a task runs, or all that a filter matches."`
+	RunNow     tasksRunNowCmd     `cmd:"" help:"Run a task that waits at once, or all that a filter matches."`
 	Cancel     tasksCancelCmd     `cmd:"" help:"Cancel a task, or all that a filter matches."`
 	Pause      tasksPauseCmd      `cmd:"" help:"Keep further children of a task from beginning."`
 	Resume     tasksResumeCmd     `cmd:"" help:"Let the children of a paused task begin again."`
@@ -108,6 +110,7 @@ func (g *globals) printTask(t client.Task, err error) error {
 		"last heartbeat", heartbeatText(t.Run), "children",
 		childrenText(t.Children), "tree", treeText(t.Tree), "paused", pausedText(t), "parent",
 		t.Parent, "rerun of", t.RerunOf, "retry", retryText(t.Retry),
+		"claim rules", claimRulesText(t.Claim),
 		"started", spawnedText(t), "path", pathText(t),
 		"on final", onFinalText(t),
 		"notifications", strings.Join(t.Notifications, " "),
@@ -123,6 +126,14 @@ func retryText(p *client.RetryPolicy) string {
 		return ""
 	}
 	return jsonText(p)
+}
+
+// claimRulesText shows who may claim a task.
+func claimRulesText(r *asyncflow.ClaimRules) string {
+	if r == nil {
+		return ""
+	}
+	return jsonText(r)
 }
 
 // runText shows where a task runs, such as "since …, worker-7f9c, https://…, node m8x2k1qf".

@@ -23,6 +23,7 @@ type tasksChangeCmd struct {
 
 	StartBy asyncflow.Deadline `placeholder:"TIME" help:"A time, a duration from now, or none."`
 	EndBy   asyncflow.Deadline `placeholder:"TIME" help:"A time, a duration from now, or none."`
+	otherClaimFlags
 	manyFlags
 }
 
@@ -31,6 +32,8 @@ func (c *tasksChangeCmd) Help() string {
 applies to later stages. A task that is delayed, or waits for a retry, keeps its time unless you
 set another. A new context is what the present stage gets from the next attempt on. A new retry
 policy is the task's own: what it leaves out is as in the type, and {} is the type's.
+--claim-exclude and --claim-label replace all rules of who may claim the task, from the next claim
+on.
 
 ` + manyHelp + `
 
@@ -60,31 +63,36 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 	if patch.Retry, err = readRetry(c.Retry); err != nil {
 		return usageError(err)
 	}
-	if len(patch.Priority) == 0 && c.Delay == nil && c.RunAt.IsZero() && c.Context == "" &&
-		c.Retry == "" && !c.limited() {
+	if patch.Claim, err = c.otherClaimFlags.change(); err != nil {
+		return usageError(err)
+	}
+	if len(patch.Priority) == 0 && !c.changesOne(patch) {
 		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-			"say what to change: --priority, --delay, --run-at, --start-by, --end-by, --context "+
-				"or --retry"))
+			"say what to change: --priority, --delay, --run-at, --start-by, --end-by, --context, "+
+				"--retry, --claim-exclude, --claim-label or --claim-anyone"))
 	}
 	if c.ID == "" {
+		if c.changesOne(patch) {
+			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
+				"of many tasks only the --priority can be changed; asyncflow tasks delay changes "+
+					"their time"))
+		}
 		return c.changeAll(ctx, g, patch.Priority)
 	}
 	return g.printTask(g.client().Change(ctx, c.ID, patch))
 }
 
-// limited reports whether the task gets another lifetime.
-func (c *tasksChangeCmd) limited() bool { return !c.StartBy.IsZero() || !c.EndBy.IsZero() }
+// changesOne reports whether the patch has what only one task can be given.
+func (c *tasksChangeCmd) changesOne(p client.TaskPatch) bool {
+	return c.Delay != nil || !c.RunAt.IsZero() || c.Context != "" || c.Retry != "" ||
+		p.Claim != nil || !c.StartBy.IsZero() || !c.EndBy.IsZero()
+}
 
 // changeAll changes the priority of many tasks.
 func (c *tasksChangeCmd) changeAll(ctx context.Context, g *globals, p client.Priority) error {
-	if len(p) == 0 || c.Delay != nil || !c.RunAt.IsZero() || c.Context != "" || c.Retry != "" ||
-		c.limited() {
-		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-			"of many tasks only the --priority can be changed; asyncflow tasks delay changes "+
-				"their time"))
-	}
 	b := client.BulkPriority{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey, Worker: c.Worker,
+		Attempts: c.Attempts, Code: c.Code,
+		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker,
 		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 		Status: api.BulkPriorityStatus(c.Status), Stage: c.Stage, Error: c.Error,
 		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Priority: p,
@@ -155,7 +163,8 @@ func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
 	}
 	if c.ID == "" {
 		b := client.BulkCancellation{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key,
-			Parent: c.Parent, Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+			Parent: c.Parent, Attempts: c.Attempts, Code: c.Code,
+			Fingerprint: c.Fingerprint, FlowKey: c.FlowKey,
 			Worker: c.Worker,
 			User:   c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 			Status: api.BulkCancellationStatus(c.Status),
@@ -212,8 +221,8 @@ type tasksRedriveCmd struct {
 	Context   string `placeholder:"JSON"`
 	Status    string `enum:"failed,cancelled," default:""`
 
-	StartBy asyncflow.Deadline `placeholder:"TIME" help:"With an id: another start_by."`
-	EndBy   asyncflow.Deadline `placeholder:"TIME" help:"With an id: another end_by."`
+	StartBy asyncflow.Deadline `placeholder:"TIME" help:"Another start_by: a time, or a duration."`
+	EndBy   asyncflow.Deadline `placeholder:"TIME" help:"Another end_by."`
 
 	AllChildren bool `help:"With an id: all of its children, not only those that failed."`
 	Fresh       bool `help:"With an id: without the checkpoint that its last attempt left."`
@@ -251,10 +260,9 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	if c.ID == "" {
-		if c.AllChildren || c.Dependents || c.Fresh || !c.StartBy.IsZero() || !c.EndBy.IsZero() {
+		if c.AllChildren || c.Dependents || c.Fresh {
 			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-				"--all-children, --fresh, --dependents, --start-by, --end-by and --type exclude "+
-					"each other: they are "+
+				"--all-children, --fresh, --dependents and --type exclude each other: they are "+
 					"for one task"))
 		}
 		if c.Context != "" {
@@ -262,13 +270,14 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 				"--context and --type exclude each other: a context is for one task"))
 		}
 		b := client.BulkRedrive{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-			Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey, Worker: c.Worker,
+			Attempts: c.Attempts, Code: c.Code,
+			Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker,
 			User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 			EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
 			Status: api.BulkRedriveStatus(c.Status),
 			Stage:  c.Stage, Error: c.Error,
 			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), FromStage: c.FromStage,
-			Children: withChildren(c.Children)}
+			StartBy: c.StartBy, EndBy: c.EndBy, Children: withChildren(c.Children)}
 		return c.run(ctx, g, many{
 			verb:  "redrive",
 			count: func() (int64, error) { return g.client().CountRedrive(ctx, b) },

@@ -44,15 +44,62 @@ func (c *tasksDelayCmd) Run(ctx context.Context, g *globals) error {
 		return g.printTask(g.client().Change(ctx, c.ID,
 			client.TaskPatch{RunAt: c.RunAt, Delay: c.Delay}))
 	}
-	b := client.BulkDelay{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
-		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
-		Status: api.BulkDelayStatus(c.Status), Stage: c.Stage, Error: c.Error,
-		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Delay: c.Delay, RunAt: c.RunAt,
-		Children: withChildren(c.Children)}
-	return c.run(ctx, g, many{
-		verb:  "change the time of",
+	b := c.delays(c.Status)
+	b.Delay = c.Delay
+	b.RunAt = c.RunAt
+	return c.runDelays(ctx, g, "change the time of", b)
+}
+
+// delays returns a change of the time of many tasks, without the time.
+func (f *manyFlags) delays(status string) client.BulkDelay {
+	return client.BulkDelay{Type: f.Type, AllTypes: f.AllTypes, Key: f.Key, Parent: f.Parent,
+		Attempts: f.Attempts, Code: f.Code, Fingerprint: f.Fingerprint,
+		FlowKey: f.FlowKey, Worker: f.Worker,
+		User: f.User, Tags: f.Tags, AnyTags: f.AnyTags, Metadata: f.Metadata,
+		Status: api.BulkDelayStatus(status), Stage: f.Stage, Error: f.Error,
+		Since: f.Since.Time, Until: f.Until.Time, Pace: f.pace(),
+		Children: withChildren(f.Children)}
+}
+
+// runDelays counts the tasks of a change of their time, or makes it.
+func (f *manyFlags) runDelays(
+	ctx context.Context, g *globals, verb string, b client.BulkDelay,
+) error {
+	return f.run(ctx, g, many{
+		verb:  verb,
 		count: func() (int64, error) { return g.client().CountDelay(ctx, b) },
 		begin: func() (client.Operation, error) { return g.client().DelayAll(ctx, b) },
 	})
+}
+
+type tasksRunNowCmd struct {
+	ID     string `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
+	Status string `enum:"waiting,pending," default:""`
+	manyFlags
+}
+
+func (c *tasksRunNowCmd) Help() string {
+	return `It is asyncflow tasks delay with --delay 0s: a delay, a retry's pause or a snooze ends at once.
+Limits, pauses and what a task depends on still count.
+
+` + manyHelp + `
+
+Examples:
+
+    asyncflow tasks run-now thumbnails.1.42
+    asyncflow tasks run-now --type thumbnails --status waiting --code 503 --pace 50`
+}
+
+// Run ends the delay of a task and shows it, or does so for many.
+func (c *tasksRunNowCmd) Run(ctx context.Context, g *globals) error {
+	if err := c.check(c.ID, c.Status); err != nil {
+		return usageError(err)
+	}
+	now := client.NewDuration(0)
+	if c.ID != "" {
+		return g.printTask(g.client().Change(ctx, c.ID, client.TaskPatch{Delay: &now}))
+	}
+	b := c.delays(c.Status)
+	b.Delay = &now
+	return c.runDelays(ctx, g, "run now", b)
 }

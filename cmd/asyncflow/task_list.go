@@ -23,6 +23,9 @@ type endedFlags struct {
 type happenedFlags struct {
 	Attempts int    `placeholder:"N" help:"Only tasks in attempt N of their stage, or a later one."`
 	Code     string `placeholder:"CODE"`
+
+	Fingerprint string `placeholder:"ID" help:"Only tasks whose last error is of this kind."`
+
 	FlowKey  string `placeholder:"KEY" help:"Only tasks with this flow key."`
 	Worker   string `placeholder:"NAME" help:"Only tasks that this worker runs or ran."`
 	User     string `placeholder:"USER" help:"Only tasks that were submitted for this user."`
@@ -53,7 +56,8 @@ func (f *filterFlags) params() client.ListParams {
 	return client.ListParams{Type: f.Type, Status: client.Status(f.Status), Stage: f.Stage,
 		Error: f.Error, Key: f.Key, Since: f.Since.Time, Until: f.Until.Time, Parent: f.Parent,
 		EndedSince: f.EndedSince.Time, EndedUntil: f.EndedUntil.Time, Attempts: f.Attempts,
-		Code: f.Code, FlowKey: f.FlowKey, Worker: f.Worker, User: f.User,
+		Code:        f.Code,
+		Fingerprint: f.Fingerprint, FlowKey: f.FlowKey, Worker: f.Worker, User: f.User,
 		Tags: f.Tags, AnyTags: f.AnyTags,
 		Metadata: f.Metadata, Children: withChildren(f.Children || f.Parent != "")}
 }
@@ -170,7 +174,8 @@ type tasksCountCmd struct {
 
 func (c *tasksCountCmd) Help() string {
 	return `The count is that of asyncflow tasks list with the same filter. It is cheap, however many
-tasks there are: it may end early, at 10,000 tasks at the latest, and then says "at least".
+tasks there are: it may end early, at 10,000 tasks at the latest, and then says "at least". More tasks of
+a type or a final status are estimated at once: it says "about".
 
 With --exact, the command starts an operation that counts all tasks that were submitted before it.
 Ctrl-C ends only the watching; see asyncflow operations.
@@ -199,7 +204,8 @@ func (c *tasksCountCmd) countAll(ctx context.Context, g *globals) error {
 		client.BulkCount{Type: c.Type, AllTypes: c.Type == "", Status: client.Status(c.Status),
 			Stage: c.Stage, Error: c.Error, Since: c.Since.Time, Until: c.Until.Time, Key: c.Key,
 			Parent: c.Parent, EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
-			Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey, Worker: c.Worker, User: c.User,
+			Attempts: c.Attempts, Code: c.Code,
+			Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker, User: c.User,
 			Tags:    c.Tags,
 			AnyTags: c.AnyTags, Metadata: c.Metadata,
 			Children: withChildren(c.Children || c.Parent != "")})
@@ -220,11 +226,14 @@ func (g *globals) printTaskCount(n client.TaskCount, err error) error {
 	if done, err := g.asDocument(n, err); done {
 		return err
 	}
-	least := ""
-	if !n.Exact {
-		least = "at least "
+	text := plural(n.Count)
+	switch {
+	case n.Estimate > 0:
+		text = "about " + plural(n.Estimate)
+	case !n.Exact:
+		text = "at least " + text
 	}
-	if _, err := fmt.Fprintln(g.stdout, least+plural(n.Count)); err != nil {
+	if _, err := fmt.Fprintln(g.stdout, text); err != nil {
 		return err
 	}
 	return g.printCounted(n)

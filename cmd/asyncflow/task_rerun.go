@@ -17,6 +17,10 @@ type tasksRerunCmd struct {
 	RunAt   time.Time        `placeholder:"TIME" xor:"when"`
 	Status  string           `enum:"succeeded,failed,cancelled," default:""`
 
+	otherClaimFlags
+	StartBy asyncflow.Deadline `placeholder:"TIME" help:"Expire if not begun by then, or in 30m."`
+	EndBy   asyncflow.Deadline `placeholder:"TIME" help:"Expire if not final by then, or in 2h."`
+
 	IdempotencyKey *string `placeholder:"KEY" help:"With an id: the same key makes one task."`
 	endedFlags
 	manyFlags
@@ -47,20 +51,27 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID != "" {
 		return c.runOne(ctx, g)
 	}
-	if c.Context != "" || c.Delay != nil || !c.RunAt.IsZero() || c.IdempotencyKey != nil {
-		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
-			"--context, --delay, --run-at and --idempotency-key are for one task"))
+	claim, err := c.otherClaimFlags.change()
+	if err != nil {
+		return usageError(err)
+	}
+	if c.Context != "" || c.Delay != nil || !c.RunAt.IsZero() || c.IdempotencyKey != nil ||
+		claim != nil {
+		return usageError(asyncflow.Errorf(asyncflow.CodeInvalid, "--context, --delay, --run-at, "+
+			"--claim-exclude, --claim-label, --claim-anyone and --idempotency-key are for one task"))
 	}
 	if c.Status == "" {
 		return usageError(asyncflow.InvalidField("--status",
 			"is missing: succeeded, failed or cancelled tasks run again"))
 	}
 	b := client.BulkRerun{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-		Attempts: c.Attempts, Code: c.Code, FlowKey: c.FlowKey,
+		Attempts: c.Attempts, Code: c.Code,
+		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey,
 		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 		EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
 		Status: api.BulkRerunStatus(c.Status), Stage: c.Stage, Error: c.Error,
-		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace()}
+		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), StartBy: c.StartBy,
+		EndBy: c.EndBy}
 	return c.run(ctx, g, many{
 		verb:  "run again",
 		count: func() (int64, error) { return g.client().CountRerun(ctx, b) },
@@ -70,7 +81,11 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 
 // runOne runs one task again.
 func (c *tasksRerunCmd) runOne(ctx context.Context, g *globals) error {
-	how := client.RerunOptions{RunAt: c.RunAt, Delay: c.Delay}
+	how := client.RerunOptions{RunAt: c.RunAt, Delay: c.Delay, StartBy: c.StartBy, EndBy: c.EndBy}
+	var err error
+	if how.Claim, err = c.otherClaimFlags.change(); err != nil {
+		return usageError(err)
+	}
 	if c.Context != "" {
 		if !json.Valid([]byte(c.Context)) {
 			return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))

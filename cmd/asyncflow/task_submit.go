@@ -35,10 +35,9 @@ type tasksSubmitCmd struct {
 	OnFinal       string   `placeholder:"URL" help:"Where the end of the task is told."`
 	On            []string `placeholder:"STATUS" help:"Which ends are told; all by default."`
 	OnFinalSecret string   `env:"ASYNCFLOW_ON_FINAL_SECRET" placeholder:"SECRET"`
-	ClaimExclude  []string `placeholder:"NAME" help:"A claimer that may not have it; repeatable."`
-	ClaimLabel    []string `placeholder:"NAME=VALUE" help:"What a claimer's labels must have."`
-	User          string   `placeholder:"USER" help:"For whom it is done, to find it by."`
-	Tags          []string `placeholder:"TAG" help:"Words to find it by."`
+	claimFlags
+	User string   `placeholder:"USER" help:"For whom it is done, to find it by."`
+	Tags []string `placeholder:"TAG" help:"Words to find it by."`
 
 	Metadata map[string]string `mapsep:"none" placeholder:"NAME=VALUE"`
 	Trace    string            `placeholder:"TRACEPARENT" help:"The W3C traceparent of the submit."`
@@ -180,26 +179,6 @@ func (c *tasksSubmitCmd) check() error {
 	}
 	_, err := dependencies(c.DependsOn)
 	return err
-}
-
-// claimRules returns who may claim the task; nil: anyone.
-func (c *tasksSubmitCmd) claimRules() (*asyncflow.ClaimRules, error) {
-	if len(c.ClaimExclude)+len(c.ClaimLabel) == 0 {
-		return nil, nil
-	}
-	r := &asyncflow.ClaimRules{Exclude: c.ClaimExclude}
-	for _, text := range c.ClaimLabel {
-		name, value, ok := strings.Cut(text, "=")
-		if _, twice := r.Labels[name]; !ok || twice {
-			return nil, asyncflow.InvalidField("--claim-label",
-				"is %.80q; it must be NAME=VALUE, each name once", text)
-		}
-		if r.Labels == nil {
-			r.Labels = map[string]string{}
-		}
-		r.Labels[name] = value
-	}
-	return r, nil
 }
 
 // task returns the task that the command line describes.

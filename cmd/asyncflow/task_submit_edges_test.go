@@ -46,7 +46,7 @@ func TestDependencyFlags(t *testing.T) {
 	r := runCLI(t, nil, "tasks", "submit", "report", "--context-from", "dependencies")
 	assert.Contains(t, r.stderr, "--context-from needs --depends-on")
 	r = runCLI(t, nil, "tasks", "redrive", "--type", "t", "--dependents")
-	assert.Contains(t, r.stderr, "--dependents, --start-by, --end-by and --type exclude each other")
+	assert.Contains(t, r.stderr, "--dependents and --type exclude each other")
 }
 
 // Tasks that wait for others, and their redrive, on the command line.

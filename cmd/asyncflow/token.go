@@ -25,10 +25,10 @@ type tokenCreateCmd struct {
 	Scope   []string      `placeholder:"SCOPE"`
 	TTL     time.Duration `default:"1h"`
 	Subject string        `default:"cli" help:"Whose token it is, for the audit."`
-	Claimer []string      `placeholder:"NAME" help:"Names under which it may claim; NAME* for all with that beginning."`
-	Label   []string      `placeholder:"NAME=VALUE" help:"Label of its claimers; theirs don't count then."`
-	Types   []string      `placeholder:"TYPE[/STAGE]" help:"The only types and stages from which it may claim."`
-	List    bool          `default:"true" negatable:"" help:"List it in the database, if DATABASE_URL names one."`
+	Claimer []string      `placeholder:"NAME" help:"Names for claims; NAME* for all that begin so."`
+	Label   []string      `placeholder:"NAME=VALUE" help:"Label of its claimers, instead of theirs."`
+	Types   []string      `placeholder:"TYPE[/STAGE]" help:"From where alone it may claim."`
+	List    bool          `default:"true" negatable:"" help:"List it in the database."`
 }
 
 // defaultScopes are the scopes of a tenant's token if none are given.

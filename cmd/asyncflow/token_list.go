@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"io"
 	"os"
 	"strings"
@@ -23,32 +24,44 @@ func noteToken(ctx context.Context, db databaseFlag, token string, admin bool) e
 	if admin {
 		kind = auth.KindOperator
 	}
+	var limits []byte
+	if !d.Limits.IsZero() {
+		if limits, err = json.Marshal(d.Limits); err != nil {
+			return err
+		}
+	}
 	return withStore(ctx, db, asyncflow.Quotas{}, func(s *store.Store) error {
 		return s.NoteToken(ctx, store.Token{Issuer: d.Issuer, ID: d.ID, Kind: string(kind),
 			Tenant: d.Tenant, Subject: d.Subject, Scopes: d.Scopes, MadeBy: operatorName(),
-			ExpiresAt: d.ExpiresAt})
+			ExpiresAt: d.ExpiresAt, Limits: limits})
 	})
 }
 
 // tokenOut is a token of a list.
 type tokenOut struct {
-	ID        string    `json:"id"`
-	Issuer    string    `json:"issuer"`
-	Kind      string    `json:"kind,omitempty"`
-	Tenant    string    `json:"tenant,omitempty"`
-	Subject   string    `json:"subject,omitempty"`
-	Scopes    string    `json:"scopes,omitempty"`
-	MadeAt    time.Time `json:"made_at,omitzero"`
-	MadeBy    string    `json:"made_by,omitempty"`
-	ExpiresAt time.Time `json:"expires_at"`
-	RevokedAt time.Time `json:"revoked_at,omitzero"`
-	RevokedBy string    `json:"revoked_by,omitempty"`
+	ID      string    `json:"id"`
+	Issuer  string    `json:"issuer"`
+	Kind    string    `json:"kind,omitempty"`
+	Tenant  string    `json:"tenant,omitempty"`
+	Subject string    `json:"subject,omitempty"`
+	Scopes  string    `json:"scopes,omitempty"`
+	MadeAt  time.Time `json:"made_at,omitzero"`
+	// Limits are what it says about claims; zero: nothing, or an earlier version listed it.
+	Limits    auth.ClaimLimits `json:"limits,omitzero"`
+	MadeBy    string           `json:"made_by,omitempty"`
+	ExpiresAt time.Time        `json:"expires_at"`
+	RevokedAt time.Time        `json:"revoked_at,omitzero"`
+	RevokedBy string           `json:"revoked_by,omitempty"`
 }
 
 func outOf(t store.Token) tokenOut {
+	var limits auth.ClaimLimits
+	if json.Unmarshal(t.Limits, &limits) != nil {
+		limits = auth.ClaimLimits{} // there are none
+	}
 	return tokenOut{ID: t.ID, Issuer: t.Issuer, Kind: t.Kind, Tenant: t.Tenant, Subject: t.Subject,
-		Scopes: t.Scopes, MadeAt: t.MadeAt, MadeBy: t.MadeBy, ExpiresAt: t.ExpiresAt,
-		RevokedAt: t.RevokedAt, RevokedBy: t.RevokedBy}
+		Scopes: t.Scopes, Limits: limits, MadeAt: t.MadeAt, MadeBy: t.MadeBy,
+		ExpiresAt: t.ExpiresAt, RevokedAt: t.RevokedAt, RevokedBy: t.RevokedBy}
 }
 
 type tokenListCmd struct {
@@ -94,16 +107,16 @@ func (c *tokenListCmd) Run(ctx context.Context, g *globals) error {
 	rows := make([][]string, len(all))
 	for i, t := range all {
 		rows[i] = []string{t.ID, t.Tenant, t.Subject, t.Scopes, timeText(t.MadeAt),
-			timeText(t.ExpiresAt), timeText(t.RevokedAt), t.Issuer}
+			timeText(t.ExpiresAt), timeText(t.RevokedAt), t.Issuer, t.Limits.String()}
 	}
-	return g.printTable("ID TENANT SUBJECT SCOPES MADE EXPIRES REVOKED ISSUER", rows)
+	return g.printTable("ID TENANT SUBJECT SCOPES MADE EXPIRES REVOKED ISSUER LIMITS", rows)
 }
 
 type tokenRevokeCmd struct {
 	databaseFlag
-	ID     string    `arg:"" name:"id" help:"The token's id (jti), or - to read the token itself from standard input."`
+	ID     string    `arg:"" name:"id" help:"The token's id (jti), or -: its text is on standard input."`
 	Issuer string    `env:"ASYNCFLOW_JWT_ISSUER" default:"asyncflow" help:"The token's issuer (iss)."`
-	Until  time.Time `placeholder:"TIME" help:"Of a token that isn't listed: when it expires, at the latest."`
+	Until  time.Time `placeholder:"TIME" help:"When one that isn't listed expires, at the latest."`
 }
 
 func (c *tokenRevokeCmd) Help() string {
@@ -139,9 +152,9 @@ func (c *tokenRevokeCmd) Run(ctx context.Context, g *globals) error {
 		return err
 	}
 	return g.printFields("id", out.ID, "issuer", out.Issuer, "kind", out.Kind, "tenant", out.Tenant,
-		"subject", out.Subject, "scopes", out.Scopes, "made", timeText(out.MadeAt), "made by",
-		out.MadeBy, "expires", timeText(out.ExpiresAt), "revoked", timeText(out.RevokedAt),
-		"revoked by", out.RevokedBy)
+		"subject", out.Subject, "scopes", out.Scopes, "limits", out.Limits.String(),
+		"made", timeText(out.MadeAt), "made by", out.MadeBy, "expires", timeText(out.ExpiresAt),
+		"revoked", timeText(out.RevokedAt), "revoked by", out.RevokedBy)
 }
 
 // read reads the token itself, if it is to be read, and refuses what can be no token.

@@ -22,6 +22,31 @@ func listedTokens(t *testing.T, env map[string]string, args ...string) []tokenOu
 	return list.Data
 }
 
+// The list shows what a token may claim.
+func TestTokenListShowsLimits(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"DATABASE_URL": database(t), "ASYNCFLOW_JWT_SECRET": testJWTSecret}
+	create := func(subject string, args ...string) {
+		r := runCLI(t, env, append([]string{"token", "create", "--tenant", testTenant, "--scope",
+			"work", "--subject", subject}, args...)...)
+		require.Zero(t, r.code, r.stderr)
+	}
+	create("anna", "--claimer", "anna,desk-*", "--types", "moderation,orders/check", "--label",
+		"lang=de", "--label", "lang=en")
+	create("bob")
+	limits := map[string]auth.ClaimLimits{}
+	for _, one := range listedTokens(t, env) {
+		limits[one.Subject] = one.Limits
+	}
+	assert.Equal(t, map[string]auth.ClaimLimits{"bob": {}, "anna": {
+		Claimers: auth.Claimers{"anna", "desk-*"}, Labels: auth.Labels{"lang": {"de", "en"}},
+		Stages: auth.Stages{"moderation", "orders/check"}}}, limits)
+	r := runCLI(t, env, "token", "list")
+	require.Zero(t, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "claimers anna, desk-*; labels lang=de, lang=en; "+
+		"types moderation, orders/check")
+}
+
 // A token that was made with the database at hand is listed, without the token, and revoked by its
 // id: within 5 s on all nodes.
 func TestRevokeOnAllNodes(t *testing.T) {

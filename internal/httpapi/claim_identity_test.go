@@ -26,8 +26,8 @@ func TestClaimerIsWhoTheTokenSays(t *testing.T) {
 	b := setup(t)
 	claim := func(t *testing.T, token, claimer string) int {
 		t.Helper()
-		text, err := b.issuer.IssueClaimers("acme", "anna", []auth.Scope{auth.ScopeWork},
-			tokens[token], time.Hour, time.Now())
+		text, err := b.issuer.IssueLimited("acme", "anna", []auth.Scope{auth.ScopeWork},
+			auth.ClaimLimits{Claimers: tokens[token]}, time.Hour, time.Now())
 		require.NoError(t, err)
 		a := b.callAs(text, "POST", "/v1/claims",
 			`{"type":"judge","stage":"look","claimer":"`+claimer+`"}`)
@@ -67,8 +67,8 @@ func TestOpenClaimsAreOfASubject(t *testing.T) {
 	ids := b.submitJudge(2)
 	claim := func(subject, more string, claimers ...string) []api.Delivery {
 		t.Helper()
-		token, err := b.issuer.IssueClaimers("acme", subject, []auth.Scope{auth.ScopeWork},
-			claimers, time.Hour, time.Now())
+		token, err := b.issuer.IssueLimited("acme", subject, []auth.Scope{auth.ScopeWork},
+			auth.ClaimLimits{Claimers: claimers}, time.Hour, time.Now())
 		require.NoError(t, err)
 		return read[api.ClaimList](b, 200, b.callAs(token, "POST", "/v1/claims",
 			`{"type":"judge","stage":"look","claimer":"anna"`+more+`}`)).Claims

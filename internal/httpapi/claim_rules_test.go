@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
 )
@@ -61,6 +63,8 @@ func TestClaimRules(t *testing.T) {
 	require.NotNil(t, rules)
 	assert.Equal(t, []string{"carl"}, rules.Exclude)
 	assert.Equal(t, map[string]string{"lang": "de", "level": "2"}, rules.Labels)
+	assert.Equal(t, "only claimers with the labels lang=de, level=2 may have it; "+
+		"1 claimer is excluded", b.task(both).WaitsBecause)
 }
 
 // A call that waits gets a task that it may have, and sleeps while there are others.
@@ -108,6 +112,92 @@ func TestClaimLimitsOfATokenHold(t *testing.T) {
 		if status == 403 {
 			assert.Contains(t, a.problem.Detail, "stage look of judge")
 		}
+	}
+}
+
+// A patch replaces all rules of a task in line, from the next claim on. A claimer that has it keeps
+// it, and the journal says who changed the task.
+func TestChangedClaimRules(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	id := b.submitRuled(`{"exclude":["anna"],"labels":{"lang":"de"}}`)
+	patch := func(rules string) api.Task {
+		t.Helper()
+		return read[api.Task](b, 200, b.call("PATCH", "/v1/tasks/"+id, `{"claim":`+rules+`}`))
+	}
+	assert.Empty(t, b.claim("bob", ``))
+	changed := patch(`{"exclude":["bob"]}`)
+	assert.Equal(t, []any{[]string{"bob"}, 0},
+		[]any{changed.Claim.Exclude, len(changed.Claim.Labels)})
+	assert.Empty(t, b.claim("bob", ``))
+	read[api.Task](b, 200, b.call("PATCH", "/v1/tasks/"+id, `{"priority":5}`))
+	assert.Empty(t, b.claim("bob", ``), "another change keeps them")
+	patch(`{"exclude":["bob"]}`)
+	assert.Nil(t, patch(`{}`).Claim)
+	got := b.claim("bob", ``)
+	require.Equal(t, []string{id}, ids(got))
+	a := b.call("PATCH", "/v1/tasks/"+id, `{"claim":{"exclude":["bob"]}}`)
+	require.Equal(t, 409, a.status, "it is claimed: %s", a.body)
+	require.Equal(t, 200, b.report(got[0], "complete", `{}`).status)
+
+	var changes int
+	for _, one := range b.attempts(id) {
+		if one.Outcome == api.AttemptOutcome(asyncflow.OutcomeChanged) {
+			changes++
+		}
+	}
+	assert.Equal(t, 3, changes, "the same rules again change nothing")
+	for _, rules := range []string{`{"exclude":[""]}`, `{"labels":{"la=ng":"de"}}`} {
+		a := b.call("PATCH", "/v1/tasks/"+b.submitJudge(1)[0], `{"claim":`+rules+`}`)
+		assert.Equal(t, 400, a.status, "%s: %s", rules, a.body)
+	}
+}
+
+// A rerun has the rules of the old task, or the rules that it is given.
+func TestRerunsHaveClaimRules(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	id := b.submitRuled(`{"exclude":["anna"]}`)
+	require.Equal(t, 200, b.report(b.claim("bob", ``)[0], "complete", `{}`).status)
+	for body, want := range map[string]*asyncflow.ClaimRules{
+		``:                                   {Exclude: []string{"anna"}},
+		`{"claim":{}}`:                       nil,
+		`{"claim":{"labels":{"lang":"de"}}}`: {Labels: map[string]string{"lang": "de"}},
+	} {
+		made := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks/"+id+"/rerun", body))
+		assert.Equal(t, want, b.task(made.ID).Claim, body)
+	}
+	a := b.call("POST", "/v1/tasks/"+id+"/rerun", `{"claim":{"exclude":[""]}}`)
+	assert.Equal(t, 400, a.status, "%s", a.body)
+}
+
+// While a node runs that doesn't know the rules, it would hand the tasks to anyone: so they are
+// refused, also in changes.
+func TestClaimRulesBesideAnOlderNode(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	id := b.submitJudge(1)[0]
+	_, err := b.db.Exec(t.Context(), `INSERT INTO asyncflow.nodes
+		(id, roles, version, started_at, seen_at, knows)
+		VALUES ('old', 'api', '0.0.9', now(), now() + interval '1 h', '{deliver}')`)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.store.Run(ctx) }()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	require.Eventually(t, func() bool {
+		return b.store.CheckKnownLately(asyncflow.CapClaimRules) != nil
+	}, 2*time.Minute, 20*time.Millisecond, "the node hears of the other one")
+	for _, call := range [][3]string{
+		{"POST", "/v1/tasks", `{"type":"judge","context":{},"claim":{"exclude":["anna"]}}`},
+		{"PATCH", "/v1/tasks/" + id, `{"claim":{"exclude":["anna"]}}`},
+	} {
+		a := b.call(call[0], call[1], call[2])
+		require.Equal(t, 409, a.status, "%s: %s", call, a.body)
+		assert.Contains(t, a.problem.Detail, "claim_rules")
 	}
 }
 

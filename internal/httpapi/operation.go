@@ -3,6 +3,8 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -41,6 +43,9 @@ func (s *Server) RedriveTasks(
 		return nil, err
 	}
 	n.FromStage = b.FromStage
+	if err := s.setLifetime(ctx, &n, b.StartBy, b.EndBy); err != nil {
+		return nil, err
+	}
 	n.Pace = float64(b.Pace)
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
@@ -117,12 +122,34 @@ func (s *Server) RerunTasks(
 		return nil, err
 	}
 	n.Filter.NoChildren = true
+	if err := s.setLifetime(ctx, &n, b.StartBy, b.EndBy); err != nil {
+		return nil, err
+	}
 	n.Pace = float64(b.Pace)
 	count, o, err := s.countOrStart(ctx, n, b.DryRun)
 	if b.DryRun {
 		return RerunTasks200JSONResponse{Count: count}, err
 	}
 	return RerunTasks202JSONResponse(operationOut(o)), err
+}
+
+// setLifetime sets the lifetime of the tasks of an operation.
+func (s *Server) setLifetime(
+	ctx context.Context, n *store.NewOperation, start, end asyncflow.Deadline,
+) error {
+	if start.IsZero() && end.IsZero() {
+		return nil
+	}
+	if err := asyncflow.CheckDeadlines(start, end); err != nil {
+		return err
+	}
+	if err := s.cfg.Store.CheckKnownLately(asyncflow.CapStartedLifetimes); err != nil {
+		return err
+	}
+	n.StartBy = start
+	n.EndBy = end
+	noteLifetime(ctx, start, end)
+	return nil
 }
 
 // countOrStart counts the tasks of an operation, for a dry run, or starts it.
@@ -209,7 +236,10 @@ func newOperation(kind store.OperationKind, body any) (n store.NewOperation, err
 	if err := json.Unmarshal(doc, &b); err != nil {
 		return n, err
 	}
+	ids, err := readIDs(&b)
 	switch {
+	case err != nil:
+		return n, err
 	case b.Type == "" && !b.AllTypes:
 		return n, asyncflow.InvalidField("type",
 			"is missing: name one, or ask for all_types instead")
@@ -234,12 +264,41 @@ func newOperation(kind store.OperationKind, body any) (n store.NewOperation, err
 		Until:   b.Until,
 		Parent:  parent,
 		Labels:  labels,
+		IDs:     ids,
 
-		EndedSince: b.EndedSince,
-		EndedUntil: b.EndedUntil,
-		Attempts:   b.Attempts,
-		NoChildren: isFalse(b.Children),
+		EndedSince:  b.EndedSince,
+		EndedUntil:  b.EndedUntil,
+		Fingerprint: b.Fingerprint,
+		Attempts:    b.Attempts,
+		NoChildren:  isFalse(b.Children),
 	}}, err
+}
+
+// readIDs parses the ids of a filter. Without a type and all_types, they say of which types they
+// are.
+func readIDs(b *api.BulkCount) ([]asyncflow.TaskID, error) {
+	ids := make([]asyncflow.TaskID, len(b.Ids))
+	for i, text := range b.Ids {
+		id, err := asyncflow.ParseTaskID(text)
+		switch {
+		case err != nil:
+			return nil, asyncflow.InvalidField(fmt.Sprintf("ids.%d", i),
+				"must look like thumbnails.1.42 (type.position.number)")
+		case b.Type != "" && id.Type != b.Type:
+			return nil, asyncflow.InvalidField(fmt.Sprintf("ids.%d", i),
+				"is a task of %s, and type is %s", id.Type, b.Type)
+		}
+		ids[i] = id
+	}
+	if len(ids) == 0 || b.Type != "" || b.AllTypes {
+		return ids, nil
+	}
+	b.Type = ids[0].Type
+	if slices.ContainsFunc(ids, func(id asyncflow.TaskID) bool { return id.Type != b.Type }) {
+		b.Type = ""
+		b.AllTypes = true
+	}
+	return ids, nil
 }
 
 // isFalse reports whether a flag that is true by default is false.
@@ -253,6 +312,10 @@ func operationOut(o store.Operation) api.Operation {
 	var parent string
 	if o.Filter.Parent.Type != "" {
 		parent = o.Filter.Parent.String()
+	}
+	var ids []string
+	for _, id := range o.Filter.IDs {
+		ids = append(ids, id.String())
 	}
 	metadata := ""
 	if l := o.Filter.Labels; l.Name != "" {
@@ -276,6 +339,7 @@ func operationOut(o store.Operation) api.Operation {
 			User:    o.Filter.Labels.User,
 			Tags:    strings.Join(o.Filter.Labels.Tags, ","),
 			AnyTags: strings.Join(o.Filter.Labels.AnyTags, ","),
+			Ids:     ids,
 
 			EndedSince: o.Filter.EndedSince,
 			EndedUntil: o.Filter.EndedUntil,
@@ -283,6 +347,8 @@ func operationOut(o store.Operation) api.Operation {
 			AllTypes:   o.AllTypes,
 			Metadata:   metadata,
 			Children:   children,
+
+			Fingerprint: o.Filter.Fingerprint,
 		},
 		State:      api.OperationState(o.State),
 		Total:      o.Total,

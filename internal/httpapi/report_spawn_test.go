@@ -44,6 +44,8 @@ func TestSpawnReport(t *testing.T) {
 		`{"spawn":[{"type":"report","context":1,"key":"k","key_window":"2h"}]}`: {400,
 			"spawn[0].key_window"},
 		`{"spawn":[{"type":"report","context":1,"priority":[1,2,3]}]}`: {400, "priority"},
+		`{"spawn":[{"type":"report","context":1,"claim":{"exclude":["a"]}}]}`: {400,
+			"spawn[0].claim"},
 		`{"spawn":[{"type":"report","context":1,"delay":"1s","run_at":"2030-01-01T00:00:00Z"}]}`: {400,
 			"spawn[0].delay"},
 	} {

@@ -97,6 +97,9 @@ type ServerInterface interface {
 	// VerifyEndpoint Challenge an endpoint
 	// (POST /v1/endpoints/{id}/verify)
 	VerifyEndpoint(c *fiber.Ctx, id string) error
+	// GetFailures Group the tasks that failed by their errors
+	// (GET /v1/failures)
+	GetFailures(c *fiber.Ctx, params GetFailuresParams) error
 	// GetGovernance Get the nodes, and the last run of each background job
 	// (GET /v1/governance)
 	GetGovernance(c *fiber.Ctx) error
@@ -1065,6 +1068,71 @@ func (siw *ServerInterfaceWrapper) VerifyEndpoint(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.VerifyEndpoint(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetFailures operation middleware
+func (siw *ServerInterfaceWrapper) GetFailures(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetFailuresParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", query, &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", query, &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter until: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "order" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "order", query, &params.Order, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter order: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetFailures(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2179,6 +2247,13 @@ func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter code: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fingerprint" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fingerprint", query, &params.Fingerprint, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fingerprint: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "flow_key" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "flow_key", query, &params.FlowKey, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -2379,6 +2454,13 @@ func (siw *ServerInterfaceWrapper) GetTaskCount(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "code", query, &params.Code, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter code: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fingerprint" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fingerprint", query, &params.Fingerprint, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fingerprint: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "flow_key" -------------
@@ -3346,6 +3428,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/v1/endpoints/:id/verify", wrapper.VerifyEndpoint)
 
+	router.Get(options.BaseURL+"/v1/failures", wrapper.GetFailures)
+
 	router.Get(options.BaseURL+"/v1/governance", wrapper.GetGovernance)
 
 	router.Get(options.BaseURL+"/v1/nodes", wrapper.GetNodeCounts)
@@ -4268,6 +4352,35 @@ type VerifyEndpointdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response VerifyEndpointdefaultApplicationProblemPlusJSONResponse) VisitVerifyEndpointResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetFailuresRequestObject struct {
+	Params GetFailuresParams
+}
+
+type GetFailuresResponseObject interface {
+	VisitGetFailuresResponse(ctx *fiber.Ctx) error
+}
+
+type GetFailures200JSONResponse FailureReport
+
+func (response GetFailures200JSONResponse) VisitGetFailuresResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetFailuresdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetFailuresdefaultApplicationProblemPlusJSONResponse) VisitGetFailuresResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -6164,6 +6277,9 @@ type StrictServerInterface interface {
 	// VerifyEndpoint Challenge an endpoint
 	// (POST /v1/endpoints/{id}/verify)
 	VerifyEndpoint(ctx context.Context, request VerifyEndpointRequestObject) (VerifyEndpointResponseObject, error)
+	// GetFailures Group the tasks that failed by their errors
+	// (GET /v1/failures)
+	GetFailures(ctx context.Context, request GetFailuresRequestObject) (GetFailuresResponseObject, error)
 	// GetGovernance Get the nodes, and the last run of each background job
 	// (GET /v1/governance)
 	GetGovernance(ctx context.Context, request GetGovernanceRequestObject) (GetGovernanceResponseObject, error)
@@ -7133,6 +7249,33 @@ func (sh *strictHandler) VerifyEndpoint(ctx *fiber.Ctx, id string) error {
 		return err
 	} else if validResponse, ok := response.(VerifyEndpointResponseObject); ok {
 		if err := validResponse.VisitVerifyEndpointResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetFailures operation middleware
+func (sh *strictHandler) GetFailures(ctx *fiber.Ctx, params GetFailuresParams) error {
+	var request GetFailuresRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetFailures(ctx.UserContext(), request.(GetFailuresRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetFailures")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetFailuresResponseObject); ok {
+		if err := validResponse.VisitGetFailuresResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -44,8 +44,6 @@ type Server struct {
 	linkRates   ratelimit.Tenants
 	checkpoints ratelimit.Tenants // in bytes
 	denied      *deniedcalls.Counter
-
-	claimRulesKnown atomic.Int64 // until when all nodes are taken to know them, in ns
 }
 
 // New returns a server that is not listening yet.

@@ -46,6 +46,7 @@ func statsOut(t store.Stats) api.Stats {
 		Succeeded:   t.Succeeded,
 		Failed:      t.Failed,
 		Cancelled:   t.Cancelled,
+		Expired:     t.Expired,
 		OldestDue:   t.OldestDue,
 		Backlog:     backlog,
 		Latency:     latencyOut(t.Latency),

@@ -104,6 +104,8 @@ func (s *Server) taskOut(tenant string, t store.Task) api.Task {
 		out.WaitsBecause = s.stoppedText(tenant, t.ID.Type, t.Stage)
 	} else if t.Turn != "" {
 		out.WaitsBecause = t.Turn
+	} else if t.WaitsFor == asyncflow.WaitClaimer {
+		out.WaitsBecause = t.Options.Claim.Text()
 	}
 	if w := t.Signal; w.Name != "" && !w.Until.IsZero() {
 		out.Signal = api.SignalWait{Name: w.Name, Until: w.Until, Decisions: w.Decisions}

@@ -54,6 +54,9 @@ func (s *Server) PatchTask(
 	if err = s.checkPriority(ctx, id.Type, p.Priority); err != nil {
 		return nil, err
 	}
+	if err = s.checkClaimRules(ctx, id.Type, p.Claim); err != nil {
+		return nil, err
+	}
 	if p.Context = r.Body.Context; p.Context != nil {
 		if err := s.checkNewContext(ctx, p.Context); err != nil {
 			return nil, err
@@ -80,7 +83,15 @@ func notePatch(ctx context.Context, p asyncflow.Patch) {
 	if p.Retry != nil {
 		store.AuditedCallOf(ctx).Note("retry", p.Retry)
 	}
+	noteClaimRules(ctx, p.Claim)
 	noteLifetime(ctx, p.StartBy, p.EndBy)
+}
+
+// noteClaimRules writes into the audit which rules a task is to have; nil: the same as before.
+func noteClaimRules(ctx context.Context, r *asyncflow.ClaimRules) {
+	if r != nil {
+		store.AuditedCallOf(ctx).Note("claim", r)
+	}
 }
 
 // noteLifetime writes into the audit which lifetime a task is to have, as it was given.
@@ -95,7 +106,7 @@ func noteLifetime(ctx context.Context, start, end asyncflow.Deadline) {
 
 func patchIn(in api.TaskPatch, now time.Time) (asyncflow.Patch, error) {
 	p := asyncflow.Patch{Priority: in.Priority, Retry: in.Retry, StartBy: in.StartBy,
-		EndBy: in.EndBy}
+		EndBy: in.EndBy, Claim: in.Claim}
 	var err error
 	if p.RunAt, err = runAtIn(in.RunAt, in.Delay, now); err != nil {
 		return p, err

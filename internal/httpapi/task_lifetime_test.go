@@ -143,6 +143,60 @@ func TestNoStartByOfAWait(t *testing.T) {
 	assert.Equal(t, "stages[1].start_by", a.problem.Errors[0].Field)
 }
 
+// A task that runs again has the lifetime of its own that it is given, not that of the old one. So
+// do the tasks of operations.
+func TestLifetimeOfRerun(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id := b.failSecond()
+	made := read[api.SubmittedTask](b, 201, b.rerun(id, "", `{"start_by":"1h","end_by":"2h"}`)).ID
+	now := b.store.Clock.Now()
+	inTime := func(task api.Task) {
+		t.Helper()
+		assert.WithinDuration(t, now.Add(time.Hour), task.Lifetime.StartBy, time.Minute)
+		assert.WithinDuration(t, now.Add(2*time.Hour), task.Lifetime.EndBy, time.Minute)
+	}
+	inTime(read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+made, "")))
+	body := `{"type":"pipe","status":"failed","start_by":"1h","end_by":"2h"}`
+	for _, path := range []string{"/v1/tasks/rerun", "/v1/tasks/redrive"} {
+		o := b.carryOn(read[api.Operation](b, 202, b.call("POST", path, body)))
+		require.EqualValues(t, 1, o.Done, path)
+	}
+	inTime(read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")))
+	for _, task := range read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?type=pipe&status=pending", "")).Data {
+		inTime(read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+task.ID, "")))
+	}
+	for _, path := range []string{"/v1/tasks/rerun", "/v1/tasks/redrive"} {
+		a := b.call("POST", path, `{"type":"pipe","status":"failed","end_by":"87601h"}`)
+		require.Equal(t, 400, a.status, path)
+		assert.Equal(t, "end_by", a.problem.Errors[0].Field, path)
+	}
+	a := b.rerun(id, "", `{"delay":"1h","end_by":"2020-01-01T00:00:00Z"}`)
+	assert.Equal(t, 409, a.status, "it is live again: %s", a.body)
+}
+
+// The stats of a type say how many of its failed tasks have expired.
+func TestExpiredInStats(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	b.failSecond()
+	stats := func() api.Stats {
+		t.Helper()
+		return read[api.StatsList](b, 200, b.call("GET", "/v1/stats?type=pipe", "")).Data[0]
+	}
+	assert.NotContains(t, string(b.call("GET", "/v1/stats?type=pipe", "").body), "expired")
+	read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"pipe","context":1,"end_by":"2020-01-01T00:00:00Z"}`))
+	pipe, err := b.store.Catalog.Type("acme", "pipe")
+	require.NoError(t, err)
+	n, err := b.store.ExpireTasks(t.Context(), pipe)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	s := stats()
+	assert.Equal(t, []int64{1, 2}, []int64{s.Expired, s.Failed})
+}
+
 // A change to another lifetime waits for nodes that know it, as a submit with one does. Other
 // changes don't.
 func TestPatchLifetimeBesideAnOlderNode(t *testing.T) {
@@ -161,12 +215,17 @@ func TestPatchLifetimeBesideAnOlderNode(t *testing.T) {
 		cancel()
 		<-done
 	}()
-	require.Eventually(t, func() bool { return b.store.CheckLifetimes() != nil },
-		2*time.Minute, 20*time.Millisecond, "the node hears of the other one")
+	unknown := func() bool { return b.store.CheckKnownLately(asyncflow.CapLifetimes) != nil }
+	require.Eventually(t, unknown, 2*time.Minute, 20*time.Millisecond, "the node hears of the other")
 	for _, body := range []string{`{"start_by":"1h"}`, `{"end_by":"none"}`} {
 		a := b.call("PATCH", "/v1/tasks/"+id, body)
 		require.Equal(t, []any{409, "conflict"}, []any{a.status, a.problem.Code}, body)
-		require.Contains(t, a.problem.Detail, "start_by and end_by can't be given yet")
+		require.Contains(t, a.problem.Detail, "it uses lifetimes, which a running node")
 	}
 	read[api.Task](b, 200, b.call("PATCH", "/v1/tasks/"+id, `{"delay":"1h"}`))
+	require.Error(t, b.store.CheckKnownLately(asyncflow.CapStartedLifetimes))
+	for _, path := range []string{"/v1/tasks/rerun", "/v1/tasks/redrive"} {
+		a := b.call("POST", path, `{"type":"pipe","status":"failed","end_by":"1h"}`)
+		require.Equal(t, []any{409, "conflict"}, []any{a.status, a.problem.Code}, path)
+	}
 }

@@ -30,11 +30,12 @@ func (s *Server) ListTasks(
 		Until:   p.Until,
 		Limit:   orDefaultPage(p.Limit),
 
-		EndedSince: p.EndedSince,
-		EndedUntil: p.EndedUntil,
-		Attempts:   p.Attempts,
-		NoChildren: isFalse(p.Children),
-		Latest:     p.Latest,
+		EndedSince:  p.EndedSince,
+		EndedUntil:  p.EndedUntil,
+		Fingerprint: p.Fingerprint,
+		Attempts:    p.Attempts,
+		NoChildren:  isFalse(p.Children),
+		Latest:      p.Latest,
 	}
 	list := cursor.Of("tasks", p)
 	var err error
@@ -178,13 +179,15 @@ func (s *Server) GetTaskCount(
 		Parent:  parent,
 		Labels:  labels,
 
-		EndedSince: p.EndedSince,
-		EndedUntil: p.EndedUntil,
-		Attempts:   p.Attempts,
-		NoChildren: isFalse(p.Children),
+		EndedSince:  p.EndedSince,
+		EndedUntil:  p.EndedUntil,
+		Fingerprint: p.Fingerprint,
+		Attempts:    p.Attempts,
+		NoChildren:  isFalse(p.Children),
 	})
 	out := GetTaskCount200JSONResponse{Count: n.Tasks, Exact: n.Exact}
-	if !n.Exact {
+	out.Estimate = n.Estimate
+	if !n.Exact && n.Estimate == 0 {
 		out.Searched = api.CountSearched{Tasks: n.Searched.Tasks, From: n.Searched.From,
 			InType: n.EndedAt}
 	}

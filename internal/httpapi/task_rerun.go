@@ -34,6 +34,11 @@ func (s *Server) RerunTask(
 	}
 	task.Options.Key = r.Params.IdempotencyKey
 	task.RunAt = changes.RunAt
+	task.Options.Claim = task.Options.Claim.Changed(changes.Options.Claim)
+	noteClaimRules(ctx, changes.Options.Claim)
+	task.StartBy = changes.StartBy
+	task.EndBy = changes.EndBy
+	noteLifetime(ctx, task.StartBy, task.EndBy)
 	if changes.Context != nil {
 		task.Context = changes.Context
 		call.Note("context", "edited")
@@ -84,6 +89,12 @@ func (s *Server) rerunIn(ctx context.Context, in *api.Rerun) (task asyncflow.New
 			return task, err
 		}
 	}
+	task.Options.Claim = in.Claim
+	if err = asyncflow.CheckClaimChange(in.Claim); err != nil {
+		return task, err
+	}
+	task.StartBy = in.StartBy
+	task.EndBy = in.EndBy
 	now := s.cfg.Store.Clock.Now()
 	if task.RunAt, err = runAtIn(in.RunAt, in.Delay, now); err != nil {
 		return task, err

@@ -162,7 +162,7 @@ func (s *Server) checkLifetime(start, end asyncflow.Deadline) error {
 	if start.IsZero() && end.IsZero() {
 		return nil
 	}
-	return s.cfg.Store.CheckLifetimes()
+	return s.cfg.Store.CheckKnownLately(asyncflow.CapLifetimes)
 }
 
 // checkPriority refuses a list of priorities that hasn't one entry for each stage of the task
@@ -184,7 +184,7 @@ func (s *Server) checkPriority(ctx context.Context, taskType string, p asyncflow
 func (s *Server) checkClaimRules(
 	ctx context.Context, taskType string, r *asyncflow.ClaimRules,
 ) error {
-	if r == nil {
+	if r == nil || r.IsEmpty() {
 		return nil
 	}
 	t, err := s.cfg.Store.Catalog.Type(principalOf(ctx).Tenant, taskType)
@@ -194,19 +194,8 @@ func (s *Server) checkClaimRules(
 	if err := t.CheckClaimRules(r); err != nil {
 		return err
 	}
-	now := s.cfg.Store.Clock.Now()
-	if now.UnixNano() < s.claimRulesKnown.Load() {
-		return nil
-	}
-	err = s.cfg.Store.CheckKnown(ctx, []asyncflow.Capability{asyncflow.CapClaimRules})
-	if err == nil {
-		s.claimRulesKnown.Store(now.Add(claimRulesCheck).UnixNano())
-	}
-	return err
+	return s.cfg.Store.CheckKnownLately(asyncflow.CapClaimRules)
 }
-
-// claimRulesCheck is for how long it isn't asked again whether all nodes know the rules.
-const claimRulesCheck = time.Second
 
 func taskIn(t *api.NewTask) asyncflow.NewTask {
 	task := asyncflow.NewTask{

@@ -198,7 +198,7 @@ func (d *database) readGovernance(ctx context.Context) part {
 // ask for it.
 func (d *database) readContents(ctx context.Context) (p part) {
 	for tenant := range d.store.Catalog.Tenants() {
-		if len(d.store.ExpiringTypes(tenant)) == 0 || len(p.metrics) == maxFiring {
+		if len(d.store.AgingTypes(tenant)) == 0 || len(p.metrics) == maxFiring {
 			continue
 		}
 		late, err := d.readOverdue(ctx, tenant)

@@ -30,8 +30,8 @@ func New(version string) *Metrics {
 		Help: "1, with the version of the program.",
 	}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(build, m.submitted, m.attempts, m.finished, m.durations, m.waits,
-		m.turnarounds,
+	m.registry.MustRegister(build, m.submitted, m.attempts, m.finished, m.expired,
+		m.durations, m.waits, m.turnarounds,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

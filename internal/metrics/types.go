@@ -31,6 +31,7 @@ var outcomes = []asyncflow.OutcomeKind{asyncflow.OutcomeDone, asyncflow.OutcomeF
 // types counts the events of the tasks of each type on this node.
 type types struct {
 	submitted, attempts, finished *prometheus.CounterVec
+	expired                       *prometheus.CounterVec
 	durations                     *prometheus.HistogramVec
 	waits, turnarounds            *prometheus.HistogramVec
 
@@ -58,6 +59,8 @@ func newTypes() *types {
 			"Attempts whose outcome this node has written.", "outcome"),
 		finished: counter("asyncflow_finished_tasks_total",
 			"Tasks that became final by an attempt whose outcome this node has written.", "status"),
+		expired: counter("asyncflow_expired_tasks_total",
+			"Failed tasks that this node has ended at the end of their lifetime."),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "asyncflow_delivery_duration_seconds",
 			Help:    "The time from sending to the answer, or to giving up, of deliveries.",
@@ -87,6 +90,7 @@ type typeMeter struct {
 	active       atomic.Bool // it had tasks since age last looked
 	idle         bool        // it had none in the time before
 	submitted    prometheus.Counter
+	expired      prometheus.Counter
 	duration     prometheus.Observer
 	turnaround   prometheus.Observer
 	attempts     map[asyncflow.OutcomeKind]prometheus.Counter
@@ -219,6 +223,7 @@ func (t *types) forget(key store.TypeKey) {
 	delete(t.labelled, key)
 	t.known.Delete(key)
 	t.submitted.DeleteLabelValues(key.Tenant, key.Type)
+	t.expired.DeleteLabelValues(key.Tenant, key.Type)
 	t.durations.DeleteLabelValues(key.Tenant, key.Type)
 	t.turnarounds.DeleteLabelValues(key.Tenant, key.Type)
 	labels := prometheus.Labels{"tenant": key.Tenant, "type": key.Type}
@@ -232,6 +237,7 @@ func (t *types) resolve(tenant, name string) *typeMeter {
 		tenant:     tenant,
 		name:       name,
 		submitted:  t.submitted.WithLabelValues(tenant, name),
+		expired:    t.expired.WithLabelValues(tenant, name),
 		duration:   t.durations.WithLabelValues(tenant, name),
 		turnaround: t.turnarounds.WithLabelValues(tenant, name),
 		attempts:   map[asyncflow.OutcomeKind]prometheus.Counter{},
@@ -276,6 +282,9 @@ func (m *typeMeter) Settled(s *asyncflow.Settlement, now time.Time) {
 	final := s.Verdict.Final()
 	if c := m.finished[final]; c != nil {
 		c.Inc()
+	}
+	if s.Verdict.Expired {
+		m.expired.Inc()
 	}
 	created := s.Lease.CreatedAt
 	if final != "" && final != asyncflow.StatusCancelled && !created.IsZero() {

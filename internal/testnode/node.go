@@ -114,7 +114,8 @@ func (n *Node) NewToken(life time.Duration, scopes ...auth.Scope) (string, error
 
 // TokenOf returns a token of any tenant.
 func (n *Node) TokenOf(tenant string, life time.Duration, scopes ...auth.Scope) (string, error) {
-	return n.issuer.IssueClaimers(tenant, "test", scopes, auth.Claimers{"*"}, life, time.Now())
+	return n.issuer.IssueLimited(tenant, "test", scopes,
+		auth.ClaimLimits{Claimers: auth.Claimers{"*"}}, life, time.Now())
 }
 
 // OperatorToken returns a token of an operator.

@@ -5,6 +5,7 @@ import { Alerts } from "./alerts/alerts.tsx";
 import { Audit, OperatorAudit } from "./audit/audit.tsx";
 import { Endpoint } from "./endpoints/endpoint.tsx";
 import { Endpoints } from "./endpoints/endpoints.tsx";
+import { Failures } from "./failures/failures.tsx";
 import { Governance, OperatorOverview } from "./governance/governance.tsx";
 import { Layout } from "./layout.tsx";
 import { LoggedIn, loggedInPage, Login } from "./login/login.tsx";
@@ -28,6 +29,7 @@ const tenantPages: Page[] = [
   { path: "/console", title: "Overview", show: Overview },
   { path: "/console/tasks", title: "Tasks", show: Tasks },
   { path: "/console/tasks/:id", title: "", show: Task },
+  { path: "/console/failures", title: "Failures", show: Failures },
   { path: "/console/types", title: "Types", show: Types },
   { path: "/console/types/:type", title: "", show: Type },
   { path: "/console/endpoints", title: "Endpoints", show: Endpoints },

@@ -128,9 +128,9 @@ func (d *Database) tablesByTenant(ctx context.Context, kinds string) (all [][]st
 	return pgx.CollectRows(rows, pgx.RowTo[[]string])
 }
 
-// live reports whether any task of a type isn't final. Such a task has a row in one of these
+// Live reports whether any task of a type isn't final. Such a task has a row in one of these
 // tables.
-func (d *Database) live(ctx context.Context, taskType string) (bool, error) {
+func (d *Database) Live(ctx context.Context, taskType string) (bool, error) {
 	var all []string
 	for _, kind := range []string{"ready", "lease", "wait"} {
 		tables, err := d.Tables(ctx, kind, taskType)

@@ -62,7 +62,7 @@ func TestRowsOfATypeInSharedTables(t *testing.T) {
 			tasks, err := d.Count(ctx, "task", taskType)
 			require.NoError(t, err)
 			assert.Equal(t, want.tasks, tasks)
-			live, err := d.live(ctx, taskType)
+			live, err := d.Live(ctx, taskType)
 			require.NoError(t, err)
 			assert.Equal(t, want.live, live)
 			succeeded, otherwise, err := d.finals(ctx, taskType, Range{})
@@ -87,12 +87,12 @@ func TestRowsOfATypeInItsOwnTables(t *testing.T) {
 		CREATE TABLE wait_a (id bigint);
 		CREATE TABLE wait_b (id bigint);
 		INSERT INTO wait_b VALUES (1)`)
-	live, err := d.live(ctx, "a")
+	live, err := d.Live(ctx, "a")
 	require.NoError(t, err)
 	assert.False(t, live)
 	_, err = d.Conn.Exec(ctx, `INSERT INTO `+Schema+`.ready_a_1 VALUES (1)`)
 	require.NoError(t, err)
-	live, err = d.live(ctx, "a")
+	live, err = d.Live(ctx, "a")
 	require.NoError(t, err)
 	assert.True(t, live)
 	_, err = d.Tables(ctx, "wait", "c")

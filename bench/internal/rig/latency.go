@@ -20,6 +20,17 @@ const latencyRate = 100
 func (r *Rig) Latency(
 	ctx context.Context, t *TaskType, lasting time.Duration,
 ) (report.Figures, error) {
+	all, err := r.Latencies(ctx, t, lasting)
+	if err != nil {
+		return nil, err
+	}
+	return latencyFigures(all), nil
+}
+
+// Latencies is Latency, and returns the time of each task, in ms.
+func (r *Rig) Latencies(
+	ctx context.Context, t *TaskType, lasting time.Duration,
+) ([]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, lasting+Slack)
 	defer cancel()
 	tasks := int(lasting.Seconds() * latencyRate)
@@ -30,7 +41,7 @@ func (r *Rig) Latency(
 	if err != nil {
 		return nil, err
 	}
-	return r.Arrivals(ctx, first, sent)
+	return r.arrivals(ctx, first, sent)
 }
 
 // Trickle makes calls at a rate, in calls a second, and returns when each was made, in Unix
@@ -58,9 +69,16 @@ func Trickle(
 
 // Arrivals waits for tasks and returns how long they took. first is the number of the first task,
 // and sent when each was submitted, in Unix nanoseconds.
-func (r *Rig) Arrivals(
-	ctx context.Context, first int, sent []int64,
-) (all report.Figures, err error) {
+func (r *Rig) Arrivals(ctx context.Context, first int, sent []int64) (report.Figures, error) {
+	latencies, err := r.arrivals(ctx, first, sent)
+	if err != nil {
+		return nil, err
+	}
+	return latencyFigures(latencies), nil
+}
+
+// arrivals is Arrivals, and returns the time of each task, in ms.
+func (r *Rig) arrivals(ctx context.Context, first int, sent []int64) ([]float64, error) {
 	arrived, err := r.awaitArrivals(ctx, first, first+len(sent))
 	if err != nil {
 		return nil, err
@@ -69,10 +87,14 @@ func (r *Rig) Arrivals(
 	for i := range sent {
 		latencies[i] = float64(arrived[i]-sent[i]) / 1e6
 	}
+	return latencies, nil
+}
+
+func latencyFigures(latencies []float64) (all report.Figures) {
 	all.Add("latency_p50", "Submit to arrival, p50", "ms", report.Percentile(latencies, 50))
 	all.Add("latency_p95", "Submit to arrival, p95", "ms", report.Percentile(latencies, 95))
 	all.Add("latency_p99", "Submit to arrival, p99", "ms", report.Percentile(latencies, 99))
-	return all, nil
+	return all
 }
 
 // awaitArrivals waits until the worker has the tasks from first to end, and returns when each

@@ -127,7 +127,7 @@ func (r *Rig) awaitFinal(ctx context.Context, t *TaskType, deliveries int) error
 		return err
 	}
 	return Poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		live, err := r.DB.live(ctx, t.Name)
+		live, err := r.DB.Live(ctx, t.Name)
 		return !live, err
 	})
 }

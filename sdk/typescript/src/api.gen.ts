@@ -528,7 +528,8 @@ export interface paths {
          * Count the tasks that a filter finds, up to 10,000
          * @description The count is that of the list with the same filter. It is cheap, however many tasks there
          *     are: it ends at 10,000 tasks, or when it has looked at 50,000, or after 3 s. Then exact is
-         *     false, and there may be more. A list by text can't be counted.
+         *     false, and there may be more. If the filter has no more than a type and a final status, a
+         *     count above 10,000 is estimated at once instead. A list by text can't be counted.
          */
         get: operations["getTaskCount"];
         put?: never;
@@ -829,8 +830,9 @@ export interface paths {
          * Run a final task again, as a new task
          * @description Submits a new task of the same type, which begins at the first stage. Its rerun_of names this
          *     one, which stays as it is. It has the context of this one, or another, and its priority,
-         *     retry, flow_key, user, tags, metadata, trace and on_final. It has no idempotency key but that
-         *     of this call, no dependencies, no parent, no delay but that of this call, and no checkpoint.
+         *     retry, flow_key, user, tags, metadata, trace and on_final, and its claim, or another. It has
+         *     no idempotency key but that of this call, no dependencies, no parent, no delay but that of
+         *     this call, and no checkpoint.
          *     It counts in the quotas as any submit. The answer is 409 if the task is not final, is a child
          *     of a fan-out, or is a notification.
          */
@@ -963,6 +965,32 @@ export interface paths {
          *     listAttempts.
          */
         get: operations["taskEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/failures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Group the tasks that failed by their errors
+         * @description The tasks that ended as failed in a time, of all types, and were not started again. A group
+         *     has the tasks with errors of one kind: they have the same error_code, and the same text
+         *     except for numbers, times, ids, addresses and quoted parts. Its fingerprint is a filter of
+         *     listTasks, getTaskCount and the bulk calls.
+         *
+         *     A call reads the 10,000 newest failures at most, for 2 s at most; the types take turns.
+         *     searched says whether that was all.
+         */
+        get: operations["getFailures"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3855,7 +3883,8 @@ export interface components {
             /**
              * @description In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
              *     while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys: how
-             *     many keys have their turn before its own, up to 1,000. Lists leave it out.
+             *     many keys have their turn before its own, up to 1,000. Of a task with claim that waits
+             *     for claimer: which labels a claimer needs, and how many are excluded. Lists leave it out.
              */
             waits_because?: string;
             /**
@@ -4162,17 +4191,23 @@ export interface components {
         };
         Rerun: {
             context?: components["schemas"]["JSON"];
+            claim?: components["schemas"]["ClaimRulesChange"];
             /**
              * Format: date-time
              * @description When the new task may run at the earliest. Excludes delay.
              */
             run_at?: string;
             delay?: components["schemas"]["Duration"];
+            /** @description By when the new task must have begun. By default that of its type. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when the new task must have ended. By default that of its type. */
+            end_by?: components["schemas"]["Deadline"];
         };
         TaskPatch: {
             priority?: components["schemas"]["Priority"];
             context?: components["schemas"]["JSON"];
             retry?: components["schemas"]["RetryPolicy"];
+            claim?: components["schemas"]["ClaimRulesChange"];
             /** @description By when it must have begun; a duration counts from now, or from its new time. */
             start_by?: components["schemas"]["Deadline"];
             /** @description By when it must have ended, as start_by. */
@@ -4188,6 +4223,11 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
+            /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
+             */
+            ids?: string[];
             /**
              * @description Only tasks of this status; by default all that are not final.
              * @enum {string}
@@ -4210,6 +4250,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4240,6 +4281,11 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
+             */
+            ids?: string[];
+            /**
              * @description Only tasks of this status; by default both.
              * @enum {string}
              */
@@ -4261,6 +4307,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4296,6 +4343,11 @@ export interface components {
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
             /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
+             */
+            ids?: string[];
+            /**
              * @description Only tasks of this status; by default both.
              * @enum {string}
              */
@@ -4317,6 +4369,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4345,6 +4398,11 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
+            /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
+             */
+            ids?: string[];
             /**
              * @description Only tasks of this status. By default failed.
              * @enum {string}
@@ -4377,6 +4435,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4399,6 +4458,13 @@ export interface components {
             dry_run?: boolean;
             /** @description The most tasks per second; by default there is no limit. */
             pace?: number;
+            /**
+             * @description By when each task must have begun; a duration counts from its redrive. By default a
+             *     duration that it had counts anew, and a time stays: a task is skipped if that is over.
+             */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when each task must have ended, as start_by. */
+            end_by?: components["schemas"]["Deadline"];
             /** @description The stage to continue with; by default the one where each task ended. */
             from_stage?: string;
         };
@@ -4406,6 +4472,11 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
+            /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
+             */
+            ids?: string[];
             /**
              * @description Only tasks of this status. By default all that are final.
              * @enum {string}
@@ -4438,6 +4509,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4465,6 +4537,11 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
+            /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
+             */
+            ids?: string[];
             /**
              * @description Only tasks of this status.
              * @enum {string}
@@ -4497,6 +4574,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4517,11 +4595,20 @@ export interface components {
             dry_run?: boolean;
             /** @description The most tasks per second; by default there is no limit. */
             pace?: number;
+            /** @description By when each new task must have begun. By default that of its type. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when each new task must have ended. By default that of its type. */
+            end_by?: components["schemas"]["Deadline"];
         };
         BulkCount: {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
+            /**
+             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
+             *     the types.
+             */
+            ids?: string[];
             status?: components["schemas"]["Status"];
             stage?: components["schemas"]["Name"];
             /** @description Only tasks with this text in their last error, in upper or lower case. */
@@ -4550,6 +4637,7 @@ export interface components {
             attempts?: number;
             /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             /** @description Only tasks that were submitted with this flow key. */
             flow_key?: string;
             /** @description Only tasks that this worker runs, or ran an attempt of. */
@@ -4584,6 +4672,13 @@ export interface components {
             count: number;
             /** @description false: there may be more. */
             exact: boolean;
+            /**
+             * Format: int64
+             * @description About how many match, above 10,000, from what was counted at their submits and ends.
+             *     Absent if the count is exact, or if the filter has more than a type and a final status.
+             *     With it, count is 10,000 and no task was looked at.
+             */
+            estimate?: number;
             searched?: components["schemas"]["CountSearched"];
         };
         /**
@@ -4692,6 +4787,7 @@ export interface components {
             attempts?: number;
             /** @description The error_code of their last error. */
             code?: string;
+            fingerprint?: components["schemas"]["Fingerprint"];
             flow_key?: string;
             /** @description The worker that runs them or ran an attempt of them. */
             worker?: string;
@@ -4708,8 +4804,210 @@ export interface components {
             metadata?: string;
             /** @description The tasks of all types of the tenant. */
             all_types?: boolean;
+            /** @description The ids of the tasks, if the call named them. */
+            ids?: string[];
             /** @description false leaves out the children of fan-outs. */
             children?: boolean;
+        };
+        /**
+         * @description The kind of an error, as GET /v1/failures groups them.
+         * @example 5d41402abc4b2a76
+         */
+        Fingerprint: string;
+        /**
+         * @example {
+         *       "since": "2026-11-21T09:43:32Z",
+         *       "until": "2026-11-21T10:43:32Z",
+         *       "failures": 161,
+         *       "count": 1,
+         *       "groups": [
+         *         {
+         *           "fingerprint": "5d41402abc4b2a76",
+         *           "error_code": "503",
+         *           "pattern": "# Service Unavailable: upstream # is down",
+         *           "count": 161,
+         *           "first_at": "2026-11-21T10:12:01Z",
+         *           "last_at": "2026-11-21T10:43:30Z",
+         *           "steps": [
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             0,
+         *             3,
+         *             12,
+         *             14,
+         *             9,
+         *             11,
+         *             13,
+         *             12,
+         *             14,
+         *             15,
+         *             13,
+         *             15,
+         *             14,
+         *             16
+         *           ],
+         *           "places": [
+         *             {
+         *               "type": "thumbnails",
+         *               "stage": "resize",
+         *               "count": 161
+         *             }
+         *           ],
+         *           "place_count": 1,
+         *           "types": 1,
+         *           "new_since_version": true,
+         *           "example": {
+         *             "id": "thumbnails.1.42",
+         *             "stage": "resize",
+         *             "error": "503 Service Unavailable: upstream 3 is down"
+         *           }
+         *         }
+         *       ],
+         *       "searched": {
+         *         "tasks": 161,
+         *         "complete": true
+         *       }
+         *     }
+         */
+        FailureReport: {
+            /**
+             * Format: date-time
+             * @description When the time begins.
+             */
+            since: string;
+            /**
+             * Format: date-time
+             * @description When it ends.
+             */
+            until: string;
+            /** @description How many failed tasks were read. */
+            failures: number;
+            /** @description How many groups there are. */
+            count: number;
+            /** @description As many groups as the call asks for. */
+            groups: components["schemas"]["FailureGroup"][];
+            searched: components["schemas"]["FailuresSearched"];
+        };
+        /**
+         * @description What was searched for failures.
+         * @example {
+         *       "tasks": 10400,
+         *       "complete": false,
+         *       "types_left": [
+         *         "thumbnails"
+         *       ]
+         *     }
+         */
+        FailuresSearched: {
+            /** @description How many tasks were looked at that failed or were cancelled at any time. */
+            tasks: number;
+            /** @description All failures of the time were read. */
+            complete: boolean;
+            /**
+             * @description The types with failures that may be missing, at most 100 of them; the newest failures of
+             *     each come first.
+             */
+            types_left?: string[];
+        };
+        /**
+         * @example {
+         *       "fingerprint": "5d41402abc4b2a76",
+         *       "error_code": "503",
+         *       "pattern": "# Service Unavailable: upstream # is down",
+         *       "count": 1,
+         *       "first_at": "2026-11-21T10:12:01Z",
+         *       "last_at": "2026-11-21T10:12:01Z",
+         *       "steps": [
+         *         0,
+         *         1
+         *       ],
+         *       "places": [
+         *         {
+         *           "type": "thumbnails",
+         *           "stage": "resize",
+         *           "count": 1
+         *         }
+         *       ],
+         *       "place_count": 1,
+         *       "types": 1,
+         *       "new_since_version": false,
+         *       "example": {
+         *         "id": "thumbnails.1.42",
+         *         "stage": "resize",
+         *         "error": "503 Service Unavailable: upstream 3 is down"
+         *       }
+         *     }
+         */
+        FailureGroup: {
+            fingerprint: components["schemas"]["Fingerprint"];
+            /** @description The error_code of the tasks; absent without one. */
+            error_code?: string;
+            /**
+             * @description The beginning of their errors: # stands for numbers, times and ids, @ for URLs and
+             *     addresses, … for quoted parts. It is empty if the errors were erased.
+             */
+            pattern: string;
+            /** @description How many tasks of the group were read. */
+            count: number;
+            /**
+             * Format: date-time
+             * @description When the first of them failed.
+             */
+            first_at: string;
+            /**
+             * Format: date-time
+             * @description When the last of them failed.
+             */
+            last_at: string;
+            /** @description How many failed in each of 24 equal parts of the time. */
+            steps: number[];
+            /** @description Where they failed; the five stages with the most failures. */
+            places: components["schemas"]["FailurePlace"][];
+            /** @description In how many stages they failed. */
+            place_count: number;
+            /** @description Of how many task types they are. */
+            types: number;
+            /**
+             * @description All of them failed after the present version of their type was applied, which was after
+             *     since: under the version before, the type had no such failure in this time.
+             */
+            new_since_version: boolean;
+            example: components["schemas"]["FailureExample"];
+        };
+        /**
+         * @example {
+         *       "type": "thumbnails",
+         *       "stage": "resize",
+         *       "count": 161
+         *     }
+         */
+        FailurePlace: {
+            type: string;
+            stage: string;
+            /** @description How many tasks failed there. */
+            count: number;
+        };
+        /**
+         * @description The task of a group that failed last.
+         * @example {
+         *       "id": "thumbnails.1.42",
+         *       "stage": "resize",
+         *       "error": "503 Service Unavailable: upstream 3 is down"
+         *     }
+         */
+        FailureExample: {
+            id: string;
+            stage: string;
+            /** @description Its error as it is stored; absent if it was erased. */
+            error?: string;
         };
         OperationList: {
             data: components["schemas"]["Operation"][];
@@ -5051,6 +5349,7 @@ export interface components {
          *       "succeeded": 99000,
          *       "failed": 12,
          *       "cancelled": 1,
+         *       "expired": 5,
          *       "oldest_due": "2026-11-21T10:41:07Z",
          *       "backlog": [
          *         {
@@ -5123,6 +5422,11 @@ export interface components {
              * @description Since the type was created, without those that were redriven.
              */
             cancelled: number;
+            /**
+             * Format: int64
+             * @description How many of the failed tasks have expired. Absent if none has.
+             */
+            expired?: number;
             /**
              * Format: date-time
              * @description Since when the oldest due task that is not under way has been due, for whatever reason
@@ -5513,6 +5817,24 @@ export interface components {
             };
         };
         /**
+         * @description Other rules of who may claim the task, from the next claim on, as in ClaimRules. They
+         *     replace all of its rules; {} means that anyone may claim it.
+         * @example {
+         *       "exclude": [
+         *         "anna@example.com",
+         *         "bob@example.com"
+         *       ]
+         *     }
+         */
+        ClaimRulesChange: {
+            /** @description Claimers that may not have it, and the sub of their tokens. */
+            exclude?: string[];
+            /** @description The values that a claimer's labels must have. */
+            labels?: {
+                [key: string]: string;
+            };
+        };
+        /**
          * @example {
          *       "claims": [
          *         {
@@ -5603,7 +5925,8 @@ export interface components {
          *         "context": {
          *           "image": "pier.jpg"
          *         },
-         *         "delay": "30s"
+         *         "delay": "30s",
+         *         "end_by": "10m"
          *       }
          *     ]
          */
@@ -5652,6 +5975,11 @@ export interface components {
             key_window?: components["schemas"]["Duration"];
             /** @description As in a submit. */
             flow_key?: string;
+            claim?: components["schemas"]["ClaimRules"];
+            /** @description By when the task must have begun. By default that of its type. */
+            start_by?: components["schemas"]["Deadline"];
+            /** @description By when the task must have ended. By default that of its type. */
+            end_by?: components["schemas"]["Deadline"];
             user?: components["schemas"]["User"];
             tags?: components["schemas"]["Tags"];
             metadata?: components["schemas"]["Metadata"];
@@ -7859,6 +8187,8 @@ export interface operations {
                 attempts?: number;
                 /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
                 code?: string;
+                /** @description Only tasks whose last error is of this kind, as GET /v1/failures groups them. */
+                fingerprint?: components["schemas"]["Fingerprint"];
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
                 /**
@@ -8007,6 +8337,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             422: components["responses"]["KeyReused"];
             429: components["responses"]["RateLimited"];
@@ -8196,6 +8527,8 @@ export interface operations {
                 attempts?: number;
                 /** @description Only tasks with this error_code in their last error. 5xx is each status from 500 to 599. */
                 code?: string;
+                /** @description Only tasks whose last error is of this kind, as GET /v1/failures groups them. */
+                fingerprint?: components["schemas"]["Fingerprint"];
                 /** @description Only tasks that were submitted with this flow key. */
                 flow_key?: string;
                 /**
@@ -8445,7 +8778,8 @@ export interface operations {
                  *       "stage": "resize",
                  *       "error": "timeout",
                  *       "since": "2026-11-20T00:00:00Z",
-                 *       "pace": 50
+                 *       "pace": 50,
+                 *       "end_by": "1h"
                  *     }
                  */
                 "application/json": components["schemas"]["BulkRedrive"];
@@ -8495,7 +8829,8 @@ export interface operations {
                  *       "type": "thumbnails",
                  *       "status": "succeeded",
                  *       "ended_since": "2026-11-20T00:00:00Z",
-                 *       "pace": 50
+                 *       "pace": 50,
+                 *       "end_by": "2h"
                  *     }
                  */
                 "application/json": components["schemas"]["BulkRerun"];
@@ -8820,7 +9155,8 @@ export interface operations {
                  *       "context": {
                  *         "image": "harbor.jpg"
                  *       },
-                 *       "delay": "5m"
+                 *       "delay": "5m",
+                 *       "end_by": "1h"
                  *     }
                  */
                 "application/json": components["schemas"]["Rerun"];
@@ -9058,6 +9394,44 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             429: components["responses"]["ShareInUse"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getFailures: {
+        parameters: {
+            query?: {
+                /** @description The task type; by default all types. */
+                type?: components["schemas"]["Name"];
+                /** @description Tasks that failed at or after this time; by default an hour before until. */
+                since?: string;
+                /** @description Tasks that failed before this time; by default now. */
+                until?: string;
+                /** @description Which group is first, the largest or the one with the latest failure. */
+                order?: "count" | "newest";
+                /** @description The most groups. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The groups. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FailureReport"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

@@ -66,6 +66,8 @@ export interface CountParams {
   code?: string;
   /** Only tasks with this flow key. */
   flowKey?: string;
+  /** Only tasks whose last error is of this kind: the fingerprint of a group of failures. */
+  fingerprint?: string;
   /** Only tasks that this worker runs, or of which it ran an attempt. */
   worker?: string;
   /** Only the children of this task, of all its fan-outs. */

@@ -69,10 +69,10 @@ type Core struct {
 	Times    Times
 	holders  *lockHolders
 
-	noLifetimes atomic.Pointer[string] // the version of a node that knows none; nil: all do
-	nodes       atomic.Int32           // how many nodes there are, as last seen
-	apis        atomic.Int32           // how many nodes take requests
-	dispatchers atomic.Int32           // how many nodes lease tasks
+	unknown     atomic.Pointer[unknownCapabilities] // as last seen; nil: not yet
+	nodes       atomic.Int32                        // how many nodes there are, as last seen
+	apis        atomic.Int32                        // how many nodes take requests
+	dispatchers atomic.Int32                        // how many nodes lease tasks
 	// when all other nodes know this node; nil: they don't yet
 	joined atomic.Pointer[time.Time]
 }

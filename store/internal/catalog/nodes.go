@@ -2,8 +2,6 @@ package catalog
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -73,17 +71,17 @@ func (s *Core) beat(ctx context.Context) error {
 		return postgres.Wrap(err, "beat")
 	}
 	var n, apis, dispatchers int32
-	var old *string
+	var unknown unknownCapabilities
 	err = s.Base.QueryRow(ctx,
 		`SELECT count(*), count(*) FILTER (WHERE 'api' = ANY (string_to_array(roles, ','))),
 		  count(*) FILTER (WHERE 'dispatcher' = ANY (string_to_array(roles, ','))),
-		  min(version) FILTER (WHERE $2 <> ALL (coalesce(knows, '{}')))
+		  (`+unknownSQL+`)
 		FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone),
-		asyncflow.CapLifetimes).Scan(&n, &apis, &dispatchers, &old)
+		asyncflow.Capabilities).Scan(&n, &apis, &dispatchers, &unknown)
 	if err != nil {
 		return postgres.Wrap(err, "beat")
 	}
-	s.noLifetimes.Store(old)
+	s.unknown.Store(&unknown)
 	s.nodes.Store(n)
 	s.apis.Store(apis)
 	s.dispatchers.Store(dispatchers)
@@ -95,46 +93,6 @@ func (s *Core) beat(ctx context.Context) error {
 		s.joined.Store(&at)
 	}
 	return nil
-}
-
-// CheckKnown refuses capabilities that a running node doesn't know: CodeConflict. It would do the
-// wrong thing with tasks that need them.
-func (s *Core) CheckKnown(ctx context.Context, needed []asyncflow.Capability) error {
-	if len(needed) == 0 {
-		return nil
-	}
-	var version string
-	var unknown []string
-	err := s.Base.QueryRow(ctx, `
-		SELECT version, u.unknown FROM asyncflow.nodes n, LATERAL (
-		  SELECT array_agg(c ORDER BY i) AS unknown
-		  FROM unnest($1::text[]) WITH ORDINALITY AS c (c, i)
-		  WHERE c <> ALL (coalesce(n.knows, '{}'))) u
-		WHERE seen_at > $2 AND cardinality(u.unknown) > 0
-		ORDER BY started_at, id LIMIT 1`, needed, s.Clock.Now().Add(-nodeGone)).
-		Scan(&version, &unknown)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
-		return postgres.Wrap(err, "CheckKnown")
-	}
-	return asyncflow.Errorf(asyncflow.CodeConflict, "it uses %s, which a running node of an "+
-		"older version (%s) doesn't know: try again when all nodes have the new version",
-		strings.Join(unknown, " and "), version)
-}
-
-// CheckLifetimes refuses tasks with a lifetime of their own while a running node doesn't know
-// lifetimes, as of this node's last look at the nodes: CodeConflict. That node would deliver them
-// too late. It asks nothing.
-func (s *Core) CheckLifetimes() error {
-	version := s.noLifetimes.Load()
-	if version == nil {
-		return nil
-	}
-	return asyncflow.Errorf(asyncflow.CodeConflict, "start_by and end_by can't be given yet: a "+
-		"running node of an older version (%s) doesn't know them: try again when all nodes have "+
-		"the new version", *version)
 }
 
 // leave deletes this node's row.

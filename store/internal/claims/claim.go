@@ -143,6 +143,7 @@ type claiming struct {
 	named []asyncflow.Lease            // open claims with this call as their first sign of life
 	taken []asyncflow.Lease            // new ones
 	back  records.Tokens               // of tasks that were taken, and aren't handed out
+	bare  *place                       // in line: the first of them without the rules of its task
 
 	halted map[records.FanOutKey]bool // the parents of new claims that are stopped
 }
@@ -233,7 +234,7 @@ func (c *claiming) choose(ctx context.Context, conn *postgres.TenantConn, bytes 
 		return err
 	}
 	c.sift(bytes, paused, busy)
-	return nil
+	return c.copyRules(ctx, conn)
 }
 
 // rollBack ends a transaction that has only locked claimers; commit begins another one.

@@ -50,57 +50,69 @@ func (c *claiming) handOut() {
 		slices.SortStableFunc(c.found, c.inPlannedOrder)
 	}
 	for _, a := range c.asks {
-		a.Leases = nil
-		a.New = false
-		a.closed = false
-		a.stopped = nil
-		a.expired = nil
-		a.missed = false
-		a.Further = false
-		a.Rest = time.Time{}
+		a.clear()
 		open := c.openOf(a)
 		slices.SortFunc(open, byNumber)
 		c.prolongHeld(a, open)
-		if a.Again {
-			for _, l := range open {
-				if len(a.Leases) < a.N && !slices.Contains(a.Held, l.ID.Number) &&
-					c.mayShow(a, l) {
-					a.Leases = append(a.Leases, c.begun(l))
-				}
-			}
+		if c.giveAgain(a, open); len(a.Leases) == 0 {
+			c.giveNew(a, asyncflow.MaxOpenClaims-len(open))
 		}
-		if len(a.Leases) > 0 {
-			continue
-		}
-		a.New = true
-		most := asyncflow.MaxOpenClaims - len(open)
-		if most <= 0 {
-			a.Opens = later(a.Opens, c.now.Add(fullPause))
-		}
-		left, _ := c.leftInWindow(a)
-		a.closed = a.Again && left <= 0
-		n := min(a.N, most)
-		c.found = slices.DeleteFunc(c.found, func(one hot.Candidate) bool {
-			vote := records.VoteRow{Number: c.t.Number(), Claimer: a.Claimer, Key: one.LineKey}
-			_, again := c.shown[a.Claimer][one.ID.Number]
-			if len(a.Leases) >= n || left <= 0 && !again || c.votes[vote] {
-				return false
-			}
-			if !one.Options.Claim.Allow(a.Claimer, a.Subject, a.Labels) {
-				a.missed = a.missed || c.plans == nil
-				return false
-			}
-			if !again {
-				left--
-			}
-			c.votes[vote] = !c.heard && one.LineKey != ""
-			c.give(a, one)
-			return true
-		})
 	}
 	for _, one := range c.found {
 		c.putBack(one, asyncflow.ParkFor(one.Lease, asyncflow.WaitClaimer))
 	}
+}
+
+// clear forgets the results of an earlier try.
+func (a *ClaimAsk) clear() {
+	a.Leases = nil
+	a.New = false
+	a.closed = false
+	a.stopped = nil
+	a.expired = nil
+	a.missed = false
+	a.Further = false
+	a.Rest = time.Time{}
+}
+
+// giveAgain gives an ask the open claims that its claimer may not know of.
+func (c *claiming) giveAgain(a *ClaimAsk, open []asyncflow.Lease) {
+	if !a.Again {
+		return
+	}
+	for _, l := range open {
+		if len(a.Leases) < a.N && !slices.Contains(a.Held, l.ID.Number) && c.mayShow(a, l) {
+			a.Leases = append(a.Leases, c.begun(l))
+		}
+	}
+}
+
+// giveNew gives an ask the first of the found tasks that it may have, up to most.
+func (c *claiming) giveNew(a *ClaimAsk, most int) {
+	a.New = true
+	if most <= 0 {
+		a.Opens = later(a.Opens, c.now.Add(fullPause))
+	}
+	left, _ := c.leftInWindow(a)
+	a.closed = a.Again && left <= 0
+	n := min(a.N, most)
+	c.found = slices.DeleteFunc(c.found, func(one hot.Candidate) bool {
+		vote := records.VoteRow{Number: c.t.Number(), Claimer: a.Claimer, Key: one.LineKey}
+		_, again := c.shown[a.Claimer][one.ID.Number]
+		if len(a.Leases) >= n || left <= 0 && !again || c.votes[vote] {
+			return false
+		}
+		if !one.Options.Claim.Allow(a.Claimer, a.Subject, a.Labels) {
+			a.missed = a.missed || c.plans == nil
+			return false
+		}
+		if !again {
+			left--
+		}
+		c.votes[vote] = !c.heard && one.LineKey != ""
+		c.give(a, one)
+		return true
+	})
 }
 
 // openOf returns the open claims that are the caller's: anybody may use a name to which no token is
@@ -173,6 +185,7 @@ func (c *claiming) sift(bytes int, paused, busy map[records.FanOutKey]bool) {
 				// Its row in line was without them.
 				where.Claim = l.Options.Claim
 				a.missed = true
+				c.noteBare(one)
 			case a.New && isPaused:
 				where.Reason = asyncflow.WaitParent
 			case a.New && fansOut && l.Options.Child == nil:

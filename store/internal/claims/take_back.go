@@ -14,12 +14,13 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// takeClaimsSQL ends claims that stand as they were handed out: whatever is heard of one, or a
-// later answer with it, moves its end.
-const takeClaimsSQL = `
+// TakeClaimsSQL ends claims that stand as they were handed out: whatever is heard of one, or a
+// later answer with it, moves its end. For the form see records.TakeAnyWaitSQL.
+const TakeClaimsSQL = `
 DELETE FROM {lease} l
-USING unnest($1::bigint[], $2::smallint[], $3::timestamptz[]) AS u (id, seq, until)
-WHERE l.type = ANY (ARRAY[$4::int]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
+USING (SELECT $4::int AS type, u.*
+  FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[]) AS u (id, seq, until) OFFSET 0) u
+WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
   AND l.until = u.until
 RETURNING l.id`
 
@@ -68,7 +69,7 @@ func takeClaims(ctx context.Context, tx pgx.Tx, t *config.Type, leases []asyncfl
 			untils = append(untils, l.Until)
 		}
 	}
-	rows, err := tx.Query(ctx, t.SQL(0, takeClaimsSQL), ids, seqs, untils, t.Number())
+	rows, err := tx.Query(ctx, t.SQL(0, TakeClaimsSQL), ids, seqs, untils, t.Number())
 	if err != nil {
 		return nil, err
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// againSQL moves the begin and the end of claims that are handed out again, or that their claimers
-// name, and that still stand.
-const againSQL = `
+// AgainSQL moves the begin and the end of claims that are handed out again, or that their claimers
+// name, and that still stand. For its form see records.TakeAnyWaitSQL.
+const AgainSQL = `
 UPDATE {lease} l SET leased_at = u.leased_at, until = u.until
-FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[])
-  AS u (id, seq, leased_at, until)
-WHERE l.type = ANY (ARRAY[$5::int]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
+FROM (SELECT $5::int AS type, u.*
+  FROM unnest($1::bigint[], $2::smallint[], $3::timestamptz[], $4::timestamptz[])
+    AS u (id, seq, leased_at, until) OFFSET 0) u
+WHERE l.type = ANY (ARRAY[u.type]) AND l.id BETWEEN u.id AND u.id AND l.seq = u.seq
 RETURNING l.id`
 
 // queueWrites adds the rows of the claims to a batch.
@@ -72,7 +73,7 @@ func (c *claiming) queueMoves(b *pgx.Batch, leases []asyncflow.Lease) *pgx.Queue
 		begins = append(begins, l.LeasedAt)
 		untils = append(untils, l.Until)
 	}
-	return b.Queue(c.t.SQL(0, againSQL), ids, seqs, begins, untils, c.t.Number())
+	return b.Queue(c.t.SQL(0, AgainSQL), ids, seqs, begins, untils, c.t.Number())
 }
 
 // queueAgain begins open claims anew, and drops the claims that ended meanwhile from the asks.

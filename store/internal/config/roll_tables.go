@@ -106,6 +106,20 @@ func LockRoll(ctx context.Context, tx pgx.Tx, set *TableSet, position int, how s
 	return err
 }
 
+// KeepRoll locks a roll's row for a new task that depends on one of its tasks: until the
+// transaction ends the roll is neither trimmed, compacted nor dropped, and no task of it is erased.
+// It reports false of a roll that was dropped, or is being dropped: its tasks are gone.
+func KeepRoll(
+	ctx context.Context, tx pgx.Tx, set *TableSet, position int,
+) (kept bool, err error) {
+	err = tx.QueryRow(ctx, set.Tables.SQL(0, `SELECT NOT (`+droppingSQL+`) FROM {rolls}
+		WHERE table_set = $1 AND position = $2 FOR KEY SHARE`), set.Name, position).Scan(&kept)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return kept, err
+}
+
 func notKept(position int) error {
 	return asyncflow.Errorf(asyncflow.CodeNotFound, "roll %d is not kept any more", position)
 }

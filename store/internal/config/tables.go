@@ -120,6 +120,7 @@ func (t *TableNames) SQL(position int, sql string) string {
 		"{rolls}", t.Qualify("rolls"), "{retired}", t.Qualify("retired_types"),
 		"{deleted}", t.Qualify("deleted_types"), "{locks}", t.Qualify("locks"),
 		"{tallies}", t.Qualify("tallies"),
+		"{expired_tallies}", t.Qualify("expired_tallies"),
 		"{outbox}", t.Qualify("outbox"), "{edges}", t.Qualify("edges"),
 		"{fan_outs}", t.Qualify("fan_outs"), "{spawns}", t.Qualify("spawns"),
 		"{notifications}", t.Qualify("notifications"),

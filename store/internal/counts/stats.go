@@ -25,6 +25,7 @@ type Stats struct {
 	// task off again.
 	Waiting, Pending, Running    int64
 	Succeeded, Failed, Cancelled int64
+	Expired                      int64 // how many of Failed expired
 	// OldestDue is when the oldest task of the backlog became due. That is the later of its
 	// order_time and the moment it got to its stage, so that a head start by priority is no
 	// delay. Zero if no task is due.

@@ -36,7 +36,8 @@ type dueInWait struct {
 // of row in one pass over all of them: a type without tasks costs next to nothing. %s are the ready
 // tables. It reads only the due rows of wait, by the index on until. It adds up the tallies; for
 // the rates, tallies since $2. Redrives of the last minute don't lower the rate of tasks that
-// became final. The tallies have no index, since it would cost each task more.
+// became final. The tallies have no index, since it would cost each task more. Of failed tasks at
+// most all have expired: a redrive by a node of the version before doesn't take that count back.
 const countSQL = `
 WITH sums AS (
   SELECT type AS name, sum(succeeded)::bigint AS succeeded, sum(failed)::bigint AS failed,
@@ -47,6 +48,9 @@ WITH sums AS (
     sum(snoozes) FILTER (WHERE at > $2) AS snoozes,
     sum(succeeded + greatest(failed, 0) + greatest(cancelled, 0)) FILTER (WHERE at > $2) AS finished
   FROM {tallies} WHERE type = ANY ($1::text[]) GROUP BY type),
+expiries AS (
+  SELECT type AS name, sum(expired)::bigint AS expired
+  FROM {expired_tallies} WHERE type = ANY ($1::text[]) GROUP BY type),
 waiting AS (
   SELECT type, count(*) AS n FROM {wait} WHERE type = ANY ($5::int[]) GROUP BY type),
 running AS (
@@ -72,11 +76,13 @@ lates AS (
   FROM late GROUP BY type)
 SELECT place::int, coalesce(waiting.n, 0), coalesce(pending.n, 0), coalesce(due, 0), since,
   coalesce(running.n, 0), coalesce(succeeded, 0), coalesce(failed, 0), coalesce(cancelled, 0),
+  greatest(least(coalesce(expired, 0), failed), 0),
   coalesce(submitted, 0)::float8, coalesce(attempts, 0)::float8, coalesce(failures, 0)::float8,
   coalesce(snoozes, 0)::float8, coalesce(finished, 0)::float8, lates.all
 FROM unnest($5::int[], $1::text[]) WITH ORDINALITY AS types(type, name, place)
 LEFT JOIN waiting USING (type) LEFT JOIN running USING (type) LEFT JOIN pending USING (type)
 LEFT JOIN lates USING (type) LEFT JOIN sums USING (name)
+LEFT JOIN expiries USING (name)
 ORDER BY place`
 
 // countTypes counts some types in one statement, and so all at the same moment.
@@ -98,7 +104,7 @@ func (s *Counts) countTypes(
 		var inWait []byte
 		r := &c.Rates
 		err = row.Scan(&place, &c.Waiting, &c.Pending, &c.due, &since, &c.Running, &c.Succeeded,
-			&c.Failed, &c.Cancelled, &r.Submitted, &r.Attempts, &r.Failures, &r.Snoozes,
+			&c.Failed, &c.Cancelled, &c.Expired, &r.Submitted, &r.Attempts, &r.Failures, &r.Snoozes,
 			&r.Finished, &inWait)
 		if err == nil && inWait != nil {
 			err = json.Unmarshal(inWait, &c.inWait)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
-	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 )
 
 // A lease of a fair type takes due tasks by turns of their flow keys. All nodes share the state of
@@ -52,47 +51,20 @@ func (l *limitedLease) takeFair(
 ) ([]Candidate, error) {
 	f := &fairTake{l: l, last: l.turn, memory: memory, marks: marks,
 		c: &candidates{t: l.t, now: l.now, lines: map[string]place{}}}
-	b := &pgx.Batch{}
-	f.addSources(b)
-	if err := f.takeFresh(ctx, b); err != nil {
-		return nil, err
-	}
-	if len(f.sources) == 1 { // the mark says nothing about other tables
-		f.least = l.scan.From()
-	}
-	fresh := len(f.c.found)
-	for i := range f.c.found {
-		f.c.found[i].turn = f.last
-	}
-	if err := f.findKeys(ctx); err != nil {
-		return nil, err
-	}
-	first := f.ring.left
-	n := l.n
-	for range mostDeals {
-		taken, err := f.deal(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		if n -= taken; n <= 0 || !f.ring.some() {
-			break
-		}
-	}
-	f.more = n <= 0 || !f.ring.whole || f.ring.some() || !f.memory.keyless.swept
-	if !f.more {
-		f.memory.backlog = false
-	}
-	l.scan.Taken()
-	f.marks.taken(f.c.found[fresh:])
-	rest := f.c.found[fresh:]
-	found := append(f.c.found[:fresh:fresh], f.ring.inTurn(rest, first)...)
-	if !f.ring.whole && n > 0 {
-		if err := f.fill(ctx, n); err != nil {
-			return nil, err
-		}
-		found = append(found, f.c.found[fresh+len(rest):]...)
-	}
 	l.fair = f
+	fresh, err := f.takeFresh(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byTurns, err := f.takeTurns(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := f.fill(ctx, l.n-len(byTurns))
+	if err != nil {
+		return nil, err
+	}
+	found := slices.Concat(fresh, byTurns, rest)
 	f.c.found = found
 	f.c.blockBehindLines()
 	if !config.Ordered(l.t) {
@@ -172,7 +144,9 @@ func (f *fairTake) addSources(b *pgx.Batch) {
 }
 
 // takeFresh takes tasks that try endpoints, and now and then gives a key to rows without one.
-func (f *fairTake) takeFresh(ctx context.Context, b *pgx.Batch) error {
+func (f *fairTake) takeFresh(ctx context.Context) ([]Candidate, error) {
+	b := &pgx.Batch{}
+	f.addSources(b)
 	sweep := &f.memory.keyless
 	sweeps := sweep.due(f.l.t.Version, f.l.now)
 	if sweeps {
@@ -181,103 +155,46 @@ func (f *fairTake) takeFresh(ctx context.Context, b *pgx.Batch) error {
 			f.queueKeyless(b, source, sweep.at[source])
 		}
 	}
-	if b.Len() == 0 {
-		return nil
+	if b.Len() > 0 {
+		if err := f.l.conn.Send(ctx, b); err != nil {
+			return nil, err
+		}
 	}
-	err := f.l.conn.Send(ctx, b)
-	if sweeps && err == nil {
+	if sweeps {
 		sweep.step(f.moved, f.ahead)
 	}
-	return err
+	return f.taken(f.last), nil
 }
 
-// some reports whether a key may have further due tasks in this lease.
-func (r *ring) some() bool {
-	return r.at < len(r.keys) &&
-		slices.ContainsFunc(r.keys, func(k ringKey) bool { return !k.empty })
+// taken returns the candidates since the last call, each with the state of the turns after it.
+func (f *fairTake) taken(after turn) []Candidate {
+	some := f.c.found
+	f.c.found = nil
+	for i := range some {
+		some[i].turn = after
+	}
+	return some
 }
 
-// deal deals out n tasks and takes them. It returns how many it took.
-func (f *fairTake) deal(ctx context.Context, n int) (taken int, err error) {
-	shares := f.ring.deal(n)
-	var keys []string
-	var most []int
-	for i, share := range shares {
-		if share > 0 {
-			keys = append(keys, f.ring.keys[i].key)
-			most = append(most, share)
-		}
+// takeTurns takes tasks of the keys whose turn it is.
+func (f *fairTake) takeTurns(ctx context.Context) ([]Candidate, error) {
+	if len(f.sources) == 1 { // the mark says nothing about other tables
+		f.least = f.l.scan.From()
 	}
-	if len(keys) == 0 {
-		return 0, nil
+	if err := f.findKeys(ctx); err != nil {
+		return nil, err
 	}
-	bySource, err := f.split(ctx, keys, most)
-	if err != nil {
-		return 0, err
-	}
-	before := len(f.c.found)
-	b := &pgx.Batch{}
-	for i, source := range f.sources {
-		source.queueTake(b, f, keys, bySource[i])
-	}
-	err = f.l.conn.Send(ctx, b)
-	got := map[string]int{}
-	slices.SortStableFunc(f.c.found[before:],
-		func(a, b Candidate) int { return LeasesInOrder(a.Lease, b.Lease) })
-	for _, c := range f.c.found[before:] {
-		got[c.LineKey]++
-	}
-	for i, share := range shares {
-		if k := &f.ring.keys[i]; got[k.key] < share {
-			k.empty = true
-		}
-	}
-	return len(f.c.found) - before, err
-}
-
-// split returns how many of the first due tasks of each key are in which source.
-func (f *fairTake) split(ctx context.Context, keys []string, most []int) ([][]int, error) {
-	if len(f.sources) == 1 {
-		return [][]int{most}, nil
-	}
-	counts := make([][]int, len(f.sources))
-	for i := range counts {
-		counts[i] = make([]int, len(keys))
-	}
-	rows, err := f.l.conn.Query(ctx, f.l.t.SQL(0, splitSQL(f.l.t, f.sources)), f.l.t.Number(), keys,
-		most, f.l.now, lowwater.Bound(f.least), stagesOf(f.sources))
+	some, err := f.takeFrom(ctx, f.ring, f.l.n)
 	if err != nil {
 		return nil, err
 	}
-	var key, source, n int
-	_, err = pgx.ForEachRow(rows, []any{&key, &source, &n}, func() error {
-		counts[source][key-1] = n
-		return nil
-	})
-	return counts, err
-}
-
-// fill takes the first due tasks in order, regardless of turns: a lease that has passed mostIdle
-// keys leaves no capacity unused.
-func (f *fairTake) fill(ctx context.Context, n int) error {
-	b := &pgx.Batch{}
-	for _, source := range f.sources {
-		if source.stage == "" {
-			f.c.queueReady(b, source.position, f.l.now, n, f.l.scan)
-			break
-		}
-	}
-	before := len(f.c.found)
-	err := f.l.conn.Send(ctx, b)
-	slices.SortStableFunc(f.c.found[before:],
-		func(a, b Candidate) int { return LeasesInOrder(a.Lease, b.Lease) })
-	for i := range f.c.found[before:] {
-		f.c.found[before+i].turn = turn{f.passed, 0}
-	}
-	if len(f.c.found)-before < n { // the next lease reads what is due
+	f.more = len(some) >= f.l.n || !f.ring.whole || f.ring.some() || !f.memory.keyless.swept
+	if !f.more {
 		f.memory.backlog = false
 	}
-	return err
+	f.l.scan.Taken()
+	f.marks.taken(some)
+	return some, nil
 }
 
 // turn returns the state of the turns after a lease.

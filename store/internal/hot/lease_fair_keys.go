@@ -18,7 +18,8 @@ import (
 // reads all of them: so it knows all keys, and passes none that has only tasks that are due later.
 // While more are due, it goes from key to key by the index (type, key, order_time, id), from the
 // last turn on, until it has a key for each of its tasks, or the ring is round. It passes mostIdle
-// keys without a due task at most. So no statement grows with the number of keys or tasks.
+// keys without a due task at most, and the next lease goes on from there: see lease_fair_fill.go.
+// So no statement grows with the number of keys or tasks.
 
 // fairSource is a table with due tasks: the ready table at a position, or wait for a stage.
 type fairSource struct {
@@ -88,21 +89,22 @@ func (f *fairTake) readDue(ctx context.Context) (few bool, err error) {
 		sum += n
 		return nil
 	})
-	f.wholeRing(keys)
+	f.ring = f.wholeRing(keys, f.last)
 	return sum < most, err
 }
 
-// wholeRing makes the ring of all keys with due tasks, which begin after the last turn.
-func (f *fairTake) wholeRing(keys []string) {
-	if i := slices.Index(keys, f.last.key); i >= 0 { // after all others, or once more
+// wholeRing returns the ring of all keys with due tasks, after the last turn. The keys behind the
+// last one come first.
+func (f *fairTake) wholeRing(keys []string, last turn) *ring {
+	if i := slices.Index(keys, last.key); i >= 0 { // after all others, or once more
 		keys = slices.Delete(keys, i, i+1)
-		if f.last.left > 0 {
-			keys = slices.Insert(keys, 0, f.last.key)
+		if last.left > 0 {
+			keys = slices.Insert(keys, 0, last.key)
 		} else {
-			keys = append(keys, f.last.key)
+			keys = append(keys, last.key)
 		}
 	}
-	f.ring = newRing(keys, f.l.t.Flow.Weight, true, f.last)
+	return newRing(keys, f.l.t.Flow.Weight, true, last)
 }
 
 // skipAhead finds keys by the index.

@@ -147,7 +147,7 @@ func (f *fairTake) readMarked(ctx context.Context) (all bool, err error) {
 		return nil
 	})
 	m.all = marks
-	f.wholeRing(keys)
+	f.ring = f.wholeRing(keys, f.last)
 	return came < mostCame && len(keys) < mostKnown, err
 }
 

@@ -19,6 +19,7 @@ type fairType struct {
 	backlog bool // many tasks were due
 	known   keyMarks
 	keyless keylessSweep
+	beside  fillTurns
 }
 
 // of returns what is remembered of a type.

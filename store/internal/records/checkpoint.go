@@ -27,7 +27,8 @@ const CheckpointCountsSQL = `NOT EXISTS (
     SELECT FROM {journal} j WHERE j.type = k.type AND j.id = k.id AND j.seq >= k.seq
       AND j.outcome IN ('done', 'joined', 'signalled'))`
 
-// DeleteCheckpointsSQL deletes the checkpoints of some tasks.
+// DeleteCheckpointsSQL deletes the checkpoints of some tasks. For its form see TakeAnyWaitSQL.
 const DeleteCheckpointsSQL = `
-DELETE FROM {checkpoints} c USING unnest($2::bigint[]) AS u (id)
-WHERE c.type = $1 AND c.id = ANY (ARRAY[u.id])`
+DELETE FROM {checkpoints} c
+USING (SELECT id, $1::int AS type FROM unnest($2::bigint[]) AS id OFFSET 0) u
+WHERE c.type = ANY (ARRAY[u.type]) AND c.id BETWEEN u.id AND u.id`

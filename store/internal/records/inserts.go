@@ -128,6 +128,7 @@ func (r *Inserts) Queue(b *pgx.Batch, now time.Time) {
 	}
 	for _, c := range r.counts {
 		c.Insert(b, r.Tables.SQL(0, InsertTallySQL), c.name, now)
+		c.queueExpired(b, r.Tables)
 	}
 	for _, f := range r.fanOuts {
 		queueFanOut(b, r.Tables, f)

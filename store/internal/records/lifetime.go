@@ -90,7 +90,7 @@ func QueueLifetimes(b *pgx.Batch, t *config.TableNames, rows []LifetimeRow, now 
 		b.Queue(reportSQL)
 	}
 	if len(over) > 0 {
-		b.Queue(t.SQL(0, deleteLifetimesSQL), Column(over, number), Column(over, id))
+		b.Queue(t.SQL(0, DeleteLifetimesSQL), Column(over, number), Column(over, id))
 	}
 }
 
@@ -99,10 +99,10 @@ const (
 INSERT INTO {lifetimes} (type, id, expires_at, start)
 SELECT * FROM unnest($1::int[], $2::bigint[], $3::timestamptz[], $4::smallint[])
 ON CONFLICT (type, id) DO UPDATE SET expires_at = excluded.expires_at, start = excluded.start`
-	// As in TakeLeaseSQL, ANY of an array of one keeps the planner from reading the whole table.
-	deleteLifetimesSQL = `
+	// DeleteLifetimesSQL has the form of TakeLeaseSQL.
+	DeleteLifetimesSQL = `
 DELETE FROM {lifetimes} k USING unnest($1::int[], $2::bigint[]) AS u (type, id)
-WHERE k.type = ANY (ARRAY[u.type]) AND k.id = ANY (ARRAY[u.id])`
+WHERE k.type = ANY (ARRAY[u.type]) AND k.id BETWEEN u.id AND u.id`
 )
 
 // The job expire hears of new rows by the counts of Postgres, which a connection reports up to

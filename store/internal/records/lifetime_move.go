@@ -35,7 +35,7 @@ func MoveLifetimes(
 		}
 		return &m.To.At
 	}
-	err = tx.QueryRow(ctx, t.SQL(0, moveLifetimesSQL), t.Number(),
+	err = tx.QueryRow(ctx, t.SQL(0, MoveLifetimesSQL), t.Number(),
 		Column(moves, func(m *LifetimeMove) int64 { return m.ID }),
 		Column(moves, func(m *LifetimeMove) *time.Time { return m.From }),
 		Column(moves, func(m *LifetimeMove) *int16 { return m.Start }),
@@ -44,20 +44,22 @@ func MoveLifetimes(
 	return moved, err
 }
 
-// The form of old leaves the planner one plan, a walk down the index for each id. As in
-// TakeLeaseSQL, ANY of an array of one keeps the planner from reading the whole table.
-const moveLifetimesSQL = `
+// MoveLifetimesSQL locks the rows that are as they were read, and writes them. The form of old
+// leaves the planner one plan, a walk down the index for each id. For the other parts see
+// TakeAnyWaitSQL.
+const MoveLifetimesSQL = `
 WITH moves AS (
-  SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::smallint[], $5::timestamptz[],
+  SELECT $1::int AS type, u.*
+  FROM unnest($2::bigint[], $3::timestamptz[], $4::smallint[], $5::timestamptz[],
     $6::smallint[]) AS u (id, was, was_start, expires_at, start)),
 old AS (SELECT m.* FROM moves m, LATERAL (
   SELECT FROM {lifetimes} WHERE type = $1 AND id BETWEEN m.id AND m.id
     AND (m.was IS NULL OR expires_at = m.was AND start IS NOT DISTINCT FROM m.was_start)
   ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) k),
 gone AS (DELETE FROM {lifetimes} l USING old o
-  WHERE o.expires_at IS NULL AND l.type = $1 AND l.id = ANY (ARRAY[o.id])),
+  WHERE o.expires_at IS NULL AND l.type = ANY (ARRAY[o.type]) AND l.id BETWEEN o.id AND o.id),
 moved AS (UPDATE {lifetimes} l SET expires_at = o.expires_at, start = o.start FROM old o
-  WHERE o.expires_at IS NOT NULL AND l.type = $1 AND l.id = ANY (ARRAY[o.id])),
+  WHERE o.expires_at IS NOT NULL AND l.type = ANY (ARRAY[o.type]) AND l.id BETWEEN o.id AND o.id),
 new AS (INSERT INTO {lifetimes} (type, id, expires_at, start)
   SELECT $1, id, expires_at, start FROM moves
   WHERE was IS NULL AND expires_at IS NOT NULL

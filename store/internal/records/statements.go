@@ -226,3 +226,6 @@ const InsertTallySQL = `
 INSERT INTO {tallies}
   (type, at, submitted, attempts, failures, snoozes, succeeded, failed, cancelled)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+
+// InsertExpiredSQL adds how many failed tasks of a transaction have expired.
+const InsertExpiredSQL = `INSERT INTO {expired_tallies} (type, expired) VALUES ($1, $2)`

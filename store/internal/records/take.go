@@ -2,6 +2,7 @@ package records
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,7 @@ import (
 func TakeAnyTokens(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) ([]asyncflow.Lease, error) {
-	return takeTokens(ctx, tx, t, ids, takeAnyLeaseSQL, TakeAnyWaitSQL)
+	return takeTokens(ctx, tx, t, ids, TakeAnyLeaseSQL, TakeAnyWaitSQL)
 }
 
 // TakeRestingTokens is TakeAnyTokens for tasks that are not leased.
@@ -62,33 +63,47 @@ func takeTokens(
 	return taken, nil
 }
 
-// As in TakeLeaseSQL, ANY of an array of one keeps the planner from reading a whole table.
+// As in TakeLeaseSQL, conditions of this form leave the planner one plan. A type that is a
+// parameter leaves it others: it reads all rows of the type for each id, by whichever index begins
+// with the type. OFFSET hides the parameter. In ready, which may have millions of rows, the planner
+// is left a walk down the index for each task. See ADR 58.
 const (
-	takeAnyLeaseSQL = `
-DELETE FROM {lease} k USING unnest($1::bigint[]) AS u (id)
-WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
+	TakeAnyLeaseSQL = `
+DELETE FROM {lease} k
+USING (SELECT id, $2::int AS type FROM unnest($1::bigint[]) AS id OFFSET 0) u
+WHERE k.type = ANY (ARRAY[u.type]) AND k.id BETWEEN u.id AND u.id
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), node, coalesce(worker, '')`
 	TakeAnyWaitSQL = `
-DELETE FROM {wait} k USING unnest($1::bigint[]) AS u (id)
-WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
+DELETE FROM {wait} k
+USING (SELECT id, $2::int AS type FROM unnest($1::bigint[]) AS id OFFSET 0) u
+WHERE k.type = ANY (ARRAY[u.type]) AND k.id BETWEEN u.id AND u.id
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 	TakeAnyReadySQL = `
-DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
-WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
+DELETE FROM {ready} k WHERE ctid = ANY (ARRAY(
+  SELECT r.t FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id), LATERAL (
+    SELECT ctid AS t FROM {ready} WHERE type = $3
+      AND order_time BETWEEN u.order_time AND u.order_time AND id BETWEEN u.id AND u.id
+    ORDER BY order_time, id LIMIT 1 FOR UPDATE) r))
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 )
+
+// readyPlacesSQL leaves the planner one plan, a walk down an index for each id, in their order.
+// With id = ANY it may read all tasks of the type.
+const readyPlacesSQL = `
+SELECT t.id, coalesce(j.next_time, t.order_time)
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id BETWEEN u.id AND u.id ORDER BY id LIMIT 1) t
+LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+  ORDER BY seq DESC LIMIT 1) j ON true
+WHERE j.final IS NULL`
 
 // ReadyPlaces returns the given tasks of one roll, except final ones, and the order_time that each
 // has in ready if it is pending.
 func ReadyPlaces(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (orders []time.Time, live []int64, err error) {
-	rows, _ := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
-		SELECT t.id, coalesce(j.next_time, t.order_time)
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type
-		  AND j.id = t.id
-		  ORDER BY seq DESC LIMIT 1) j ON true
-		WHERE t.type = $2 AND t.id = ANY ($1) AND j.final IS NULL ORDER BY t.id`), ids, t.Number())
+	rows, _ := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), readyPlacesSQL),
+		slices.Sorted(slices.Values(ids)), t.Number())
 	var id int64
 	var order time.Time
 	_, err = pgx.ForEachRow(rows, []any{&id, &order}, func() error {

@@ -21,6 +21,7 @@ type Tally struct {
 	Snoozes   int // attempts that workers put off, and that don't count
 	// Tasks that became final. A redrive subtracts one.
 	Succeeded, Failed, Cancelled int
+	Expired                      int // how many of Failed expired
 }
 
 // Count counts a settlement that is written.
@@ -40,6 +41,9 @@ func (c *Tally) Count(s *asyncflow.Settlement) {
 		c.Failures++
 	}
 	c.Final(s.Verdict.Final(), 1)
+	if s.Verdict.Expired {
+		c.Expired++
+	}
 }
 
 // Final counts n tasks that got into a final status, or out of it if n is negative.
@@ -68,12 +72,20 @@ func (c Tally) Insert(b *pgx.Batch, sql, taskType string, at time.Time) {
 	}
 }
 
+// queueExpired adds the insert of the number of expired tasks to a batch, if there are some.
+func (r tallyRow) queueExpired(b *pgx.Batch, t *config.TableNames) {
+	if r.Expired != 0 {
+		b.Queue(t.SQL(0, InsertExpiredSQL), r.name, r.Expired)
+	}
+}
+
 // DropTallies deletes the tallies of a type. It waits for a fold under way, which would insert
 // them again.
 func DropTallies(ctx context.Context, tx pgx.Tx, t *config.Type) error {
 	b := &pgx.Batch{}
 	catalog.QueueLocks(b, t.Set().Tables, FoldJob, 0)
 	b.Queue(t.SQL(0, `DELETE FROM {tallies} WHERE type = $1`), t.Name)
+	b.Queue(t.SQL(0, `DELETE FROM {expired_tallies} WHERE type = $1`), t.Name)
 	return tx.SendBatch(ctx, b).Close()
 }
 

@@ -28,6 +28,7 @@ type Token struct {
 	Tenant     string
 	Subject    string
 	Scopes     string // separated by spaces
+	Limits     []byte // of its claims, as JSON; nil: none, or not known
 	MadeAt     time.Time
 	MadeBy     string
 	ExpiresAt  time.Time
@@ -47,10 +48,10 @@ func (s *Settings) NoteToken(ctx context.Context, t Token) error {
 				"%d tokens are listed, which is the limit: give tokens shorter lives", n)
 		}
 		_, err = tx.Exec(ctx, `INSERT INTO asyncflow.tokens
-			  (issuer, id, kind, tenant, subject, scopes, made_at, made_by, expires_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, t.Issuer, t.ID, t.Kind,
+			  (issuer, id, kind, tenant, subject, scopes, made_at, made_by, expires_at, limits)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, t.Issuer, t.ID, t.Kind,
 			postgres.OrNull(t.Tenant), t.Subject, postgres.OrNull(t.Scopes), s.core.Clock.Now(),
-			t.MadeBy, t.ExpiresAt)
+			t.MadeBy, t.ExpiresAt, t.Limits)
 		return err
 	}), "NoteToken(%q)", t.ID)
 }
@@ -73,12 +74,12 @@ func countTokens(ctx context.Context, tx pgx.Tx, where string, args ...any) (n i
 
 const tokenColumns = `issuer, id, coalesce(kind, ''), coalesce(tenant, ''), coalesce(subject, ''),
 	coalesce(scopes, ''), made_at, coalesce(made_by, ''), expires_at, revoked_at,
-	coalesce(revoked_by, '')`
+	coalesce(revoked_by, ''), limits::text`
 
 func scanToken(row pgx.CollectableRow) (t Token, err error) {
 	var made, revoked *time.Time
 	err = row.Scan(&t.Issuer, &t.ID, &t.Kind, &t.Tenant, &t.Subject, &t.Scopes, &made, &t.MadeBy,
-		&t.ExpiresAt, &revoked, &t.RevokedBy)
+		&t.ExpiresAt, &revoked, &t.RevokedBy, &t.Limits)
 	t.MadeAt = postgres.OrZero(made)
 	t.RevokedAt = postgres.OrZero(revoked)
 	return t, err
@@ -96,7 +97,7 @@ func (s *Settings) TokenPage(
 		ORDER BY expires_at, issuer, id LIMIT $6`, s.core.Clock.Now(), tenant,
 		postgres.OrNull(after.ExpiresAt), after.Issuer, after.ID, limit+1)
 	page, more, err = postgres.CollectPage(rows, limit, postgres.PageBytes, scanToken,
-		func(t Token) int { return len(t.Scopes) + len(t.Subject) + len(t.Issuer) })
+		func(t Token) int { return len(t.Scopes) + len(t.Subject) + len(t.Issuer) + len(t.Limits) })
 	return page, more, postgres.Wrap(err, "TokenPage(%q)", tenant)
 }
 

@@ -119,6 +119,10 @@ func checkChange(c hot.Candidate, p asyncflow.Patch) error {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"task %s can't get another retry policy: it waits for its children, which have their "+
 				"own", c.ID)
+	case c.Blocked == asyncflow.WaitChildren && p.Claim != nil:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"task %s can't get other rules in claim: it waits for its children, which have their "+
+				"own", c.ID)
 	case c.Blocked == asyncflow.WaitSignal:
 		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"task %s can't be changed: it waits for a signal", c.ID)
@@ -137,11 +141,11 @@ func checkChange(c hot.Candidate, p asyncflow.Patch) error {
 }
 
 // checkEdit returns a patch without a context that the task's stage has now, byte by byte. It
-// refuses another context or retry policy of a task that was given too many.
+// refuses another context, retry policy or rules of a task that was given too many.
 func checkEdit(
 	ctx context.Context, tx pgx.Tx, t *config.Type, id asyncflow.TaskID, p asyncflow.Patch,
 ) (asyncflow.Patch, error) {
-	if p.Context == nil && p.Retry == nil {
+	if p.Context == nil && p.Retry == nil && p.Claim == nil {
 		return p, nil
 	}
 	var same bool
@@ -152,16 +156,18 @@ func checkEdit(
 		    ORDER BY j.seq DESC LIMIT 1), t.context)::text = $3::text,
 		  (SELECT count(*) FROM {journal} j WHERE j.type = t.type AND j.id = t.id
 		    AND j.outcome = 'changed'
-		    AND (j.output IS NOT NULL OR j.options->'retry' IS NOT NULL))
+		    AND (j.output IS NOT NULL OR j.options->'retry' IS NOT NULL
+		      OR j.options->'claim' IS NOT NULL))
 		FROM {task} t WHERE t.type = $2 AND t.id = $1`), id.Number, t.Number(),
 		string(p.Context)).Scan(&same, &edits)
 	if err == nil && same {
 		p.Context = nil
 	}
-	if err == nil && edits >= asyncflow.MaxEdits && (p.Context != nil || p.Retry != nil) {
+	if err == nil && edits >= asyncflow.MaxEdits &&
+		(p.Context != nil || p.Retry != nil || p.Claim != nil) {
 		err = asyncflow.Errorf(asyncflow.CodeConflict,
-			"task %s can't get another context or retry policy: it was given %d, which is the "+
-				"most", id, edits)
+			"task %s can't get another context, retry policy or rules in claim: it was given %d, "+
+				"which is the most", id, edits)
 	}
 	return p, err
 }
@@ -200,4 +206,27 @@ func writeChange(
 	trees.QueueChanges(b, t, []trees.Change{ch}, ts, now)
 	ts.Queue(b, t)
 	return tx.SendBatch(ctx, b).Close()
+}
+
+// patch changes the priority or the time of the pending and waiting tasks among some tasks of one
+// roll, as Change does for one, and returns how many have it now. A task that waits for its
+// children has no time of its own, and keeps it.
+func (st *step) patch(ctx context.Context, tx pgx.Tx, ids []int64) (done int, err error) {
+	p := trees.BulkChange{
+		Patch:   asyncflow.Patch{Priority: st.o.Priority, RunAt: st.o.RunAt},
+		Parents: st.o.Kind == PrioritizeTasks,
+	}
+	if p.Parents {
+		if err := trees.LockFanOuts(ctx, tx, st.t, ids); err != nil {
+			return 0, err
+		}
+		st.now = st.clock() // children may have been made since the step began
+	}
+	done, st.changed, err = trees.ChangeAll(ctx, tx, st.t, ids, p, &st.tokens, st.now)
+	if err != nil || st.tokens.Empty() {
+		return done, err
+	}
+	b := &pgx.Batch{}
+	st.tokens.Queue(b, st.t)
+	return done, tx.SendBatch(ctx, b).Close()
 }

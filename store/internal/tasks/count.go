@@ -32,15 +32,25 @@ type TaskCount struct {
 	Searched Searched
 	// EndedAt is the type in which a count of all types ended early; "": it didn't.
 	EndedAt string
+	// Estimate is about how many there are, by what was counted when they were submitted and ended.
+	// 0: it isn't known. Then Tasks is MaxTaskCount, and no task was looked at.
+	Estimate int64
 }
 
 // TaskCount counts the tasks that TaskPage would list on all pages of a filter without a text, up
 // to MaxTaskCount. The time for it doesn't grow with the history: after many candidates it returns
-// what it has counted. Tasks that change meanwhile may be counted as before or as after.
+// what it has counted. Above MaxTaskCount it estimates the tasks of a filter that has no more than
+// a final status. Tasks that change meanwhile may be counted as before or as after.
 func (s *Tasks) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCount, error) {
 	types, err := s.typesFor(ctx, tenant, f)
 	if err == nil {
 		types, err = s.withCandidates(ctx, types, f)
+	}
+	if err == nil {
+		about, err := s.estimate(ctx, tenant, types, f)
+		if err != nil || about > MaxTaskCount {
+			return TaskCount{Tasks: MaxTaskCount, Estimate: about}, err
+		}
 	}
 	n := tally{began: time.Now(), over: len(types) == 0}
 	endedAt := ""
@@ -131,6 +141,9 @@ func (s *Tasks) countCandidates(
 	settings["statement_timeout"] = strconv.FormatInt(most.Milliseconds(), 10)
 	position := asyncflow.TaskID{Number: w.before - 1}.Position()
 	if c, err = c.at(ctx, s.core.DB(t.Tenant), t, position); err != nil {
+		return found, v, err
+	}
+	if c, err = s.withMembers(ctx, t, c, w.least, w.before, window, most); err != nil {
 		return found, v, err
 	}
 	args := c.bound(t.Number(), w.least, w.before, window)

@@ -39,24 +39,43 @@ func (e *erasure) write(t *config.Type, position int, all []erasable) error {
 		b.Queue(t.SQL(position, records.DeleteSearchSQL+`t.type = $1 AND t.id = ANY ($2)
 			AND e <> ALL ($3::bigint[])))`), t.Number(), ids, kept)
 	}
-	b.Queue(t.SQL(position, `
-		UPDATE {task} t SET context = $4, options = u.options::json
-		FROM unnest($2::bigint[], $3::text[]) AS u (id, options)
-		WHERE t.type = $1 AND t.id = ANY (ARRAY[u.id])`), t.Number(), ids, options, erasedDocument)
+	b.Queue(t.SQL(position, EraseTasksSQL), t.Number(), ids, options, erasedDocument)
 	queueEraseJournal(b, t, position, ids)
 	b.Queue(t.SQL(0, records.DeleteCheckpointsSQL), t.Number(), ids)
 	b.Queue(t.SQL(0, `DELETE FROM {signals} WHERE type = $1 AND task = ANY ($2)`), t.Number(), ids)
 	b.Queue(t.SQL(0, `UPDATE {spawns} SET hash = '' WHERE type = $1 AND id = ANY ($2)`),
 		t.Number(), ids)
-	b.Queue(t.SQL(0, `
-		UPDATE {keys} k SET hash = '' FROM unnest($2::text[], $3::bigint[]) AS u (key, id)
-		WHERE k.type = $1 AND k.key = ANY (ARRAY[u.key]) AND k.id = u.id`), t.Name, keys, ids)
+	b.Queue(t.SQL(0, EraseKeysSQL), t.Name, keys, ids)
 	queueEraseLateVotes(b, t, all)
 	if err := e.tx.SendBatch(e.ctx, b).Close(); err != nil {
 		return err
 	}
 	return t.SetAt(position).Tables.VacuumSoon(e.ctx, e.tx, position, searchable)
 }
+
+// These statements have the form of records.TakeAnyWaitSQL.
+const (
+	EraseTasksSQL = `
+UPDATE {task} t SET context = $4, options = u.options::json
+FROM (SELECT $1::int AS type, u.* FROM unnest($2::bigint[], $3::text[]) AS u (id, options)
+  OFFSET 0) u
+WHERE t.type = ANY (ARRAY[u.type]) AND t.id BETWEEN u.id AND u.id`
+	EraseKeysSQL = `
+UPDATE {keys} k SET hash = ''
+FROM (SELECT $1::text AS type, u.* FROM unnest($2::text[], $3::bigint[]) AS u (key, id)
+  OFFSET 0) u
+WHERE k.type = ANY (ARRAY[u.type]) AND k.key BETWEEN u.key AND u.key AND k.id = u.id`
+	EraseLateVotesSQL = `
+DELETE FROM {votes} v USING (
+  SELECT $1::int AS type, k.key FROM (
+    SELECT unnest($3::text[]) AS key
+    UNION
+    SELECT f.id || '.' || f.seq FROM unnest($2::bigint[]) AS i (id), LATERAL (
+      SELECT id, seq FROM {fan_outs} WHERE type = $1 AND id BETWEEN i.id AND i.id
+      ORDER BY id, seq) f) k
+  OFFSET 0) u
+WHERE v.type = ANY (ARRAY[u.type]) AND v.key BETWEEN u.key AND u.key AND v.late IS NOT NULL`
+)
 
 // queueEraseLateVotes deletes the votes that came late on the tasks, or on what they were votes on:
 // no row says which vote was claimed. A late vote locks the rows of both tasks, and so it comes
@@ -68,13 +87,7 @@ func queueEraseLateVotes(b *pgx.Batch, t *config.Type, all []erasable) {
 			keys = append(keys, key)
 		}
 	}
-	b.Queue(t.SQL(0, `
-		DELETE FROM {votes} v USING (
-		  SELECT unnest($3::text[]) AS key
-		  UNION
-		  SELECT id || '.' || seq FROM {fan_outs} WHERE type = $1 AND id = ANY ($2)) u
-		WHERE v.type = $1 AND v.key = ANY (ARRAY[u.key]) AND v.late IS NOT NULL`),
-		t.Number(), idsOf(all), keys)
+	b.Queue(t.SQL(0, EraseLateVotesSQL), t.Number(), idsOf(all), keys)
 }
 
 func queueEraseJournal(b *pgx.Batch, t *config.Type, position int, ids []int64) {

@@ -32,6 +32,8 @@ type Filter struct {
 	FlowKey                string // "": any
 	Worker                 string // that ran it, or one of its attempts; "": any
 	Labels                 LabelFilter
+	IDs                    []asyncflow.TaskID // only of operations: these tasks; none: any
+	Fingerprint            string             // of the last error, see asyncflow; "": any
 
 	Parent asyncflow.TaskID // children of this task, of all its fan-outs; zero: any tasks
 	// Latest leaves out children of earlier fan-outs of Parent, and other tasks that it started.
@@ -67,10 +69,24 @@ func (f Filter) check() error {
 	case f.Worker != "" && asyncflow.WorkerName(f.Worker) == "":
 		return asyncflow.InvalidField("worker", "must be up to %d printable ASCII characters "+
 			"without spaces, as a worker's name is", asyncflow.MaxWorkerName)
+	case f.Fingerprint != "" && !asyncflow.IsFingerprint(f.Fingerprint):
+		return asyncflow.InvalidField("fingerprint",
+			"must be 16 hexadecimal digits in lower case, as failures shows them")
 	case backwards(f.Since, f.Until):
 		return asyncflow.InvalidField("until", "is not after since")
 	case backwards(f.EndedSince, f.EndedUntil):
 		return asyncflow.InvalidField("ended_until", "is not after ended_since")
+	}
+	return f.checkIDs()
+}
+
+// MaxFilterIDs is the most ids that a filter may name.
+const MaxFilterIDs = 1000
+
+// checkIDs returns what is wrong with the ids of a filter of one type, or nil.
+func (f Filter) checkIDs() error {
+	if n := len(f.IDs); n > MaxFilterIDs {
+		return asyncflow.InvalidField("ids", "has %d ids; the limit is %d", n, MaxFilterIDs)
 	}
 	return nil
 }
@@ -97,21 +113,25 @@ type criteria struct {
 	flowKey     string
 	worker      string
 	labels      LabelFilter
-	key         string           // only of operations: walks find it
-	parent      asyncflow.TaskID // only of operations: walks find it
-	noChildren  bool             // no children of fan-outs
-	unerased    bool             // tasks that have their contents
-	fewReady    bool             // at most fewReady tasks are ready
-	idle        map[int]bool     // positions of rolls where nothing happened since endedSince
-	keys        []searchKey      // by which tasks may be found where fields are searchable
-	best        map[int][]int64  // by the position of a roll: the entries that are best there
-	entries     []int64          // of the roll that is read; nil: none count there
+	key         string             // only of operations: walks find it
+	parent      asyncflow.TaskID   // only of operations: walks find it
+	ids         []asyncflow.TaskID // only of operations: these tasks; none: any
+	noChildren  bool               // no children of fan-outs
+	unerased    bool               // tasks that have their contents
+	fewReady    bool               // at most fewReady tasks are ready
+	idle        map[int]bool       // positions of rolls where nothing happened since endedSince
+	keys        []searchKey        // by which tasks may be found where fields are searchable
+	best        map[int][]int64    // by the position of a roll: the entries that are best there
+	entries     []int64            // of the roll that is read; nil: none count there
+	fingerprint string             // of the last error
+	members     map[string]int     // tasks of the window with the fingerprint
 }
 
 func criteriaOf(f Filter) criteria {
 	c := criteria{stage: f.Stage, text: f.Error, content: f.Text, since: f.Since, until: f.Until,
 		endedSince: f.EndedSince, endedUntil: f.EndedUntil, attempts: f.Attempts, code: f.Code,
-		flowKey: f.FlowKey, worker: f.Worker, labels: f.Labels, noChildren: f.NoChildren}
+		flowKey: f.FlowKey, worker: f.Worker, labels: f.Labels, noChildren: f.NoChildren,
+		fingerprint: f.Fingerprint}
 	if f.Status != "" {
 		c.statuses = []string{string(f.Status)}
 	}
@@ -174,7 +194,7 @@ func idleRolls(
 // among returns the statuses that the tasks may have, nil for any. A task that has succeeded
 // has no last error, and only final tasks end.
 func (c criteria) among() []asyncflow.Status {
-	erred := c.text != "" || c.code != ""
+	erred := c.text != "" || c.code != "" || c.fingerprint != ""
 	if c.statuses == nil && !erred && !c.ended() {
 		return nil
 	}

@@ -32,6 +32,7 @@ func (c criteria) conditions(t *config.Type) (all []condition) {
 	add(c.attempts > 0, "$least", attemptSQL, c.attempts)
 	add(c.code != "", "$answers", ``, statusesOf(c.code))
 	add(c.code != "", "$word", codeSQL, c.code)
+	add(c.fingerprint != "", "$members", memberSQL, c.members)
 	add(c.flowKey != "", "$flow", optionSQL("flow_key", "$flow"), c.flowKey)
 	add(c.worker != "", "$mark", ``, asyncflow.RunPlaceEnd(c.worker))
 	add(c.worker != "", "$ran", ranSQL, c.worker)

@@ -205,6 +205,9 @@ func (s *Tasks) readWindow(
 	if c, err = c.at(ctx, s.core.DB(t.Tenant), t, position); err != nil {
 		return v, err
 	}
+	if c, err = s.withMembers(ctx, t, c, least, before, window, 0); err != nil {
+		return v, err
+	}
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	postgres.QueueSettings(b, postgres.HotSettings)

@@ -57,6 +57,9 @@ type NewOperation struct {
 	Priority  asyncflow.Priority // of PrioritizeTasks: the new one
 	RunAt     time.Time          // of DelayTasks: when they may run; one in the past: at once
 	Pace      float64            // the most tasks a second; 0: as fast as possible
+	// StartBy and EndBy are the lifetime of the tasks of a rerun or a redrive; zero: that which
+	// they have without.
+	StartBy, EndBy asyncflow.Deadline
 }
 
 // Operation cancels, redrives, reruns, changes, erases or counts the tasks that a filter selects,
@@ -85,6 +88,7 @@ func (o Operation) criteria() criteria {
 	c := criteriaOf(o.Filter)
 	c.key = o.Filter.Key
 	c.parent = o.Filter.Parent
+	c.ids = o.Filter.IDs
 	if c.until.IsZero() || c.until.After(o.CreatedAt) {
 		c.until = o.CreatedAt
 	}
@@ -137,9 +141,16 @@ func (n NewOperation) check(t *config.Type) error {
 // of an unknown kind alone.
 const narrowed = "_where"
 
+// chosen is the same for tasks that are named by their ids or by the kind of their error, which no
+// node of the version before knows.
+const chosen = "_chosen"
+
 // storedKind returns the kind in the table.
 func (n NewOperation) storedKind() string {
 	f := n.Filter
+	if len(f.IDs) > 0 || f.Fingerprint != "" {
+		return string(n.Kind) + chosen
+	}
 	if n.Kind == DelayTasks || n.Kind == RerunTasks { // nodes that know the kind know all filters
 		return string(n.Kind)
 	}

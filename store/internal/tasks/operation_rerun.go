@@ -170,6 +170,8 @@ func (st *step) newTasks(all []rerun) {
 		}
 		task.Options.Key = rerunKey(st.o.ID, r.id.Number)
 		task.KeyWindow = asyncflow.KeyFor(window)
+		task.StartBy = st.o.StartBy
+		task.EndBy = st.o.EndBy
 		if st.mostBytes > 0 && int64(len(task.Context)) > st.mostBytes ||
 			task.Validate(st.now, math.MaxInt) != nil ||
 			st.t.CheckPriority(task.Options.Priority) != nil {

@@ -41,6 +41,9 @@ type (
 		Key        string           `json:"key,omitempty"`
 		Parent     asyncflow.TaskID `json:"parent,omitzero"`
 		Labels     LabelFilter      `json:"labels,omitzero"`
+
+		IDs         []asyncflow.TaskID `json:"ids,omitempty"`
+		Fingerprint string             `json:"fingerprint,omitempty"`
 	}
 	operationOptions struct {
 		Reason    string             `json:"reason,omitempty"`
@@ -49,6 +52,8 @@ type (
 		Pace      float64            `json:"pace,omitempty"`
 		RunAt     time.Time          `json:"run_at,omitzero"`
 		By        string             `json:"by,omitempty"`
+		StartBy   asyncflow.Deadline `json:"start_by,omitzero"`
+		EndBy     asyncflow.Deadline `json:"end_by,omitzero"`
 	}
 )
 
@@ -56,12 +61,12 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 	f := o.Filter
 	filter, err := json.Marshal(operationFilter{f.Status, f.Stage, f.Error, f.Since, f.Until,
 		f.NoChildren, o.AllTypes, f.EndedSince, f.EndedUntil, f.Attempts, f.Code, f.FlowKey,
-		f.Worker, f.Key, f.Parent, f.Labels})
+		f.Worker, f.Key, f.Parent, f.Labels, f.IDs, f.Fingerprint})
 	if err != nil {
 		return err
 	}
 	options, err := json.Marshal(operationOptions{o.Reason, o.Priority, o.FromStage, o.Pace,
-		o.RunAt, o.By})
+		o.RunAt, o.By, o.StartBy, o.EndBy})
 	if err != nil {
 		return err
 	}
@@ -95,7 +100,7 @@ func checkRunning(ctx context.Context, tx pgx.Tx, tenant string, o Operation) er
 	var first string
 	b.Queue(`SELECT count(*), coalesce(min(id::text), '') FROM `+operationsOf(tenant)+`
 		WHERE kind = ANY ($1) AND state = 'running'`,
-		[]string{string(o.Kind), string(o.Kind) + narrowed}).
+		[]string{string(o.Kind), string(o.Kind) + narrowed, string(o.Kind) + chosen}).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&running, &first) })
 	err := tx.SendBatch(ctx, b).Close()
 	switch {
@@ -115,6 +120,9 @@ func checkRunning(ctx context.Context, tx pgx.Tx, tenant string, o Operation) er
 
 // OperationsKept is how long operations that have ended are kept.
 const OperationsKept = 30 * 24 * time.Hour
+
+// idBytes is about how many bytes an id takes in a page of operations.
+const idBytes = 50
 
 const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.state, o.total, o.done,
   o.skipped, coalesce(o.error, ''), o.created_at, o.finished_at, o.position, o.next_at`
@@ -136,7 +144,7 @@ func (s *Tasks) OperationPage(
 		func(o Operation) int {
 			f := o.Filter
 			return len(f.Error) + len(f.FlowKey) + len(f.Worker) + len(f.Key) + len(o.Reason) +
-				len(o.Error)
+				len(o.Error) + len(f.Fingerprint) + idBytes*len(f.IDs)
 		})
 	return page, more, postgres.Wrap(err, "OperationPage(%q)", tenant)
 }
@@ -210,14 +218,18 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.Filter.Key = f.Key
 	o.Filter.Parent = f.Parent
 	o.Filter.Labels = f.Labels
+	o.Filter.Fingerprint = f.Fingerprint
 	o.AllTypes = f.AllTypes
-	o.Kind = OperationKind(strings.TrimSuffix(string(o.Kind), narrowed))
+	o.Filter.IDs = f.IDs
+	o.Kind = OperationKind(strings.TrimSuffix(strings.TrimSuffix(string(o.Kind), narrowed), chosen))
 	o.Reason = options.Reason
 	o.FromStage = options.FromStage
 	o.Pace = options.Pace
 	o.By = options.By
 	o.Priority = options.Priority
 	o.RunAt = options.RunAt
+	o.StartBy = options.StartBy
+	o.EndBy = options.EndBy
 	o.FinishedAt = postgres.OrZero(finished)
 	return o, err
 }

@@ -25,9 +25,8 @@ func (s *Tasks) CountTasks(ctx context.Context, tenant string, n NewOperation) (
 func (s *Tasks) StartOperation(
 	ctx context.Context, tenant string, n NewOperation,
 ) (Operation, error) {
-	if n.Filter.Worker != "" {
-		err := s.core.CheckKnown(ctx, []asyncflow.Capability{asyncflow.CapWorkers})
-		if err != nil {
+	if uses := n.Filter.uses(); uses != nil {
+		if err := s.core.CheckKnown(ctx, uses); err != nil {
 			return Operation{}, postgres.Wrap(err, "StartOperation(%q)", tenant)
 		}
 	}
@@ -47,6 +46,26 @@ func (s *Tasks) StartOperation(
 
 // countWindow is how many tasks one counting statement, or a step of a count, looks at.
 const countWindow = 20_000
+
+// window returns how many tasks a counting statement looks at.
+func (f Filter) window() int {
+	if f.Fingerprint != "" {
+		return errorWindow
+	}
+	return countWindow
+}
+
+// uses returns what the filter uses that a node of an earlier version would leave out: it would
+// visit more tasks than are asked for.
+func (f Filter) uses() (all []asyncflow.Capability) {
+	if f.Worker != "" {
+		all = append(all, asyncflow.CapWorkers)
+	}
+	if f.Fingerprint != "" {
+		all = append(all, asyncflow.CapFingerprints)
+	}
+	return all
+}
 
 // prepareOperation returns the operation as it begins: with its total, and with a position
 // before the first task that it may concern.
@@ -148,7 +167,7 @@ func (s *Tasks) countOperation(ctx context.Context, t *config.Type, o *Operation
 	}
 	for !f.over && err == nil {
 		err = s.searching(ctx, t.Tenant, func(tx pgx.Tx) error {
-			f, err = search(ctx, tx, t, o.criteria(), f.last, countWindow)
+			f, err = search(ctx, tx, t, o.criteria(), f.last, o.Filter.window())
 			return err
 		})
 		o.Total += int64(len(f.ids))

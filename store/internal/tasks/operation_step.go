@@ -183,7 +183,7 @@ func (st *step) handle(ctx context.Context, tx pgx.Tx) error {
 	window := stepWindow
 	switch st.o.Kind {
 	case CountAll:
-		if st.o.Filter.Error == "" {
+		if st.o.Filter.Error == "" && st.o.Filter.Fingerprint == "" {
 			window = countWindow
 		}
 	case CancelTasks, RedriveTasks, PrioritizeTasks, DelayTasks, RerunTasks, EraseTasks:
@@ -256,7 +256,8 @@ func (st *step) change(ctx context.Context, tx pgx.Tx, ids []int64) (int, error)
 		return len(st.changed), err
 	}
 	done, _, err := trees.RedriveAll(ctx, st.tasks.trees, tx, st.t, ids,
-		trees.Redrive{Stage: st.o.FromStage}, &st.tokens, st.now)
+		trees.Redrive{Stage: st.o.FromStage, StartBy: st.o.StartBy, EndBy: st.o.EndBy},
+		&st.tokens, st.now)
 	return len(done), err
 }
 

@@ -2,6 +2,11 @@ package tasks
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,6 +23,9 @@ type findings struct {
 	over bool    // there are no candidates after it
 }
 
+// oldest bounds the candidates of a search: the first $4 ids after $2, before $3.
+const oldest = `id > $2 AND id < $3 ORDER BY id LIMIT $4`
+
 // search looks through the next tasks after a number, at most window of them, for tasks that
 // meet the criteria. All are of one roll. So the statement is short, however long the history
 // and however few tasks meet the criteria.
@@ -30,6 +38,9 @@ func search(
 	only, err := c.holder(ctx, tx, t)
 	if err != nil {
 		return f, err
+	}
+	if len(c.ids) > 0 {
+		return searchIDs(ctx, tx, t, c, after)
 	}
 	position, ok := t.NextRoll(asyncflow.TaskID{Number: max(after, only-1)}.Position())
 	for ok && c.idle[position] {
@@ -47,9 +58,15 @@ func search(
 		return f, err
 	}
 	args := c.bound(t.Number(), after, end, window)
+	if c.fingerprint != "" {
+		rows, _ := tx.Query(ctx, t.SQL(position, c.errorsSQL(oldest)), args...)
+		if err := c.collectMembers(rows); err != nil {
+			return f, err
+		}
+	}
 	rows, _ := tx.Query(ctx, t.SQL(position, `
 SELECT t.id, coalesce(`+c.sql(len(args)+1)+`, false)
-FROM `+c.candidates(`id > $2 AND id < $3 ORDER BY id LIMIT $4`)+` c
+FROM `+c.candidates(oldest)+` c
 JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`
 ORDER BY t.id`), append(args, c.args(t)...)...)
 	var id int64
@@ -67,6 +84,54 @@ ORDER BY t.id`), append(args, c.args(t)...)...)
 		f.over = position == t.End || c.key != ""
 	}
 	return f, err
+}
+
+// searchIDs is search for tasks that are named by their ids. It looks at all of them in a roll.
+func searchIDs(
+	ctx context.Context, tx pgx.Tx, t *config.Type, c criteria, after int64,
+) (f findings, err error) {
+	numbers, over := numbersAfter(c.ids, t, after)
+	if len(numbers) == 0 {
+		return findings{last: after, over: true}, nil
+	}
+	args := []any{t.Number(), numbers}
+	position := asyncflow.TaskID{Number: numbers[0]}.Position()
+	rows, _ := tx.Query(ctx, t.SQL(position, `
+SELECT t.id
+FROM unnest($2::bigint[]) AS c (id) JOIN {task} t ON t.type = $1 AND t.id = c.id`+stateJoins+`
+WHERE `+c.sql(len(args)+1)+`
+ORDER BY t.id`), append(args, c.args(t)...)...)
+	f.ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+	f.seen = len(numbers)
+	f.last = numbers[len(numbers)-1]
+	f.over = over
+	return f, err
+}
+
+// numbersAfter returns the numbers of the tasks of a type among some ids that are greater than
+// after and in a roll that is still there. They ascend, without duplicates, and are of one roll;
+// over reports whether there are none in later rolls.
+func numbersAfter(
+	ids []asyncflow.TaskID, t *config.Type, after int64,
+) (numbers []int64, over bool) {
+	var all []int64
+	for _, id := range ids {
+		if id.Type == t.Name && id.Number > after && t.Has(id.Position()) {
+			all = append(all, id.Number)
+		}
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if len(all) == 0 {
+		return nil, true
+	}
+	position := asyncflow.TaskID{Number: all[0]}.Position()
+	for i, number := range all {
+		if (asyncflow.TaskID{Number: number}).Position() != position {
+			return all[:i], false
+		}
+	}
+	return all, true
 }
 
 // searching runs do in a transaction with the settings of a search.
@@ -89,4 +154,70 @@ func (c criteria) holder(ctx context.Context, db postgres.Querier, t *config.Typ
 		return 0, nil
 	}
 	return holderOf(ctx, db, t, c.key)
+}
+
+// A filter by fingerprint reads the errors of the candidates of a window before it looks for the
+// tasks among them: the fingerprint of an error is known to this program, not to Postgres.
+
+// errorWindow is how many candidates a step of an operation by fingerprint looks at.
+const errorWindow = 5000
+
+// memberSQL holds for tasks with one of the rows of the journal that were found to have the
+// fingerprint, if that row is still their last one. Postgres finds a name in an object by a binary
+// search.
+const memberSQL = `
+  AND $members::jsonb ? (t.id || '.' || j.seq)`
+
+// errorsSQL selects the last errors of the candidates, as far as a fingerprint reads them. A task
+// that failed without a text has one, too: its text was erased.
+func (c criteria) errorsSQL(bounds string) string {
+	return fmt.Sprintf(`
+SELECT c.id, j.seq, j.outcome, coalesce(j.status, 0), coalesce(left(j.error, %d), '')
+FROM %s c CROSS JOIN LATERAL (SELECT * FROM {journal} j
+  WHERE j.type = $1 AND j.id = c.id ORDER BY seq DESC LIMIT 1) j
+WHERE j.error IS NOT NULL OR j.final = 'failed'`, asyncflow.FingerprintText+1,
+		c.candidates(bounds))
+}
+
+// collectMembers collects the rows of errorsSQL with a fingerprint.
+func (c *criteria) collectMembers(rows pgx.Rows) error {
+	c.members = map[string]int{}
+	var id int64
+	var seq, answer int
+	var outcome asyncflow.OutcomeKind
+	var text string
+	_, err := pgx.ForEachRow(rows, []any{&id, &seq, &outcome, &answer, &text}, func() error {
+		code := asyncflow.ErrorCode(outcome, answer, text)
+		if asyncflow.Fingerprint(code, asyncflow.ErrorPattern(text)) == c.fingerprint {
+			c.members[strconv.FormatInt(id, 10)+"."+strconv.Itoa(seq)] = 0
+		}
+		return nil
+	})
+	return err
+}
+
+// withMembers returns the criteria with the tasks of a window that have the fingerprint. They stay
+// as they are without one. The database ends the statement after the time most; 0: it doesn't.
+func (s *Tasks) withMembers(
+	ctx context.Context, t *config.Type, c criteria, least, before int64, window int,
+	most time.Duration,
+) (criteria, error) {
+	if c.fingerprint == "" {
+		return c, nil
+	}
+	plain := c
+	plain.content = "" // all candidates of the window, also the ones whose text is not searched
+	settings := maps.Clone(postgres.HotSettings)
+	if most > 0 {
+		settings["statement_timeout"] = strconv.FormatInt(most.Milliseconds(), 10)
+	}
+	b := &pgx.Batch{}
+	b.Queue("BEGIN READ ONLY")
+	postgres.QueueSettings(b, settings)
+	position := asyncflow.TaskID{Number: before - 1}.Position()
+	b.Queue(t.SQL(position, plain.errorsSQL(latest)),
+		plain.bound(t.Number(), least, before, window)...).Query(c.collectMembers)
+	b.Queue("COMMIT")
+	err := s.core.DB(t.Tenant).Send(ctx, b)
+	return c, err
 }

@@ -39,12 +39,12 @@ func prepareSearch(ctx context.Context, url string) error {
 // about as many rows as it shows, on its first page, on its last, and where nothing matches.
 func TestSearchReadsFewRows(t *testing.T) {
 	t.Parallel()
-	const history = 200_000
+	const history = 8 * tasks.PageLook
 	b := open(t, pgtest.Database(t, prepareSearch))
 	b.insert(t, history, `
 		INSERT INTO {task} (type, id, created_at, order_time, context, options)
 		SELECT {number}, (1::bigint << 40) + n, now(), now(), '1', json_build_object(
-		  'user', 'u' || n / 40, 'tags', CASE WHEN n % 70000 = 5 THEN '["rare","all"]'::json
+		  'user', 'u' || n / 40, 'tags', CASE WHEN n % 14000 = 5 THEN '["rare","all"]'::json
 		    ELSE '["all"]' END, 'metadata', json_build_object('shop', 'one'))
 		FROM generate_series($1, $2) n;
 		INSERT INTO {journal} (type, id, seq, at, stage, attempt, outcome, final, error)

@@ -16,10 +16,13 @@ type Tasks struct {
 	trees     *trees.Trees
 	counts    *counts.Counts
 	countTime time.Duration
-	paths     knownPaths
+	// failureTime is how long a report of failures reads.
+	failureTime time.Duration
+	paths       knownPaths
 }
 
 // New returns the tasks of a database.
 func New(core *catalog.Core, hot *hot.Path, trees *trees.Trees, counts *counts.Counts) *Tasks {
-	return &Tasks{core: core, hot: hot, trees: trees, counts: counts, countTime: countTime}
+	return &Tasks{core: core, hot: hot, trees: trees, counts: counts, countTime: countTime,
+		failureTime: failureTime}
 }

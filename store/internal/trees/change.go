@@ -48,6 +48,7 @@ func ChangeOf(
 	}
 	options := p.Options(l.Options)
 	options.Lifetime = p.Lifetime(t.TaskType, l, now)
+	v.Claim = options.Claim
 	after := changedOptions(l.Options, options)
 	same = after == nil && v.OrderTime.Equal(l.OrderTime) && p.Context == nil
 	ch = Change{c, v, after, p.Context, p.Endpoint(), placed, nil}

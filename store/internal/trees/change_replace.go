@@ -146,7 +146,7 @@ func (r *replacements) lock(
 		if len(ids) == 0 {
 			return resting, nil
 		}
-		rows, _ := r.tx.Query(ctx, r.t.SQL(rollOf(ids), movingSQL), ids, r.t.Number())
+		rows, _ := r.tx.Query(ctx, r.t.SQL(rollOf(ids), MovingSQL), ids, r.t.Number())
 		if ids, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil || len(ids) == 0 {
 			return resting, err
 		}
@@ -154,13 +154,15 @@ func (r *replacements) lock(
 	return resting, nil
 }
 
-// movingSQL returns the tasks with token rows that were just moved: they are neither leased, nor
-// final, nor do they wait for what a replaced task can't wait for.
-const movingSQL = `
-SELECT u.id FROM unnest($1::bigint[]) AS u (id)
-WHERE NOT EXISTS (SELECT FROM {lease} k WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id]))
-  AND NOT EXISTS (SELECT FROM {wait} k WHERE k.type = $2 AND k.id = ANY (ARRAY[u.id])
-    AND k.reason IN ('signal', 'children'))
+// MovingSQL returns the tasks with token rows that were just moved: they are neither leased, nor
+// final, nor do they wait for what a replaced task can't wait for. For its form see
+// records.TakeAnyWaitSQL: as EXISTS, Postgres would read all rows of the type for each id.
+const MovingSQL = `
+SELECT u.id FROM (SELECT $2::int AS type, id FROM unnest($1::bigint[]) AS id OFFSET 0) u
+WHERE (SELECT true FROM {lease} k WHERE k.type = ANY (ARRAY[u.type])
+    AND k.id BETWEEN u.id AND u.id) IS NULL
+  AND (SELECT true FROM {wait} k WHERE k.type = ANY (ARRAY[u.type])
+    AND k.id BETWEEN u.id AND u.id AND k.reason IN ('signal', 'children')) IS NULL
   AND NOT EXISTS (SELECT FROM (SELECT final FROM {journal} j WHERE j.type = $2 AND j.id = u.id
     ORDER BY j.seq DESC LIMIT 1) j WHERE j.final IS NOT NULL)`
 

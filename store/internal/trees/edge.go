@@ -93,18 +93,18 @@ func queueEdges(b *pgx.Batch, t *config.Type, edges []edge) {
 		records.Column(edges, func(e *edge) *time.Duration { return postgres.OrNull(e.waitFor) }))
 }
 
-// readEdgesSQL reads the edges of tasks of one type, in order. An open edge by key has the task to
+// ReadEdgesSQL reads the edges of tasks of one type, in order. An open edge by key has the task to
 // which the key belongs now, or belonged to when its window ended.
-const readEdgesSQL = `
+const ReadEdgesSQL = `
 SELECT e.type, e.id, e.n, e.on_type, coalesce(e.on_id, k.id, p.id, 0), coalesce(e.on_key, ''),
   e.on_failure, e.until, coalesce(e.status, ''), coalesce(y.name, d.name, ''), y.name IS NULL,
   coalesce(e.key, '')
-FROM {edges} e
+FROM (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u, {edges} e
 LEFT JOIN {types} y ON y.number = e.on_type
 LEFT JOIN {deleted} d ON d.number = e.on_type
 LEFT JOIN {keys} k ON e.on_id IS NULL AND k.type = y.name AND k.key = e.on_key
 LEFT JOIN {past_keys} p ON e.on_id IS NULL AND p.type = e.on_type AND p.key = e.on_key
-WHERE e.type = $1 AND e.id = ANY ($2) ORDER BY e.id, e.n`
+WHERE e.type = ANY (ARRAY[u.type]) AND e.id BETWEEN u.id AND u.id ORDER BY e.id, e.n`
 
 func scanEdge(row pgx.CollectableRow) (e edge, err error) {
 	var until *time.Time
@@ -153,7 +153,7 @@ func (s *Trees) DependsOn(
 func DependenciesOf(
 	ctx context.Context, s *Trees, t *config.Type, id asyncflow.TaskID,
 ) ([]DependencyState, error) {
-	rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(0, readEdgesSQL), t.Number(),
+	rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(0, ReadEdgesSQL), t.Number(),
 		[]int64{id.Number})
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DependencyState, err error) {
 		e, err := scanEdge(row)

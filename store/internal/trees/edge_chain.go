@@ -112,7 +112,8 @@ func (c *chains) follow(ctx context.Context, of map[taskRef]bool, most int) ([]e
 	rows, _ := c.tx.Query(ctx, c.t.SQL(0, `
 		SELECT e.type, e.id, e.on_type, coalesce(e.on_id, k.id)
 		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
-		JOIN {edges} e ON e.type = u.type AND e.id = ANY (ARRAY[u.id]) AND e.status IS NULL
+		JOIN {edges} e ON e.type = ANY (ARRAY[u.type]) AND e.id BETWEEN u.id AND u.id
+		  AND e.status IS NULL
 		LEFT JOIN {types} y ON y.number = e.on_type AND e.on_id IS NULL
 		LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key
 		WHERE coalesce(e.on_id, k.id) IS NOT NULL AND `+StillWaits+` LIMIT $3`), numbers, ids, most)
@@ -228,12 +229,14 @@ func (c *chains) waiters(ctx context.Context, on map[taskRef]string, most int) (
 	rows, _ := c.tx.Query(ctx, c.t.SQL(0, `
 		SELECT e.type, e.id, coalesce(e.key, ''), u.type, u.id
 		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
-		JOIN {edges} e ON e.on_type = u.type AND e.on_id = ANY (ARRAY[u.id]) AND e.status IS NULL
+		JOIN {edges} e ON e.on_type = ANY (ARRAY[u.type])
+		  AND e.on_id BETWEEN u.id AND u.id AND e.status IS NULL
 		WHERE `+StillWaits+`
 		UNION ALL
 		SELECT e.type, e.id, coalesce(e.key, ''), u.type, u.id
 		FROM unnest($1::int[], $2::bigint[], $3::text[]) AS u (type, id, key)
-		JOIN {edges} e ON e.on_type = u.type AND e.on_key = ANY (ARRAY[u.key]) AND e.on_id IS NULL
+		JOIN {edges} e ON e.on_type = ANY (ARRAY[u.type])
+		  AND e.on_key BETWEEN u.key AND u.key AND e.on_id IS NULL
 		  AND e.status IS NULL
 		WHERE `+StillWaits+` LIMIT $4`), numbers, ids, keys, most)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e edge, err error) {

@@ -95,6 +95,14 @@ func (f *followUp) moveOn(t *config.Type, decided map[int64]decision) error {
 	return nil
 }
 
+// TakeDependentsSQL deletes the token rows of tasks that wait for their dependencies. For its form
+// see records.TakeAnyWaitSQL.
+const TakeDependentsSQL = `
+DELETE FROM {wait} w
+USING (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
+WHERE w.type = ANY (ARRAY[u.type]) AND w.id BETWEEN u.id AND u.id AND w.reason = 'dependencies'
+RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, '')`
+
 // takeDependents deletes the rows of decided tasks in `wait`, and returns them as leases, with
 // their flow keys. Tasks that need too much memory at once are left to a later transaction.
 func (f *followUp) takeDependents(
@@ -121,9 +129,7 @@ func (f *followUp) takeDependents(
 		options[l.ID.Number] = l.Options
 		created[l.ID.Number] = l.CreatedAt
 	}
-	rows, _ := f.tx.Query(f.ctx, t.SQL(0, `DELETE FROM {wait}
-		WHERE type = $1 AND id = ANY ($2) AND reason = 'dependencies'
-		RETURNING id, seq, stage, attempt, order_time, coalesce(key, '')`), t.Number(), ids)
+	rows, _ := f.tx.Query(f.ctx, t.SQL(0, TakeDependentsSQL), t.Number(), ids)
 	leases, err = pgx.CollectRows(rows,
 		func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {
 			var key string

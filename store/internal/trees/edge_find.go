@@ -42,23 +42,35 @@ func (d *dependents) find(ctx context.Context, items []*hot.Insertion) error {
 		if err != nil {
 			return err
 		}
-		if err := d.findIDs(ctx, t, ids[name]); err != nil {
+		held, err := d.findKeys(ctx, t, keys[name])
+		if err != nil {
 			return err
 		}
-		if err := d.findKeys(ctx, t, keys[name]); err != nil {
+		if err := d.findIDs(ctx, t, append(ids[name], held...)); err != nil {
 			return err
 		}
+		d.forgetGone(t.Number())
 	}
 	return nil
 }
 
+// findIDs finds which tasks exist. They stay until the transaction ends: it locks their rolls
+// before it looks, in the order of their positions.
 func (d *dependents) findIDs(ctx context.Context, t *config.Type, ids []int64) error {
-	for position, ids := range config.ByPosition(ids) {
+	rolls := config.ByPosition(ids)
+	for _, position := range slices.Sorted(maps.Keys(rolls)) {
 		if !t.Has(position) {
 			continue
 		}
+		kept, err := config.KeepRoll(ctx, d.tx, t.SetAt(position), position)
+		if err != nil {
+			return err
+		}
+		if !kept {
+			continue
+		}
 		rows, err := d.tx.Query(ctx, t.SQL(position,
-			`SELECT id FROM {task} WHERE type = $1 AND id = ANY ($2)`), t.Number(), ids)
+			`SELECT id FROM {task} WHERE type = $1 AND id = ANY ($2)`), t.Number(), rolls[position])
 		if err != nil {
 			return err
 		}
@@ -73,18 +85,29 @@ func (d *dependents) findIDs(ctx context.Context, t *config.Type, ids []int64) e
 	return nil
 }
 
-func (d *dependents) findKeys(ctx context.Context, t *config.Type, keys []string) error {
+// findKeys finds the tasks to which keys belong, and returns their ids.
+func (d *dependents) findKeys(
+	ctx context.Context, t *config.Type, keys []string,
+) (ids []int64, err error) {
 	if len(keys) == 0 {
-		return nil
+		return nil, nil
 	}
 	rows, _ := d.tx.Query(ctx, t.SQL(0, `SELECT key, id FROM {keys}
 		WHERE type = $1 AND key = ANY ($2) AND expires_at > $3 AND id >= $4`),
 		t.Name, keys, d.now, asyncflow.NewTaskID(t.Name, t.First, 0).Number)
 	var key string
 	var id int64
-	_, err := pgx.ForEachRow(rows, []any{&key, &id}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&key, &id}, func() error {
 		d.holders[typedKey{t.Number(), key}] = id
+		ids = append(ids, id)
 		return nil
 	})
-	return err
+	return ids, err
+}
+
+// forgetGone leaves keys of a type to later tasks if their tasks went just now, with the keys.
+func (d *dependents) forgetGone(number int32) {
+	maps.DeleteFunc(d.holders, func(key typedKey, id int64) bool {
+		return key.number == number && !d.exist[taskRef{number, id}]
+	})
 }

@@ -43,12 +43,12 @@ func (f *followUp) followEnded(t *config.Type, ids []int64) error {
 	if err != nil {
 		return err
 	}
-	n, err := f.closeBy(t, closeByIDSQL, ends)
+	n, err := f.closeBy(t, CloseByIDSQL, ends)
 	if err != nil {
 		return err
 	}
 	keyed := slices.DeleteFunc(slices.Clone(ends), func(e taskEnd) bool { return e.key == "" })
-	more, err := f.closeBy(t, closeByKeySQL, keyed)
+	more, err := f.closeBy(t, CloseByKeySQL, keyed)
 	if err != nil {
 		return err
 	}
@@ -99,27 +99,33 @@ func (f *followUp) endsOf(t *config.Type, ids []int64) (ends []taskEnd, err erro
 	return ends, nil
 }
 
-// closeByIDSQL and closeByKeySQL close open edges on tasks, by their ids or their keys. FOR UPDATE
+// CloseByIDSQL and CloseByKeySQL close open edges on tasks, by their ids or their keys. FOR UPDATE
 // waits for a concurrent transaction that closes the same edges. Once the window of a key is over,
-// a later task may have the key: then the edge waits for that task.
+// a later task may have the key: then the edge waits for that task. The ORDER BY and the LIMIT
+// within leave the planner one plan: a walk down the index for each id or key.
 const (
-	closeByIDSQL = `
+	CloseByIDSQL = `
 UPDATE {edges} e SET status = c.status FROM (
   SELECT o.type, o.id, o.n, u.status
-  FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
-  JOIN {edges} o ON o.on_type = $1 AND o.on_id = ANY (ARRAY[u.id]) AND o.status IS NULL
-  LIMIT $5 FOR UPDATE OF o) c
+  FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status), LATERAL (
+    SELECT type, id, n FROM {edges}
+    WHERE on_type = $1 AND on_id BETWEEN u.id AND u.id AND status IS NULL
+    ORDER BY on_id LIMIT $5 FOR UPDATE) o
+  LIMIT $5) c
 WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
-	closeByKeySQL = `
+	CloseByKeySQL = `
 UPDATE {edges} e SET status = c.status, on_id = c.on_id FROM (
   SELECT o.type, o.id, o.n, u.status, u.id AS on_id
-  FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
-  JOIN {edges} o ON o.on_type = $1 AND o.on_key = ANY (ARRAY[u.key]) AND o.status IS NULL
-    AND o.on_id IS NULL
-  WHERE NOT EXISTS (SELECT FROM {keys} k JOIN {types} y ON y.name = k.type
-    WHERE y.number = $1 AND k.key = u.key AND k.id <> u.id)
-    AND NOT EXISTS (SELECT FROM {past_keys} p WHERE p.type = $1 AND p.key = u.key AND p.id > u.id)
-  LIMIT $5 FOR UPDATE OF o) c
+  FROM (SELECT * FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
+    WHERE (SELECT true FROM {keys} k WHERE k.type = (SELECT name FROM {types} WHERE number = $1)
+        AND k.key = u.key AND k.id <> u.id) IS NULL
+      AND (SELECT true FROM {past_keys} p
+        WHERE p.type = $1 AND p.key = u.key AND p.id > u.id) IS NULL
+    OFFSET 0) u, LATERAL (
+    SELECT type, id, n FROM {edges}
+    WHERE on_type = $1 AND on_key BETWEEN u.key AND u.key AND status IS NULL AND on_id IS NULL
+    ORDER BY on_key LIMIT $5 FOR UPDATE) o
+  LIMIT $5) c
 WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
 )
 
@@ -179,10 +185,16 @@ func (f *followUp) followLook(t *config.Type, ids []int64) error {
 	return f.moveOn(t, decided)
 }
 
+// WaitingSQL returns which tasks wait for their dependencies. For its form see
+// records.TakeAnyWaitSQL.
+const WaitingSQL = `
+SELECT w.id FROM (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
+JOIN {wait} w ON w.type = ANY (ARRAY[u.type]) AND w.id BETWEEN u.id AND u.id
+WHERE w.reason = 'dependencies' ORDER BY w.id`
+
 // waitingIDs returns which tasks wait for their dependencies.
 func (f *followUp) waitingIDs(t *config.Type, ids []int64) (live []int64, err error) {
-	rows, err := f.tx.Query(f.ctx, t.SQL(0, `SELECT id FROM {wait}
-		WHERE type = $1 AND id = ANY ($2) AND reason = 'dependencies' ORDER BY id`), t.Number(),
+	rows, err := f.tx.Query(f.ctx, t.SQL(0, WaitingSQL), t.Number(),
 		slices.Compact(slices.Sorted(slices.Values(ids))))
 	if err != nil {
 		return nil, err
@@ -192,7 +204,7 @@ func (f *followUp) waitingIDs(t *config.Type, ids []int64) (live []int64, err er
 
 // edgesOf returns the edges of tasks, in order.
 func (f *followUp) edgesOf(t *config.Type, ids []int64) ([]edge, error) {
-	rows, err := f.tx.Query(f.ctx, t.SQL(0, readEdgesSQL), t.Number(), ids)
+	rows, err := f.tx.Query(f.ctx, t.SQL(0, ReadEdgesSQL), t.Number(), ids)
 	if err != nil {
 		return nil, err
 	}

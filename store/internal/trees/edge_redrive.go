@@ -78,7 +78,8 @@ func (r *Redriving) failedBy(ctx context.Context, on []taskRef) ([]edge, error) 
 	rows, _ := r.Tx.Query(ctx, r.Type.SQL(0, `
 		SELECT DISTINCT ON (e.type, e.id) e.type, e.id, e.n
 		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
-		JOIN {edges} e ON e.on_type = u.type AND e.on_id = ANY (ARRAY[u.id])
+		JOIN {edges} e ON e.on_type = ANY (ARRAY[u.type])
+		  AND e.on_id BETWEEN u.id AND u.id
 		  AND e.status <> 'succeeded'
 		WHERE e.on_failure <> 'run' LIMIT $3`),
 		records.Column(on, func(k *taskRef) int32 { return k.number }),

@@ -54,15 +54,23 @@ func (f *followUp) queueJoin(b *pgx.Batch, t *config.Type, all []*records.FanOut
 	if len(ids) == 0 {
 		return j
 	}
-	b.Queue(t.SQL(0, `
-		DELETE FROM {wait} k USING unnest($2::bigint[], $3::smallint[]) AS u (id, seq)
-		WHERE k.type = $1 AND k.id = ANY (ARRAY[u.id]) AND k.seq = u.seq AND k.reason = 'children'
-		RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time`), t.Number(), ids,
+	b.Queue(t.SQL(0, TakeParentsSQL), t.Number(), ids,
 		records.Column(ids, func(id *int64) int16 { return j.byID[*id].Waits })).Query(j.read)
 	j.options = records.QueueOptions(b, t, ids)
 	j.created = records.QueueCreated(b, t, ids)
 	return j
 }
+
+// TakeParentsSQL deletes the token rows of parents that wait for their children. The ORDER BY and
+// the LIMIT leave the planner one plan: a walk down the index for each id.
+const TakeParentsSQL = `
+DELETE FROM {wait} k
+USING unnest($2::bigint[], $3::smallint[]) AS u (id, seq), LATERAL (
+  SELECT ctid FROM {wait} WHERE type = $1 AND id BETWEEN u.id AND u.id
+    AND seq = u.seq AND reason = 'children'
+  ORDER BY id LIMIT 1) l
+WHERE k.ctid = l.ctid
+RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time`
 
 func (j *joins) read(rows pgx.Rows) (err error) {
 	lease := func(row pgx.CollectableRow) (l asyncflow.Lease, err error) {

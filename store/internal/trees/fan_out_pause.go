@@ -70,7 +70,7 @@ func (f *followUp) park(t *config.Type, r records.ChildRun) error {
 		return err
 	}
 	for _, p := range t.Live() {
-		rows, err := f.tx.Query(f.ctx, t.SQL(p, parkReadySQL), orders, ids, t.Number())
+		rows, err := f.tx.Query(f.ctx, t.SQL(p, ParkReadySQL), orders, ids, t.Number())
 		if err != nil {
 			return err
 		}
@@ -142,12 +142,14 @@ func (f *followUp) moved(
 	return err
 }
 
-// As in records.TakeAnyReadySQL, ANY of an array of one keeps the planner from reading a whole
-// table.
 const (
-	parkReadySQL = `
-DELETE FROM {ready} k USING unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id)
-WHERE k.type = $3 AND k.order_time = ANY (ARRAY[u.order_time]) AND k.id = ANY (ARRAY[u.id])
+	// ParkReadySQL has the form of records.TakeAnyReadySQL.
+	ParkReadySQL = `
+DELETE FROM {ready} k
+USING (SELECT order_time, id, $3::int AS type
+  FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id) OFFSET 0) u
+WHERE k.type = ANY (ARRAY[u.type]) AND k.order_time BETWEEN u.order_time AND u.order_time
+  AND k.id BETWEEN u.id AND u.id
 RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time),
   coalesce(k.key, '')`
 	unparkSQL = `

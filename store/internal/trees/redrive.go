@@ -166,6 +166,9 @@ func (a *redrives) written(task end, stage int, children *records.OutboxRow, ord
 	a.done = append(a.done, task.ID.Number)
 	a.addChild(task)
 	a.counts.Final(task.Status, -1)
+	if task.expired {
+		a.counts.Expired--
+	}
 	if children != nil {
 		a.outbox = append(a.outbox, *children)
 	}
@@ -232,6 +235,7 @@ type end struct {
 	Stage   string
 	Options asyncflow.Options
 	seq     int
+	expired bool
 	parent  bool // it has waited for children; known in RedriveAll
 }
 
@@ -242,7 +246,7 @@ func endsOf(
 ) (ended []end, refused map[int64]error, err error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
-		  coalesce({options}, '{}')
+		  coalesce({options}, '{}'), coalesce(j.outcome = 'expired', false)
 		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type
 		  AND j.id = t.id
 		  ORDER BY seq DESC LIMIT 1) j ON true
@@ -256,7 +260,7 @@ func endsOf(
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e end, err error) {
 		e.ID.Type = t.Name
-		return e, row.Scan(&e.ID.Number, &e.seq, &e.Status, &e.Stage, &e.Options)
+		return e, row.Scan(&e.ID.Number, &e.seq, &e.Status, &e.Stage, &e.Options, &e.expired)
 	})
 	for _, e := range all {
 		switch {

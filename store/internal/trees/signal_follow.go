@@ -144,17 +144,22 @@ func (f *followUp) followSignalGroup(t *config.Type, ids []int64) error {
 	return nil
 }
 
+// LockSignalWaitsSQL locks the token rows of tasks that wait for signals, in the order of the ids.
+// The ORDER BY and the LIMIT leave the planner one plan: a walk down the index for each id.
+const LockSignalWaitsSQL = `
+SELECT w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''), s.since, s.until
+FROM unnest($2::bigint[]) AS u (id)
+CROSS JOIN LATERAL (
+  SELECT * FROM {wait} WHERE type = $1 AND id BETWEEN u.id AND u.id AND reason = 'signal'
+  ORDER BY id LIMIT 1 FOR UPDATE) w
+LEFT JOIN LATERAL (SELECT s.since, s.until FROM {signal_waits} s
+  WHERE s.type = w.type AND s.id = w.id OFFSET 0) s ON true`
+
 // lockSignalWaits locks the rows of tasks that wait for signals. It forgets what other tasks waited
 // for.
 func (f *followUp) lockSignalWaits(t *config.Type, ids []int64) (all []*signalWait, err error) {
-	rows, err := f.tx.Query(f.ctx, t.SQL(0, `
-		SELECT w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, ''), s.since,
-		  s.until
-		FROM unnest($2::bigint[]) AS u (id)
-		JOIN {wait} w ON w.type = $1 AND w.id = ANY (ARRAY[u.id])
-		LEFT JOIN LATERAL (SELECT s.since, s.until FROM {signal_waits} s
-		  WHERE s.type = w.type AND s.id = w.id OFFSET 0) s ON true
-		WHERE w.reason = 'signal' ORDER BY w.id FOR UPDATE OF w`), t.Number(), ids)
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	rows, err := f.tx.Query(f.ctx, t.SQL(0, LockSignalWaitsSQL), t.Number(), ids)
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +274,7 @@ func (f *followUp) endSignalWaits(t *config.Type, over []*signalWait) error {
 		}
 	}
 	b := &pgx.Batch{}
-	b.Queue(t.SQL(0, `DELETE FROM {wait} WHERE type = $1 AND id = ANY ($2)`), t.Number(), ids)
+	b.Queue(t.SQL(0, records.TakeAnyWaitSQL), ids, t.Number())
 	b.Queue(t.SQL(0, `DELETE FROM {signal_waits} WHERE type = $1 AND id = ANY ($2)`),
 		t.Number(), ids)
 	b.Queue(t.SQL(0, `DELETE FROM {signals} WHERE seq = ANY ($1) AND idempotency_key IS NULL`),

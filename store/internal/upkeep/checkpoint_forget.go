@@ -21,11 +21,9 @@ WHERE ctid = ANY (ARRAY(
   FOR UPDATE SKIP LOCKED))
 RETURNING type, id`
 
-// deleteOverSQL deletes checkpoints of tasks of one roll that no longer count: their stage was done
+// DeleteOverSQL deletes checkpoints of tasks of one roll that no longer count: their stage was done
 // since, or the task is gone.
-const deleteOverSQL = `
-DELETE FROM {checkpoints} c USING unnest($2::bigint[]) AS u (id)
-WHERE c.type = $1 AND c.id = ANY (ARRAY[u.id]) AND (
+const DeleteOverSQL = records.DeleteCheckpointsSQL + ` AND (
   NOT EXISTS (SELECT FROM {task} t WHERE t.type = c.type AND t.id = c.id)
   OR EXISTS (SELECT FROM {journal} j WHERE j.type = c.type AND j.id = c.id AND j.seq >= c.seq
     AND j.outcome IN ('done', 'joined', 'signalled')))`
@@ -88,7 +86,7 @@ func queueForget(b *pgx.Batch, t *config.Type, ids []int64) {
 	for position, ids := range parts {
 		sql := records.DeleteCheckpointsSQL
 		if t.Has(position) {
-			sql = deleteOverSQL
+			sql = DeleteOverSQL
 		}
 		b.Queue(t.SQL(position, sql), t.Number(), ids)
 	}

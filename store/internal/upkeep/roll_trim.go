@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
@@ -39,7 +40,7 @@ func (s *Upkeep) PlanTrim(
 		return false, nil
 	}
 	if err == nil {
-		var tag interface{ RowsAffected() int64 }
+		var tag pgconn.CommandTag
 		after := config.CompactAfter(s.core.Catalog.Retention(set, position))
 		tag, err = db.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET trim_at = drained_at + $3
 			WHERE table_set = $1 AND position = $2 AND ready_dropped AND trim_at IS NULL`),

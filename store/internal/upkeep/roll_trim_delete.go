@@ -48,6 +48,13 @@ func (x *trim) deleteEnded(w *window) (deleted bool, err error) {
 	return true, x.set.Tables.VacuumSoon(x.ctx, x.tx, x.position, searchable)
 }
 
+// DeleteKeysSQL deletes the keys of tasks that go. For its form see records.TakeAnyWaitSQL.
+const DeleteKeysSQL = `
+DELETE FROM {keys} k
+USING (SELECT $1::text AS type, u.* FROM unnest($2::text[], $3::bigint[]) AS u (key, id)
+  OFFSET 0) u
+WHERE k.type = ANY (ARRAY[u.type]) AND k.key BETWEEN u.key AND u.key AND k.id = u.id`
+
 // queueDelete adds the deletion of ended tasks of one type, with all that they have.
 func (x *trim) queueDelete(
 	b *pgx.Batch, number int32, name string, gone []ended, searchable bool,
@@ -62,9 +69,7 @@ func (x *trim) queueDelete(
 	}
 	b.Queue(x.sql(`DELETE FROM {task} WHERE type = $1 AND id = ANY ($2)`), number, ids)
 	b.Queue(x.sql(`DELETE FROM {journal} WHERE type = $1 AND id = ANY ($2)`), number, ids)
-	b.Queue(x.sql(`
-		DELETE FROM {keys} k USING unnest($2::text[], $3::bigint[]) AS u (key, id)
-		WHERE k.type = $1 AND k.key = ANY (ARRAY[u.key]) AND k.id = u.id`), name, keys, ids)
+	b.Queue(x.sql(DeleteKeysSQL), name, keys, ids)
 	for _, table := range settings.TreeTables {
 		b.Queue(x.sql(`DELETE FROM `+table+` WHERE type = $1 AND id = ANY ($2)`), number, ids)
 	}

@@ -49,8 +49,9 @@ SELECT type, start, count(*), sum(submitted)::bigint, sum(attempts)::bigint, sum
 FROM gone GROUP BY type, start, redriven`
 
 // Fold adds up the tallies of a tenant's types: the rows of a minute into one once it is older
-// than counts.RateWindow, the rows of an hour after two hours, the rows of a day after 30 days.
-// No sum changes. It takes at most FoldBatch rows and returns how many it took.
+// than counts.RateWindow, the rows of an hour after two hours, the rows of a day after 30 days. It
+// also adds up how many tasks expired. No sum changes. It takes at most FoldBatch rows of each
+// table and returns how many it took.
 func (s *Upkeep) Fold(ctx context.Context, tenant string) (int, error) {
 	ctx = postgres.Patient(ctx)
 	table := postgres.Quote(schema.Of(tenant)) + ".tallies"
@@ -78,6 +79,11 @@ func (s *Upkeep) Fold(ctx context.Context, tenant string) (int, error) {
 		if err != nil {
 			return err
 		}
+		expired, err := foldExpired(ctx, tx, b, schema.Of(tenant))
+		taken += expired
+		if err != nil {
+			return err
+		}
 		if taken == 0 {
 			return postgres.ErrIdle
 		}
@@ -87,6 +93,33 @@ func (s *Upkeep) Fold(ctx context.Context, tenant string) (int, error) {
 		return 0, postgres.Wrap(err, "Fold(%q)", tenant)
 	}
 	return taken, nil
+}
+
+// foldExpiredSQL takes the rows of types with more than one.
+const foldExpiredSQL = `
+WITH c AS MATERIALIZED (
+  SELECT t FROM (
+    SELECT ctid AS t, count(*) OVER (PARTITION BY type) AS rows FROM {expired_tallies}) e
+  WHERE rows > 1 LIMIT $1),
+gone AS (
+  DELETE FROM {expired_tallies} y USING c WHERE y.ctid = c.t RETURNING y.*)
+SELECT type, count(*), sum(expired)::bigint FROM gone GROUP BY type`
+
+// foldExpired adds up how many tasks of each type have expired, of all times together. It returns
+// how many rows it took, and adds the inserts of their sums to a batch.
+func foldExpired(ctx context.Context, tx pgx.Tx, b *pgx.Batch, in string) (taken int, err error) {
+	table := postgres.Quote(in) + ".expired_tallies"
+	fill := func(sql string) string { return strings.ReplaceAll(sql, "{expired_tallies}", table) }
+	rows, _ := tx.Query(ctx, fill(foldExpiredSQL), FoldBatch)
+	var name string
+	var n int
+	var expired int64
+	_, err = pgx.ForEachRow(rows, []any{&name, &n, &expired}, func() error {
+		taken += n
+		b.Queue(fill(records.InsertExpiredSQL), name, expired)
+		return nil
+	})
+	return taken, err
 }
 
 // NextFold returns when Fold may find something to do again, if it has just found nothing and no

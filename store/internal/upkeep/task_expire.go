@@ -41,10 +41,7 @@ WHERE type = $1 AND expires_at <= $2 ORDER BY expires_at LIMIT $3`
 func expireSome(
 	ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time,
 ) (x trees.Expired, err error) {
-	// The planner knows nothing of the rows: the tables are never analysed.
-	_, err = tx.Exec(ctx, `SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;
-		SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off`)
-	if err != nil {
+	if err := trees.PlanExpiry(ctx, tx); err != nil {
 		return x, err
 	}
 	rows, _ := tx.Query(ctx, t.SQL(0, dueSQL), t.Number(), now, catalog.JobBatch)

@@ -85,9 +85,15 @@ function Chosen({ id }: { id: string }) {
             <div>
               <dt>{o.kind === "count" ? "Didn't match" : "Had changed before"}</dt>
               <dd>{tasks(o.skipped)}</dd>
+              {o.skipped > 0 && whySkipped[o.kind] && (
+                <dd class="quiet">{whySkipped[o.kind]}</dd>
+              )}
             </div>
             {o.filter && <div><dt>Filter</dt><dd><FilterLink operation={o} /></dd></div>}
             {o.pace && <div><dt>Pace</dt><dd>at most {o.pace} tasks per second</dd></div>}
+            {o.done > 0 && o.kind !== "count" && o.kind !== "erase" && o.kind !== "cancel" && (
+              <div><dt>What came of them</dt><dd><Since operation={o} /></dd></div>
+            )}
             <div><dt>Begun</dt><dd><Time at={o.created_at} /></dd></div>
             {o.finished_at && <div><dt>Ended</dt><dd><Time at={o.finished_at} /></dd></div>}
             <div><dt>Id</dt><dd><code>{o.id}</code></dd></div>
@@ -102,10 +108,35 @@ function Chosen({ id }: { id: string }) {
   );
 }
 
+/** Why an operation skips tasks, by its kind. */
+const whySkipped: Partial<Record<Operation["kind"], string>> = {
+  cancel: "They had ended.",
+  redrive: "They had been redriven, or can't be, as their contents are erased.",
+  rerun: "They no longer had the status, or were erased.",
+  delay: "They had begun, or wait for their children or a signal.",
+  priority: "They had begun.",
+  erase: "Something still needs their contents: erase them later.",
+};
+
+/** Where the tasks of an operation stand that it has changed, as links to lists. */
+function Since({ operation: o }: { operation: Operation }) {
+  const ids = o.filter?.ids;
+  const type: Record<string, string> = o.filter?.all_types ? {} : { type: o.type };
+  if (ids?.length === 1) return <a href={`/console/tasks/${ids[0]}`}>{ids[0]}</a>;
+  const link = (status: string) => `/console/tasks?${new URLSearchParams(
+    { ...type, status, ended_since: o.created_at, children: "true" })}`;
+  return (
+    <>
+      <a href={link("succeeded")}>succeeded</a>, <a href={link("failed")}>failed</a> since it began
+    </>
+  );
+}
+
 /** The filter of an operation, as a link to the tasks that match it now. */
 function FilterLink({ operation: o }: { operation: Operation }) {
   const filter = Object.entries(o.filter ?? {}).map(([name, value]) => [name, String(value)]);
-  const { all_types: all, ...shown } = o.filter ?? {};
+  const { all_types: all, ids, ...shown } = o.filter ?? {};
+  if (ids) return <>{tasks(ids.length)} by their ids</>;
   const query = Object.entries({ children: "true", ...(all ? {} : { type: o.type }), ...shown })
     .map(([name, value]) => [name, String(value)]); // the list leaves out children by default
   return (

@@ -9,6 +9,7 @@ import { Recent, Sparkline } from "../parts/sparkline.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { waitText } from "../task/why.tsx";
+import { Expired } from "../types/expired.tsx";
 import { Now } from "./now.tsx";
 
 /** What happens now, for each task type. */
@@ -35,6 +36,7 @@ function Totals({ stats }: { stats: Schemas["Stats"][] }) {
     ["In line", count(sum((s) => s.waiting + s.pending))],
     ["Running", count(sum((s) => s.running))],
     ["Failed", count(sum((s) => s.failed))],
+    ...expiredOf(sum((s) => s.expired ?? 0)),
     ["Submitted", rate(sum((s) => s.rates.submitted))],
     ["Finished", rate(sum((s) => s.rates.finished))],
     ["Failed attempts", rate(sum((s) => s.rates.failures))],
@@ -45,6 +47,9 @@ function Totals({ stats }: { stats: Schemas["Stats"][] }) {
     </dl>
   );
 }
+
+/** Returns how many tasks have expired as a fact, if any has. */
+const expiredOf = (n: number): [string, string][] => n > 0 ? [["Expired of them", count(n)]] : [];
 
 const columns = ["Type", { n: "Waiting" }, { n: "Pending" }, { n: "Running" }, { n: "Succeeded" },
   { n: "Failed" }, { n: "In" }, { n: "Out" }, "Out, last minutes",
@@ -73,7 +78,9 @@ function TypeRow({ stats: s }: { stats: Schemas["Stats"] }) {
       <td class="n"><a href={list("pending")}>{count(s.pending)}</a></td>
       <td class="n"><a href={list("running")}>{count(s.running)}</a></td>
       <td class="n"><a href={list("succeeded")}>{count(s.succeeded)}</a></td>
-      <td class={s.failed ? "n bad" : "n"}><a href={list("failed")}>{count(s.failed)}</a></td>
+      <td class={s.failed ? "n bad" : "n"}>
+        <a href={list("failed")}>{count(s.failed)}</a><Expired stats={s} />
+      </td>
       <td class="n">{rate(s.rates.submitted)}</td>
       <td class="n">{rate(s.rates.finished)}</td>
       <td><Recent value={s.rates.finished} show={Sparkline} /></td>

@@ -16,12 +16,22 @@ interface FilterFormProps {
   search: (typed: Record<string, string>) => void | Promise<void>;
   /** Whether a Search field has another text than the one that counts. */
   unsent?: Signal<boolean>;
+  /** Refers to the form, for typedIn. */
+  form?: { current: HTMLFormElement | null };
   children: ComponentChildren;
 }
 
+/** Returns the texts of a form's Search fields, by their names; nothing if one can't count. */
+export function typedIn(form: HTMLFormElement | null): Record<string, string> {
+  if (!form?.checkValidity()) return {};
+  return Object.fromEntries([...form.querySelectorAll<HTMLInputElement>("input[type=search]")]
+    .map((field) => [field.name, field.value.trim()]));
+}
+
 /** The form of a filter. Its Search fields count once it is sent. */
-export function FilterForm({ search, unsent, children }: FilterFormProps) {
-  const form = useRef<HTMLFormElement>(null);
+export function FilterForm({ search, unsent, form: given, children }: FilterFormProps) {
+  const own = useRef<HTMLFormElement | null>(null);
+  const form = given ?? own;
   const compare = () => {
     const fields = form.current?.querySelectorAll<HTMLInputElement>("input[type=search]") ?? [];
     if (unsent) unsent.value = [...fields].some((f) => f.value.trim() !== f.defaultValue);

@@ -6,14 +6,16 @@ interface RowsProps {
   label: string;
   /** The names of the columns; in an object, that of a column of numbers. */
   columns: (string | { n: string })[];
+  /** In a narrow window each row is a card. Its cells have data-label. */
+  cards?: boolean;
   children: ComponentChildren;
 }
 
 /** A table of Rows that are links. */
-export function Rows({ label, columns, children }: RowsProps) {
+export function Rows({ label, columns, cards = false, children }: RowsProps) {
   return (
     <div class="scroll">
-      <table class="rows">
+      <table class={cards ? "rows cards" : "rows"}>
         <Head label={label} columns={columns} />
         <tbody>{children}</tbody>
       </table>
@@ -33,7 +35,7 @@ export function Table({ label, columns, children }: RowsProps) {
   );
 }
 
-function Head({ label, columns }: Omit<RowsProps, "children">) {
+function Head({ label, columns }: Omit<RowsProps, "children" | "cards">) {
   return (
     <>
       <caption class="hidden">{label}</caption>
@@ -51,16 +53,19 @@ function Head({ label, columns }: Omit<RowsProps, "children">) {
 interface RowProps {
   href: string;
   name: string;
+  /** A cell before the link, such as one with a box to tick. */
+  before?: ComponentChildren;
   children: ComponentChildren;
 }
 
 /** A row that leads to a page. */
-export function Row({ href, name, children }: RowProps) {
+export function Row({ href, name, before, children }: RowProps) {
   const { route } = useLocation();
   return (
     <tr onClick={(e) => {
-      if (!(e.target as HTMLElement).closest("a, button, dialog")) route(href);
+      if (!(e.target as HTMLElement).closest("a, button, dialog, label")) route(href);
     }}>
+      {before}
       <th scope="row"><a data-row href={href}>{name}</a></th>
       {children}
     </tr>

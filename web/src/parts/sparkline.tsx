@@ -25,3 +25,20 @@ export function Sparkline({ values }: { values: number[] }) {
     </svg>
   );
 }
+
+const bar = 5; // the width of a bar and the space after it
+
+/** Counts as bars. Each that isn't 0 is seen. */
+export function Bars({ values }: { values: number[] }) {
+  const top = Math.max(...values, 1);
+  return (
+    <svg class="bars" viewBox={`0 0 ${values.length * bar} 24`} width={values.length * bar}
+      height="24" aria-hidden="true">
+      <line x1="0" x2={values.length * bar} y1="23.5" y2="23.5" />
+      {values.map((v, i) => {
+        const height = v && Math.max(3, (v / top) * 23);
+        return <rect key={i} x={i * bar} y={24 - height} width={bar - 1} height={height} />;
+      })}
+    </svg>
+  );
+}

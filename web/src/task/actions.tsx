@@ -4,6 +4,7 @@ import { answer, api, refused, type Schemas } from "../api.ts";
 import { isJSON } from "../json.ts";
 import { Action } from "../parts/action.tsx";
 import { Area, Check, Field } from "../parts/field.tsx";
+import { LifetimeFields, lifetimeMembers } from "./lifetime.tsx";
 import type { WholeTask } from "./whole.ts";
 
 interface ActionsProps {
@@ -151,11 +152,15 @@ function Rerun({ whole: { task, context } }: { whole: WholeTask }) {
   const { route } = useLocation();
   const text = useSignal("");
   const edit = useSignal(false);
+  const lifetime = useSignal(false);
+  const deadlines = { start: useSignal(""), end: useSignal("") };
   const run = async () => {
     if (edit.value && !isJSON(text.value)) throw refused("context", "isn't JSON");
+    const members = lifetime.value ? lifetimeMembers(deadlines) : [];
+    if (edit.value) members.push(`"context":${text.value}`);
     const made = await answer(api.POST("/v1/tasks/{id}/rerun", {
       params: { path: { id: task.id } }, body: {},
-      bodySerializer: () => edit.value ? `{"context":${text.value}}` : "{}" }));
+      bodySerializer: () => `{${members.join(",")}}` }));
     route(`/console/tasks/${made.id}`);
     return `${made.id} runs it again`;
   };
@@ -164,6 +169,8 @@ function Rerun({ whole: { task, context } }: { whole: WholeTask }) {
       <p>A new task begins at the first stage. This one stays as it is.</p>
       <Check label="With another context" value={edit} />
       {edit.value && <Area label="Context" name="context" rows={12} value={text} />}
+      <Check label="With a lifetime of its own" value={lifetime} />
+      {lifetime.value && <LifetimeFields {...deadlines} />}
     </>
   );
   return <Action label="Run again" scope="operate" ask={ask} run={run}
@@ -174,12 +181,15 @@ function Redrive({ whole: { task, context }, stages, changed }: ActionsProps) {
   const stage = useSignal(task.stage ?? "");
   const text = useSignal("");
   const edit = useSignal(false);
+  const lifetime = useSignal(task.error_code === "expired");
+  const deadlines = { start: useSignal(""), end: useSignal("") };
   const at = stages.findIndex((s) => s.name === task.stage);
   const run = async () => {
     if (edit.value && !isJSON(text.value)) throw refused("context", "isn't JSON");
     // The text goes as it is: a parsed one could have changed numbers.
     const members = [`"stage":${JSON.stringify(stage.value)}`];
     if (edit.value) members.push(`"context":${text.value}`);
+    if (lifetime.value) members.push(...lifetimeMembers(deadlines));
     await answer(api.POST("/v1/tasks/{id}/redrive", { params: { path: { id: task.id } },
       body: {}, bodySerializer: () => `{${members.join(",")}}` }));
     changed();
@@ -196,6 +206,14 @@ function Redrive({ whole: { task, context }, stages, changed }: ActionsProps) {
       <Check label="With another context" value={edit} />
       {edit.value && (
         <Area label="Context" name="context" rows={12} value={text} />
+      )}
+      <Check label="With another lifetime" value={lifetime} />
+      {lifetime.value && (
+        <>
+          <p>What is left empty stays as it is: a duration counts from now, a time that is over is
+            refused.</p>
+          <LifetimeFields {...deadlines} />
+        </>
       )}
     </>
   );

@@ -15,6 +15,7 @@ import { TaskActions } from "./actions.tsx";
 import { Attempts } from "./attempts.tsx";
 import { Checkpoint } from "./checkpoint.tsx";
 import { isFinal } from "./final.ts";
+import { Lifetime } from "./lifetime.tsx";
 import { Path, TaskWays } from "./path.tsx";
 import { Pipeline } from "./pipeline.tsx";
 import { Parents, Relatives } from "./relatives.tsx";
@@ -89,6 +90,7 @@ function Facts({ task: t, stage }: FactsProps) {
       {t.deadline && <div><dt>Attempt ends</dt><dd><Time at={t.deadline} /></dd></div>}
       <Run run={t.run} />
       {t.finished_at && <div><dt>Ended</dt><dd><Time at={t.finished_at} /></dd></div>}
+      <Lifetime task={t} />
       {t.erased && (
         <div>
           <dt>Erased</dt>

@@ -2,12 +2,13 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useLocation } from "preact-iso";
 import { useRef } from "preact/hooks";
-import { answer, api, CallError, type Schemas } from "../api.ts";
+import { answer, api, type CallError, type Schemas } from "../api.ts";
 import { tasks } from "../format.ts";
 import { Action } from "../parts/action.tsx";
 import { Field } from "../parts/field.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { type Filter, selectionOf } from "./filters.tsx";
+import { inWords } from "./words.ts";
 
 type BulkRedrive = Schemas["BulkRedrive"];
 type BulkRerun = Schemas["BulkRerun"];
@@ -22,24 +23,64 @@ interface AllThatMatchProps {
 
 /** Buttons for all tasks that match a filter. What they start is an operation. */
 export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
-  const priority = useSignal("0");
-  const delay = useSignal("0s");
   if (filter.text) return null; // bulk calls have no such filter
   const { status, ...selection } = selectionOf(filter);
-  const ended = filter.ended_since || filter.ended_until;
   if (unsent) {
     return <p class="quiet">The list doesn't follow what you have typed: choose Search first.</p>;
   }
+  return <Buttons which="all that match" {...{ selection, status }} said={inWords(filter)}
+    ended={!!(filter.ended_since || filter.ended_until)} hidden={none} />;
+}
+
+interface TickedProps {
+  ids: string[];
+  clear: () => void;
+}
+
+/** Buttons for the tasks that are ticked. */
+export function Ticked({ ids, clear }: TickedProps) {
+  return (
+    <section class="ticked" aria-label="Ticked tasks">
+      <p class="buttons">
+        <strong role="status">{tasks(ids.length)} ticked</strong>
+        <button type="button" class="small" onClick={clear}>Untick all</button>
+      </p>
+      <Buttons which="the ticked" selection={{ ids }} status={undefined} ended={false}
+        said="that are ticked" hidden={false} />
+    </section>
+  );
+}
+
+type Selection = Partial<Omit<ReturnType<typeof selectionOf>, "status">> & { ids?: string[] };
+
+interface ButtonsProps {
+  which: string; // tasks, in the labels
+  selection: Selection;
+  status: Schemas["Status"] | undefined;
+  said: string; // which tasks, in the questions
+  ended: boolean; // only final tasks
+  hidden: boolean;
+}
+
+function Buttons({ which, selection, status, said, ended, hidden }: ButtonsProps) {
+  const priority = useSignal("0");
+  const delay = useSignal("1h");
+  const final = status === "succeeded" || status === "failed" || status === "cancelled";
+  const inLine = !ended && (status === undefined || status === "waiting" || status === "pending");
+  const about = { said, hidden };
+  const later = (when: string) => (more: object) => api.POST("/v1/tasks/delay", {
+    body: { ...selection, status, delay: when, ...more } as Schemas["BulkDelay"],
+  });
   return (
     <p class="buttons">
       {(status === undefined || status === "failed" || status === "cancelled") && (
-        <Bulk label="Redrive all that match" what={status ?? "failed"} hidden={none}
+        <Bulk label={`Redrive ${which}`} what={status ?? "failed"} {...about}
           call={(more) => api.POST("/v1/tasks/redrive",
             { body: { ...selection, status, ...more } as BulkRedrive })} />
       )}
-      {(status === "succeeded" || status === "failed" || status === "cancelled") && (
-        <Bulk label="Run all that match again" what={`${status}, without children`}
-          hidden={none}
+      {(final || selection.ids) && (
+        <Bulk label={`Run ${which} again`} what={`${status ?? "final"}, without children`}
+          {...about}
           call={(more) => {
             const { children: _, ...without } = selection;
             const body = { ...without, status, ...more } as BulkRerun;
@@ -48,36 +89,35 @@ export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
           <p>Each gets one new task, which begins at the first stage.</p>
         </Bulk>
       )}
-      {!ended && (status === undefined || status === "waiting" || status === "pending" ||
-        status === "running") && (
-        <Bulk label="Cancel all that match" what={status ?? "not yet final"} hidden={none}
-          danger
+      {inLine && (
+        <>
+          <Bulk label={`Run ${which} now`} what={status ?? "waiting or pending"} {...about}
+            call={later("0s")}>
+            <p>A delay or the pause before a retry ends at once. Limits, pauses and dependencies
+              stay. Tasks that wait for their children or a signal are skipped.</p>
+          </Bulk>
+          <Bulk label={`Delay ${which}`} what={status ?? "waiting or pending"} {...about}
+            call={(more) => later(delay.value)(more)}>
+            <Field label="Run no sooner than in" name="delay" required
+              placeholder="such as 30m or 2h" value={delay} />
+          </Bulk>
+          <Bulk label={`Change priority of ${which}`} what={status ?? "waiting or pending"}
+            {...about}
+            call={(more) => api.POST("/v1/tasks/priority", {
+              body: { ...selection, status, priority: Number(priority.value), ...more },
+            })}>
+            <Field label="Head start in seconds" type="number" min="0" max="31536000" required
+              value={priority} />
+          </Bulk>
+        </>
+      )}
+      {!ended && !final && (
+        <Bulk label={`Cancel ${which}`} what={status ?? "not yet final"} {...about} danger
           call={(more) => api.POST("/v1/tasks/cancel",
             { body: { ...selection, status, ...more } as BulkCancellation })} />
       )}
-      {!ended && (status === undefined || status === "waiting" || status === "pending") && (
-        <Bulk label="Change priority of all that match" what={status ?? "waiting or pending"}
-          hidden={none}
-          call={(more) => api.POST("/v1/tasks/priority", {
-            body: { ...selection, status, priority: Number(priority.value), ...more },
-          })}>
-          <Field label="Head start in seconds" type="number" min="0" max="31536000" required
-            value={priority} />
-        </Bulk>
-      )}
-      {!ended && (status === undefined || status === "waiting" || status === "pending") && (
-        <Bulk label="Delay all that match" what={status ?? "waiting or pending"}
-          hidden={none}
-          call={(more) => api.POST("/v1/tasks/delay", {
-            body: { ...selection, status, delay: delay.value, ...more },
-          })}>
-          <Field label="Run no sooner than in" name="delay" required placeholder="0s is at once"
-            value={delay} />
-        </Bulk>
-      )}
-      {(status === undefined || status === "succeeded" || status === "failed" ||
-        status === "cancelled") && (
-        <Bulk label="Erase contents of all that match" what={status ?? "final"} hidden={none}
+      {(status === undefined || final) && (
+        <Bulk label={`Erase contents of ${which}`} what={status ?? "final"} {...about}
           danger scope="manage"
           call={(more) => api.POST("/v1/tasks/erase",
             { body: { ...selection, status, ...more } as BulkErasure })} />
@@ -91,14 +131,16 @@ interface BulkProps {
   scope?: "operate" | "manage";
   children?: ComponentChildren; // more fields of the question
   what: string; // the status of the tasks
+  said: string; // the rest of the filter in words
   danger?: boolean;
   hidden: boolean;
   call: (more: { dry_run?: boolean; pace?: number }) => Promise<{
     data?: Schemas["Count"] | Schemas["Operation"]; error?: unknown; response: Response }>;
 }
 
-function Bulk({
-  label, what, danger = false, hidden, call, children, scope = "operate",
+/** A button that counts the tasks of a bulk call, asks, and starts the operation. */
+export function Bulk({
+  label, what, said, danger = false, hidden, call, children, scope = "operate",
 }: BulkProps) {
   const { route } = useLocation();
   const n = useSignal<number | undefined>(undefined);
@@ -124,9 +166,9 @@ function Bulk({
   const ask = (
     <>
       <p aria-live="polite">
-        {n.value !== undefined && <><strong>{tasks(n.value)}</strong>, {what}. </>}
-        {n.value === undefined && !error.value && "Counting… "}
-        It runs in the background, and can be stopped.
+        {n.value !== undefined && <><strong>{tasks(n.value)}</strong>, {what}: </>}
+        {n.value === undefined && !error.value && <>Counting… {what}: </>}
+        {said}. It runs in the background, and can be stopped.
       </p>
       <Problem error={error.value} retry={() => void begin()} />
       {children}

@@ -45,7 +45,8 @@ function Counted({ filter }: { filter: Filter }) {
 }
 
 /** Says how many match: the exact number, or what is known of it. */
-function text({ count: n, exact }: Schemas["TaskCount"]): string {
+function text({ count: n, exact, estimate }: Schemas["TaskCount"]): string {
+  if (estimate) return `About ${tasks(estimate)} match`;
   if (exact) return `${tasks(n)} match${n === 1 ? "es" : ""}`;
   return n ? `${count(n)}+ tasks match` : "None of the newest tasks matches";
 }

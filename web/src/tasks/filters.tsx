@@ -1,8 +1,9 @@
 import { type Signal, useSignal } from "@preact/signals";
 import { useLocation } from "preact-iso";
+import { useRef } from "preact/hooks";
 import { answer, api, type Schemas } from "../api.ts";
 import { Instant, Select } from "../parts/field.tsx";
-import { FilterForm, Search, useFilter } from "../parts/filter.tsx";
+import { FilterForm, Search, typedIn, useFilter } from "../parts/filter.tsx";
 import { useQuery } from "../parts/pager.tsx";
 
 /** The filter in the URL of the page. */
@@ -19,6 +20,7 @@ export interface Filter {
   ended_until?: string;
   attempts?: string;
   code?: string;
+  fingerprint?: string; // of the last error
   flow_key?: string;
   worker?: string;
   user?: string;
@@ -31,8 +33,8 @@ export interface Filter {
 }
 
 const names = ["type", "status", "stage", "error", "key", "text", "since", "until", "ended_since",
-  "ended_until", "attempts", "code", "flow_key", "worker", "user", "tags", "any_tags", "metadata",
-  "parent", "children", "cursor"];
+  "ended_until", "attempts", "code", "fingerprint", "flow_key", "worker", "user", "tags",
+  "any_tags", "metadata", "parent", "children", "cursor"];
 
 /** Returns the filter in a URL. Unknown parameters are left out: the page shows all that counts. */
 export function filterOf(query: Record<string, string>): Partial<Filter> {
@@ -78,17 +80,23 @@ async function meaningOf(text: string): Promise<Record<string, string>> {
 export function Filters({ filter, types, stages, unsent }: FiltersProps) {
   const { route } = useLocation();
   const [, link] = useQuery();
-  const set = useFilter();
+  const apply = useFilter();
+  const form = useRef<HTMLFormElement | null>(null);
+  const count = Object.keys(filter).filter((name) => name !== "cursor").length;
   const found = useSignal(0); // the field begins anew after a search
   const search = async ({ find = "", ...typed }: Record<string, string>) => {
     if (taskID.test(find)) return route(`/console/tasks/${encodeURIComponent(find)}`);
     const meaning = find ? await meaningOf(find).catch(() => ({ key: find })) : {};
     found.value++;
-    set({ ...typed, ...meaning });
+    apply({ ...typed, ...meaning });
   };
+  // A change takes along what stands in the fields: no filter is seen that isn't applied.
+  const set = (changes: Record<string, string>) =>
+    void search({ ...typedIn(form.current), ...changes });
   return (
-    <>
-      <FilterForm search={search} unsent={unsent}>
+    <details class="folded" open={wide() || undefined}>
+      <summary>Filters{count > 0 && ` (${count})`}</summary>
+      <FilterForm search={search} unsent={unsent} form={form}>
         <Select label="Type" value={filter.type} options={types} any
           change={(type) => set({ type, stage: "" })} />
         <Select label="Status" value={filter.status} options={statuses} any
@@ -121,6 +129,8 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
           pattern="[!-~]+" hint="that runs it or ran an attempt" />
         <Search label="Error code" name="code" value={filter.code} most={60}
           pattern="[A-Za-z0-9][A-Za-z0-9_.\-]*" hint="such as 503, 5xx, timeout or lost" />
+        <Search label="Kind of the error" name="fingerprint" value={filter.fingerprint} most={16}
+          pattern="[0-9a-f]{16}" hint="a fingerprint, from Failures" />
         <Search label="Attempts at least" name="attempts" value={filter.attempts} most={5}
           pattern="[1-9][0-9]*" hint="a number" />
         <Search label="Text in the error" name="error" value={filter.error} most={200} />
@@ -132,6 +142,9 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
           <a href={link({ parent: "", cursor: "" })}>show all tasks</a>
         </p>
       )}
-    </>
+    </details>
   );
 }
+
+/** Reports whether the window has room for the fields beside the list. */
+const wide = () => matchMedia("(min-width: 40rem)").matches;

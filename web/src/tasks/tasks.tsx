@@ -1,19 +1,26 @@
 import { type Signal, useSignal } from "@preact/signals";
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { answer, api, type Schemas } from "../api.ts";
 import { tasks } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Empty, NoTypes } from "../parts/empty.tsx";
-import { Pager, useQuery } from "../parts/pager.tsx";
+import { useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { may } from "../session.ts";
 import { Title } from "../parts/title.tsx";
 import { why } from "../task/why.tsx";
-import { AllThatMatch } from "./bulk.tsx";
+import { AllThatMatch, Ticked } from "./bulk.tsx";
+import { Columns, columns, shownColumns } from "./columns.tsx";
 import { Matches } from "./count.tsx";
+import { Export } from "./export.tsx";
 import { type Filter, filterOf, Filters, queryOf } from "./filters.tsx";
+import { came, pageBefore } from "./kept.ts";
+import { Views } from "./views.tsx";
+
+const mostTicked = 1000; // ids that a bulk call takes
 
 /** The tasks that match the filter in the URL, newest first; of all types, type by type. */
 export function Tasks() {
@@ -49,15 +56,29 @@ function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
   shown.current ||= list.data !== undefined;
   const none = data?.length === 0 && !next;
   const { type, ...filters } = filter;
+  const { cursor: _, ...rest } = filter;
+  const ticked = useSignal(new Set<string>());
+  useEffect(() => {
+    ticked.value = new Set(); // they may not match any more
+  }, [JSON.stringify(rest)]);
   const unused = none && Object.keys(filters).length === 0;
   return (
     <>
       {shown.current && !unused && <Matches filter={filter} />}
       {list.data && !list.error && (
-        <AllThatMatch filter={filter} none={none} unsent={unsent.value} />
+        <AllThatMatch filter={filter} none={none || ticked.value.size > 0} unsent={unsent.value} />
+      )}
+      {!unused && (
+        <div class="buttons">
+          <Columns /><Views />
+          {!none && !unsent.value && <Export key={JSON.stringify(rest)} filter={filter} />}
+        </div>
+      )}
+      {ticked.value.size > 0 && (
+        <Ticked ids={[...ticked.value]} clear={() => (ticked.value = new Set())} />
       )}
       <Problem error={list.error} retry={list.reload} />
-      {data && data.length > 0 && <TaskTable tasks={data} />}
+      {data && data.length > 0 && <TaskTable tasks={data} ticked={ticked} />}
       {data?.length === 0 && next && (
         <Empty title={`None of ${tasks(searched?.tasks ?? 0)} matches`}>
           They were submitted between <Time at={searched?.from} /> and{" "}
@@ -77,24 +98,81 @@ function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
           <code>{`asyncflow tasks submit ${type ?? "TYPE"} '{}'`}</code>
         </Empty>
       )}
-      <Pager next={next} />
+      <Pages next={next} />
     </>
   );
 }
 
-/** Tasks as a table. Each row is a link to its task. */
-function TaskTable({ tasks: all }: { tasks: Schemas["Task"][] }) {
+interface TaskTableProps {
+  tasks: Schemas["Task"][];
+  ticked: Signal<Set<string>>;
+}
+
+/** Tasks as a table, in a narrow window as cards. Each row is a link to its task. */
+function TaskTable({ tasks: all, ticked }: TaskTableProps) {
+  const shown = shownColumns();
+  const tick = (ids: string[], on: boolean) => {
+    const next = new Set(ticked.value);
+    for (const id of ids) {
+      if (!on) next.delete(id);
+      else if (next.size < mostTicked) next.add(id);
+    }
+    ticked.value = next;
+  };
+  const ids = all.map((t) => t.id);
+  const mayTick = may("operate");
   return (
-    <Rows label="Tasks" columns={["Task", "Status", "Stage", { n: "Attempt" }, "Submitted", "Why"]}>
-      {all.map((t) => (
-        <Row key={t.id} href={`/console/tasks/${encodeURIComponent(t.id)}`} name={t.id}>
-          <td><Status status={t.status} /></td>
-          <td>{t.stage}</td>
-          <td class="n">{t.attempt}{t.max_attempts ? ` of ${t.max_attempts}` : ""}</td>
-          <td><Time at={t.created_at} /></td>
-          <td class="cut">{why(t) || t.error}</td>
-        </Row>
-      ))}
-    </Rows>
+    <>
+      {mayTick && (
+        <label class="check">
+          <input type="checkbox" checked={ids.every((id) => ticked.value.has(id))}
+            onChange={(e) => tick(ids, e.currentTarget.checked)} />
+          Tick all of this page
+        </label>
+      )}
+      <Rows cards label="Tasks" columns={[...(mayTick ? ["Tick"] : []), "Task", "Status", "Stage",
+        { n: "Attempt" }, "Submitted", ...shown, "Why"]}>
+        {all.map((t) => (
+          <Row key={t.id} href={`/console/tasks/${encodeURIComponent(t.id)}`} name={t.id}
+            before={mayTick && (
+              <td>
+                <label class="tick">
+                  <input type="checkbox" aria-label={`Tick ${t.id}`}
+                    checked={ticked.value.has(t.id)}
+                    onChange={(e) => tick([t.id], e.currentTarget.checked)} />
+                </label>
+              </td>
+            )}>
+            <td data-label="Status"><Status status={t.status} /></td>
+            <td data-label="Stage">{t.stage}</td>
+            <td class="n" data-label="Attempt">
+              {t.attempt}{t.max_attempts ? ` of ${t.max_attempts}` : ""}
+            </td>
+            <td data-label="Submitted"><Time at={t.created_at} /></td>
+            {shown.map((title) => (
+              <td key={title} class="cut chosen" data-label={title}>{columns[title]?.(t)}</td>
+            ))}
+            <td class="cut" data-label="Why">{why(t) || t.error}</td>
+          </Row>
+        ))}
+      </Rows>
+    </>
+  );
+}
+
+/** Links to newer and older tasks. */
+function Pages({ next }: { next: string | undefined }) {
+  const [query, link] = useQuery();
+  const cursor = query.cursor ?? "";
+  const newer = pageBefore(cursor);
+  if (!next && !cursor) return null;
+  return (
+    <nav class="pager" aria-label="Pages of the list">
+      {cursor && <a href={link({ cursor: "" })}>Newest</a>}
+      {newer && <a href={link({ cursor: newer })} rel="prev">Newer</a>}
+      {next && (
+        <a href={link({ cursor: next })} rel="next" onClick={() => came(next, cursor)}>Older</a>
+      )}
+    </nav>
   );
 }

@@ -1,5 +1,5 @@
 import type { Schemas } from "../api.ts";
-import { count } from "../format.ts";
+import { count, span } from "../format.ts";
 
 interface Limited {
   max_in_flight?: number;
@@ -25,4 +25,9 @@ export function flowLimits(flow: Schemas["Flow"]): string {
   const more = Object.keys(flow.weights ?? {}).length > 10 ? ", …" : "";
   const fair = flow.fair && `in turn${weights && ` (weights: ${weights}${more})`}`;
   return [limits(flow), ordered, fair].filter(Boolean).join(", ");
+}
+
+/** Returns by when tasks must begin or end, a time or a duration, as text. */
+export function deadline(text: string): string {
+  return /^[0-9]{4}-/.test(text) ? text : `${span(text)} after they are due`;
 }

@@ -49,6 +49,7 @@ function StageFacts({ stage: s, next }: StageFactsProps) {
     ["Tasks are", !s.wait && (s.mode === "claim" ? "claimed by workers" : "sent to endpoints")],
     ["Without the signal comes", s.wait && (s.wait.on_timeout?.next ?? "the end: the task fails")],
     ["People decide by links", s.wait?.links && decisions(s.wait.links)],
+    ["Begin within", s.start_by && span(s.start_by)],
     ["Answer within", s.timeout && span(s.timeout)],
     ["Work of at most", s.max_processing_time && span(s.max_processing_time)],
     ["May be put off for", s.max_snooze && span(s.max_snooze)],

@@ -5,6 +5,7 @@ import { Table } from "../parts/rows.tsx";
 import { Recent, Sparkline } from "../parts/sparkline.tsx";
 import { Time } from "../parts/time.tsx";
 import { waitText } from "../task/why.tsx";
+import { Expired } from "./expired.tsx";
 
 /** What happens now with the tasks of a type. */
 export function TypeStats({ type }: { type: string }) {
@@ -20,7 +21,10 @@ export function TypeStats({ type }: { type: string }) {
         {counts.map((status) => (
           <div key={status}>
             <dt>{status}</dt>
-            <dd><a href={list(status)}>{count(s[status])}</a></dd>
+            <dd>
+              <a href={list(status)}>{count(s[status])}</a>
+              {status === "failed" && <Expired stats={s} />}
+            </dd>
           </div>
         ))}
       </dl>

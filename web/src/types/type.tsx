@@ -9,7 +9,7 @@ import { Title } from "../parts/title.tsx";
 import { branches } from "../parts/ways.tsx";
 import { TypeActions } from "./actions.tsx";
 import { Editor } from "./editor.tsx";
-import { flowLimits, limits } from "./limits.ts";
+import { deadline, flowLimits, limits } from "./limits.ts";
 import { Retries } from "./retries.tsx";
 import { Rolls } from "./rolls.tsx";
 import { Stages } from "./stages.tsx";
@@ -73,6 +73,8 @@ function Facts({ type: t }: { type: Schemas["TaskType"] }) {
         {t.roll_rows !== undefined && t.roll_age && (
           <div><dt>A roll has</dt><dd>{count(t.roll_rows)} tasks, or {span(t.roll_age)}</dd></div>
         )}
+        {t.start_by && <div><dt>Tasks must begin by</dt><dd>{deadline(t.start_by)}</dd></div>}
+        {t.end_by && <div><dt>Tasks must end by</dt><dd>{deadline(t.end_by)}</dd></div>}
         {t.searchable && (
           <div>
             <dt>Searchable by</dt>

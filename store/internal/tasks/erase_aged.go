@@ -23,15 +23,15 @@ import (
 // visited again only then. See ADR 49.
 
 const (
-	// expiryLock is the lock of a step, and the name of the job.
-	expiryLock = "erase"
-	// expiryWindow is how many tasks a step looks at; expiryTasks, expiryRows and expiryBytes are
+	// agedLock is the lock of a step, and the name of the job.
+	agedLock = "erase"
+	// agedWindow is how many tasks a step looks at; agedTasks, agedRows and agedBytes are
 	// the most tasks that it erases, with the rows of their journals and the bytes of their
 	// contents. One task may be larger.
-	expiryWindow = 500
-	expiryTasks  = stepTasks
-	expiryRows   = 5000
-	expiryBytes  = 16 << 20
+	agedWindow = 500
+	agedTasks  = stepTasks
+	agedRows   = 5000
+	agedBytes  = 16 << 20
 	// mostHold is the longest time for which a cursor waits for a task that is final.
 	mostHold = 10 * time.Minute
 	// mostAgain is after how long a task with contents that are needed is visited again at the
@@ -39,16 +39,16 @@ const (
 	mostAgain = time.Hour
 )
 
-// ExpiryStep is what a step of the job erase did.
-type ExpiryStep struct {
+// AgedStep is what a step of the job erase did.
+type AgedStep struct {
 	Done int  // how many tasks it erased
 	More bool // another step may be due
 	// Next is when the next step is due if none is now; zero: none will be.
 	Next time.Time
 }
 
-// ExpiringTypes returns the names of a tenant's types with contents that are erased after a time.
-func (s *Tasks) ExpiringTypes(tenant string) (names []string) {
+// AgingTypes returns the names of a tenant's types with contents that are erased after a time.
+func (s *Tasks) AgingTypes(tenant string) (names []string) {
 	for name, t := range s.core.Catalog.TypesOf(tenant) {
 		if !t.ContextRetention.IsZero() {
 			names = append(names, name)
@@ -58,10 +58,10 @@ func (s *Tasks) ExpiringTypes(tenant string) (names []string) {
 	return names
 }
 
-// BeginExpiry makes the cursors of a tenant's types in rolls that have none. It returns the names
+// BeginAging makes the cursors of a tenant's types in rolls that have none. It returns the names
 // of the types for which a step is due, and when the next one is due of any other; zero: none is.
 // CodeConflict while a node runs that doesn't know erased tasks.
-func (s *Tasks) BeginExpiry(
+func (s *Tasks) BeginAging(
 	ctx context.Context, tenant string,
 ) (due []string, next time.Time, err error) {
 	types := map[int32]*config.Type{}
@@ -74,7 +74,7 @@ func (s *Tasks) BeginExpiry(
 		return nil, next, nil
 	}
 	if err := s.core.CheckKnown(ctx, erasureNeeds); err != nil {
-		return nil, next, postgres.Wrap(err, "BeginExpiry(%q)", tenant)
+		return nil, next, postgres.Wrap(err, "BeginAging(%q)", tenant)
 	}
 	now := s.core.Clock.Now()
 	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
@@ -91,7 +91,7 @@ func (s *Tasks) BeginExpiry(
 		return err
 	})
 	slices.Sort(due)
-	return due, next, postgres.Wrap(err, "BeginExpiry(%q)", tenant)
+	return due, next, postgres.Wrap(err, "BeginAging(%q)", tenant)
 }
 
 // beginCursors makes the cursors that are missing. It returns since when the contents are kept that
@@ -140,33 +140,33 @@ func beginCursors(
 	return firsts, err
 }
 
-// expiry is a step of the job erase.
-type expiry struct {
+// aging is a step of the job erase.
+type aging struct {
 	ctx  context.Context
 	s    *Tasks
 	tx   pgx.Tx
 	t    *config.Type
 	keep time.Duration // after the end
 	now  time.Time     // by the database's clock
-	step ExpiryStep
+	step AgedStep
 
 	erased []int64
 }
 
-// ExpireContents takes a step for a type: it erases the contents of some tasks that ended long
+// EraseAged takes a step for a type: it erases the contents of some tasks that ended long
 // enough ago. A step is one transaction, which one node at a time takes for a tenant. A step that
 // waits for a lock for too long has done nothing, and is due again.
-func (s *Tasks) ExpireContents(ctx context.Context, tenant, name string) (ExpiryStep, error) {
+func (s *Tasks) EraseAged(ctx context.Context, tenant, name string) (AgedStep, error) {
 	t, err := s.core.Catalog.Fresh(ctx, tenant, name)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // it was deleted
-		return ExpiryStep{}, nil
+		return AgedStep{}, nil
 	}
 	if err != nil {
-		return ExpiryStep{}, err
+		return AgedStep{}, err
 	}
-	x := &expiry{step: ExpiryStep{Next: s.core.Clock.Now()}}
+	x := &aging{step: AgedStep{Next: s.core.Clock.Now()}}
 	ctx = postgres.Patient(ctx)
-	err = s.core.Exclusively(ctx, tenant, expiryLock, func(tx pgx.Tx, now time.Time) error {
+	err = s.core.Exclusively(ctx, tenant, agedLock, func(tx pgx.Tx, now time.Time) error {
 		x.ctx = ctx
 		x.s = s
 		x.tx = tx
@@ -176,10 +176,10 @@ func (s *Tasks) ExpireContents(ctx context.Context, tenant, name string) (Expiry
 	})
 	if errors.Is(err, config.ErrElsewhere) || config.RolledOn(err) ||
 		postgres.State(err) == pgerrcode.LockNotAvailable {
-		return ExpiryStep{Next: s.core.Clock.Now()}, nil
+		return AgedStep{Next: s.core.Clock.Now()}, nil
 	}
 	if err != nil {
-		return ExpiryStep{}, postgres.Wrap(err, "ExpireContents(%q, %q)", tenant, name)
+		return AgedStep{}, postgres.Wrap(err, "EraseAged(%q, %q)", tenant, name)
 	}
 	for _, id := range x.erased {
 		s.core.Watchers.Tell(t.Key(), id)
@@ -188,7 +188,7 @@ func (s *Tasks) ExpireContents(ctx context.Context, tenant, name string) (Expiry
 }
 
 // take takes the step that has been due for longest, if any is.
-func (x *expiry) take() error {
+func (x *aging) take() error {
 	if _, err := x.tx.Exec(x.ctx, erasurePatience); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (x *expiry) take() error {
 		return err
 	}
 	if x.keep = kind.ContextRetention.Std(); x.keep == 0 {
-		x.step = ExpiryStep{}
+		x.step = AgedStep{}
 		return postgres.ErrIdle
 	}
 	b := &pgx.Batch{}
@@ -216,7 +216,7 @@ func (x *expiry) take() error {
 	if err != nil {
 		return err
 	}
-	x.step = ExpiryStep{}
+	x.step = AgedStep{}
 	if since == nil {
 		return postgres.ErrIdle
 	}
@@ -232,11 +232,11 @@ func (x *expiry) take() error {
 }
 
 // due returns when contents are to be erased that are kept since a time.
-func (x *expiry) due(since time.Time) time.Time { return since.Add(x.keep) }
+func (x *aging) due(since time.Time) time.Time { return since.Add(x.keep) }
 
 // first returns the cursor that is due first; one with upto 0 stands for the tasks in
 // content_waits. since is nil if there is none.
-func (x *expiry) first() (c contentCursor, since *time.Time, err error) {
+func (x *aging) first() (c contentCursor, since *time.Time, err error) {
 	rows, _ := x.tx.Query(x.ctx, x.t.SQL(0, `
 		SELECT upto, passed, closing, since FROM (
 		  SELECT upto, passed, closing, since FROM {content_cursors}

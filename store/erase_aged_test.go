@@ -40,10 +40,10 @@ func (b *bundle) ageAll(d time.Duration) {
 // and when the next step is due.
 func (b *bundle) eraseOld() (sum int, next time.Time) {
 	b.t.Helper()
-	_, _, err := b.BeginExpiry(b.t.Context(), tenant)
+	_, _, err := b.BeginAging(b.t.Context(), tenant)
 	require.NoError(b.t, err)
 	for range 100 {
-		step, err := b.ExpireContents(b.t.Context(), tenant, "pipe")
+		step, err := b.EraseAged(b.t.Context(), tenant, "pipe")
 		require.NoError(b.t, err)
 		sum += step.Done
 		if !step.More {
@@ -54,8 +54,8 @@ func (b *bundle) eraseOld() (sum int, next time.Time) {
 	return sum, next
 }
 
-// expires checks how many tasks the job erases now.
-func (b *bundle) expires(want int) (next time.Time) {
+// erasesAged checks how many tasks the job erases now.
+func (b *bundle) erasesAged(want int) (next time.Time) {
 	b.t.Helper()
 	sum, next := b.eraseOld()
 	require.Equal(b.t, want, sum)
@@ -68,9 +68,9 @@ func doneWith(output string) asyncflow.Outcome {
 
 // The contents of a final task go that long after its end, and not earlier, as by a call. Live
 // tasks and other types keep theirs.
-func TestExpireContents(t *testing.T) { eachSet(t, testExpireContents) }
+func TestEraseAged(t *testing.T) { eachSet(t, testEraseAged) }
 
-func testExpireContents(t *testing.T, b *bundle) {
+func testEraseAged(t *testing.T, b *bundle) {
 	b.byHand()
 	b.put(keepHour())
 	other := single()
@@ -81,28 +81,28 @@ func testExpireContents(t *testing.T, b *bundle) {
 	id := b.submit(secretTask())[0].ID
 	b.end(b.known(), doneWith(`"`+marker+`"`))
 	b.exec(b.at(1, `UPDATE {journal} SET at = at + interval '20 s' WHERE type = {number}`))
-	b.expires(0)
-	next := b.expires(0)
+	b.erasesAged(0)
+	next := b.erasesAged(0)
 	ended := b.task(id).FinishedAt
 	require.NotContains(t, next.String(), "0001")
 	require.False(t, next.After(ended.Add(time.Hour)), "it is looked at in time")
 
 	b.ageAll(time.Hour - time.Minute)
-	next = b.expires(0)
+	next = b.erasesAged(0)
 	require.Contains(t, string(b.task(id).Context), marker)
 	require.WithinDuration(t, b.task(id).FinishedAt.Add(time.Hour), next, time.Minute)
 	b.ageAll(time.Minute)
-	next = b.expires(0)
+	next = b.erasesAged(0)
 	require.WithinDuration(t, b.task(id).FinishedAt.Add(time.Hour), next, time.Second)
 	require.Contains(t, string(b.task(id).Context), marker)
 	require.Equal(t, 0, b.count(`SELECT count(*) FROM tenant_acme.content_waits`),
 		"ordinary tasks get no row")
 	b.ageAll(20 * time.Second)
-	due, err := b.DryRunExpiry(t.Context(), tenant, "pipe")
+	due, err := b.DryRunAged(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
 	require.Equal(t, 1, due)
 	live := b.submit(newTask(`"live"`))[0].ID
-	b.expires(1)
+	b.erasesAged(1)
 	assert.Empty(t, b.withMarker())
 	after := b.task(id)
 	require.NotNil(t, after.Options.Erased)
@@ -120,12 +120,12 @@ func testExpireContents(t *testing.T, b *bundle) {
 	require.NoError(t, err)
 	b.end(known, doneWith(`1`))
 	b.ageAll(30 * 24 * time.Hour)
-	assert.Empty(t, b.ExpiringTypes("other"))
-	assert.Equal(t, []string{"pipe"}, b.ExpiringTypes(tenant))
-	step, err := b.ExpireContents(t.Context(), tenant, "other")
+	assert.Empty(t, b.AgingTypes("other"))
+	assert.Equal(t, []string{"pipe"}, b.AgingTypes(tenant))
+	step, err := b.EraseAged(t.Context(), tenant, "other")
 	require.NoError(t, err)
-	assert.Equal(t, store.ExpiryStep{}, step)
-	b.expires(0)
+	assert.Equal(t, store.AgedStep{}, step)
+	b.erasesAged(0)
 	assert.NotEmpty(t, b.withMarker(), "of the type that keeps contents")
 	assert.JSONEq(t, `"live"`, string(b.task(live).Context))
 }
@@ -133,9 +133,9 @@ func testExpireContents(t *testing.T, b *bundle) {
 // A task that ends long after the cursors passed it is found at its time, in an old roll, too.
 // Tasks that came to a roll after the cursors are found once it is sealed. After that no step reads
 // the roll again.
-func TestExpireLongTasks(t *testing.T) { eachSet(t, expireLongTasks) }
+func TestAgedLongTasks(t *testing.T) { eachSet(t, agedLongTasks) }
 
-func expireLongTasks(t *testing.T, b *bundle) {
+func agedLongTasks(t *testing.T, b *bundle) {
 	b.put(keepHour())
 	waiting := newTask(`"` + marker + `"`)
 	waiting.Delay = asyncflow.NewDuration(30 * 24 * time.Hour)
@@ -146,7 +146,7 @@ func expireLongTasks(t *testing.T, b *bundle) {
 	require.NoError(t, err)
 	b.failAll()
 	b.ageAll(2 * time.Hour)
-	b.expires(3)
+	b.erasesAged(3)
 	require.NotNil(t, b.task(bySQL).Options.Erased)
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM tenant_acme.content_waits`))
 
@@ -154,20 +154,20 @@ func expireLongTasks(t *testing.T, b *bundle) {
 	b.failAll()
 	b.ageAll(2 * time.Hour)
 	b.exec(`UPDATE tenant_acme.content_cursors SET passed = upto - 1`)
-	b.expires(0)
+	b.erasesAged(0)
 	b.rollAndClear()
 	b.ageAll(2 * time.Hour)
-	b.expires(1)
+	b.erasesAged(1)
 	require.NotNil(t, b.task(missed).Options.Erased)
 
 	b.ageAll(30 * time.Minute)
 	_, err = b.Cancel(t.Context(), tenant, long, "")
 	require.NoError(t, err)
 	b.ageAll(time.Hour - time.Minute)
-	b.expires(0)
+	b.erasesAged(0)
 	require.NotEmpty(t, b.withMarker())
 	b.ageAll(time.Minute)
-	b.expires(1)
+	b.erasesAged(1)
 	require.Empty(t, b.withMarker())
 	require.Equal(t, 0, b.count(`SELECT count(*) FROM tenant_acme.content_waits`))
 	require.Equal(t, 2, b.count(`SELECT count(*) FROM tenant_acme.content_cursors
@@ -176,12 +176,12 @@ func expireLongTasks(t *testing.T, b *bundle) {
 	b.idle(true)
 	require.True(t, b.drop(b.Clock.Now()))
 	require.Equal(t, 2, b.count(`SELECT count(*) FROM tenant_acme.content_cursors`))
-	b.expires(0)
+	b.erasesAged(0)
 }
 
 // However many tasks took long, one that was done at once is erased at most a hundredth of the time
 // later.
-func TestExpireIsNotHeldUp(t *testing.T) {
+func TestAgedIsNotHeldUp(t *testing.T) {
 	b := setup(t)
 	kind := keepHour()
 	kind.ContextRetention = asyncflow.NewDuration(10 * time.Hour)
@@ -197,21 +197,21 @@ func TestExpireIsNotHeldUp(t *testing.T) {
 	b.exec(b.at(1, `UPDATE {journal} j SET at = $1::timestamptz + n % 8 * interval '4 minutes'
 		FROM (SELECT id, row_number() OVER (ORDER BY id) AS n FROM {task}) t
 		WHERE t.id = j.id`), submitted)
-	b.expires(2)
+	b.erasesAged(2)
 	require.Equal(t, 6, b.count(`SELECT count(*) FROM tenant_acme.content_waits`))
 }
 
 // Sealed and compacted rolls are like others; what a compaction has left out is forgotten.
-func TestExpireInCompactedRolls(t *testing.T) { eachSet(t, expireInCompactedRolls) }
+func TestAgedInCompactedRolls(t *testing.T) { eachSet(t, agedInCompactedRolls) }
 
-func expireInCompactedRolls(t *testing.T, b *bundle) {
+func agedInCompactedRolls(t *testing.T, b *bundle) {
 	b.put(keepHour())
 	waiting := newTask(`"` + marker + `"`)
 	waiting.Delay = asyncflow.NewDuration(30 * 24 * time.Hour)
 	long := b.submit(waiting)[0].ID
 	gone := b.submit(newTask(`"gone"`))[0].ID
 	b.ageAll(2 * time.Hour)
-	b.expires(0) // both are live
+	b.erasesAged(0) // both are live
 	b.failAll()
 	b.rollAndClear()
 	b.idle(false)
@@ -226,14 +226,14 @@ func expireInCompactedRolls(t *testing.T, b *bundle) {
 	// A node of the version before leaves the rows of tasks that it compacts or drops.
 	b.exec(b.at(0, `INSERT INTO {content_waits} SELECT {number}, n, '2001-01-01'
 		FROM unnest($1::bigint[]) AS u (n)`), []int64{gone.Number, 99 << 40})
-	b.expires(1)
+	b.erasesAged(1)
 	require.Empty(t, b.withMarker())
 	require.Equal(t, 0, b.count(`SELECT count(*) FROM tenant_acme.content_waits`))
 }
 
 // A step is bounded in tasks and in bytes. Steps of two nodes at once, and of a node after one that
 // died, erase each task once.
-func TestExpireInSteps(t *testing.T) {
+func TestAgedInSteps(t *testing.T) {
 	b := setup(t)
 	b.put(keepHour())
 	tasks := make([]asyncflow.NewTask, 250)
@@ -243,19 +243,19 @@ func TestExpireInSteps(t *testing.T) {
 	b.submit(tasks...)
 	require.Len(t, b.failAll(), 250)
 	b.ageAll(2 * time.Hour)
-	types, _, err := b.BeginExpiry(t.Context(), tenant)
+	types, _, err := b.BeginAging(t.Context(), tenant)
 	require.NoError(t, err)
 	require.Equal(t, []string{"pipe"}, types)
-	step, err := b.ExpireContents(t.Context(), tenant, "pipe")
+	step, err := b.EraseAged(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
-	require.Equal(t, store.ExpiryStep{Done: 100, More: true}, step)
+	require.Equal(t, store.AgedStep{Done: 100, More: true}, step)
 
 	b.exec(b.at(1, `UPDATE {task} SET context = '"' || repeat('x', 9 << 20) || '"'
 		WHERE options IS NULL AND id = ANY (ARRAY(SELECT id FROM {task} WHERE options IS NULL
 		  ORDER BY id LIMIT 2))`))
-	step, err = b.ExpireContents(t.Context(), tenant, "pipe")
+	step, err = b.EraseAged(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
-	require.Equal(t, store.ExpiryStep{Done: 1, More: true}, step)
+	require.Equal(t, store.AgedStep{Done: 1, More: true}, step)
 
 	// A node dies within a step.
 	held, err := b.db.Begin(t.Context())
@@ -265,7 +265,7 @@ func TestExpireInSteps(t *testing.T) {
 	dies := make(chan error, 1)
 	go func() {
 		for err := error(nil); ; { // it gives up after a while
-			if _, err = b.ExpireContents(t.Context(), tenant, "pipe"); err != nil {
+			if _, err = b.EraseAged(t.Context(), tenant, "pipe"); err != nil {
 				dies <- err
 				return
 			}
@@ -285,7 +285,7 @@ func TestExpireInSteps(t *testing.T) {
 	for i, node := range []*bundle{b, second} {
 		wait.Go(func() {
 			for more := true; more; {
-				step, err := node.ExpireContents(t.Context(), tenant, "pipe")
+				step, err := node.EraseAged(t.Context(), tenant, "pipe")
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -302,7 +302,7 @@ func TestExpireInSteps(t *testing.T) {
 
 // A child is erased after the end of its parent, and a task with an end that isn't told yet after
 // that is told.
-func TestExpireWhatIsNeeded(t *testing.T) {
+func TestAgedWhatIsNeeded(t *testing.T) {
 	b := setupFanOut(t)
 	spec := b.known().TaskType
 	spec.ContextRetention = asyncflow.NewDuration(time.Hour)
@@ -316,22 +316,22 @@ func TestExpireWhatIsNeeded(t *testing.T) {
 		b.settle(b.known(), l, doneWith(`"`+marker+`"`))
 	}
 	b.ageAll(2 * time.Hour)
-	next := b.expires(0)
+	next := b.erasesAged(0)
 	require.WithinDuration(t, b.Clock.Now().Add(time.Hour), next, time.Minute)
 	b.followUp()
 	second := b.leaseAll(b.known(), 1)[0]
 	b.ageAll(2 * time.Hour)
-	b.expires(0)
+	b.erasesAged(0)
 	b.settle(b.known(), second, goodEnd)
 	b.ageAll(2 * time.Hour)
-	b.expires(3)
+	b.erasesAged(3)
 	require.Equal(t, asyncflow.StatusSucceeded, b.task(parent).Status)
 	require.Empty(t, b.withMarker())
 }
 
 // Another retention counts from the same ends, from the answer on. One that was taken away and
 // given again goes on.
-func TestExpireByAnotherRetention(t *testing.T) {
+func TestAgedByAnotherRetention(t *testing.T) {
 	b := setup(t)
 	spec := keepHour()
 	b.put(spec)
@@ -344,20 +344,20 @@ func TestExpireByAnotherRetention(t *testing.T) {
 	b.submit(waiting, newTask(`1`))
 	first := b.failAll()[0]
 	b.ageAll(30 * time.Minute)
-	b.expires(0)
+	b.erasesAged(0)
 	with(3 * time.Hour)
 	b.ageAll(time.Hour)
-	b.expires(0)
+	b.erasesAged(0)
 	require.JSONEq(t, `1`, string(b.task(first).Context))
 	with(time.Hour)
-	b.expires(1)
+	b.erasesAged(1)
 	with(0)
 	b.submit(newTask(`2`))
 	b.failAll()
 	b.ageAll(24 * time.Hour)
-	b.expires(0)
+	b.erasesAged(0)
 	with(2 * time.Hour)
-	b.expires(1)
+	b.erasesAged(1)
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM tenant_acme.content_waits`), "the live one")
 
 	change, err := b.db.Begin(t.Context())
@@ -370,11 +370,11 @@ func TestExpireByAnotherRetention(t *testing.T) {
 	sum, _ := b.eraseOld() // its retention may be another one by then
 	require.NoError(t, change.Rollback(t.Context()))
 	require.Zero(t, sum)
-	b.expires(1)
+	b.erasesAged(1)
 }
 
 // While a node of an older version runs, which would redrive an erased task, nothing is erased.
-func TestExpireNeedsNewNodes(t *testing.T) {
+func TestAgedNeedsNewNodes(t *testing.T) {
 	b := setup(t)
 	spec := keepHour()
 	b.exec(`INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at)
@@ -386,7 +386,7 @@ func TestExpireNeedsNewNodes(t *testing.T) {
 	b.put(spec)
 	b.exec(`INSERT INTO asyncflow.nodes (id, roles, version, started_at, seen_at)
 		VALUES ('old', 'api', '0.0.9', now(), now())`)
-	_, _, err = b.BeginExpiry(t.Context(), tenant)
+	_, _, err = b.BeginAging(t.Context(), tenant)
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), err)
 }
 
@@ -402,10 +402,10 @@ func TestOverdueContents(t *testing.T) {
 	b.submit(newTask(`1`))
 	b.failAll()
 	require.Zero(t, overdue())
-	b.expires(0)
+	b.erasesAged(0)
 	b.ageAll(3 * time.Hour)
 	require.InDelta(t, 2*time.Hour, overdue(), float64(time.Minute))
-	b.expires(1)
+	b.erasesAged(1)
 	require.Zero(t, overdue())
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	require.Equal(t, 0, b.count(`SELECT count(*) FROM tenant_acme.content_cursors`))

@@ -39,9 +39,9 @@ func (s *Tasks) OverdueContents(
 // mostCounted bounds what a dry run looks at in a roll.
 const mostCounted = 10_000
 
-// DryRunExpiry counts the tasks of a type that ExpireContents would erase now, if nothing needs
+// DryRunAged counts the tasks of a type that EraseAged would erase now, if nothing needs
 // them, up to mostCounted of each roll. Tasks that it would only visit again count, too.
-func (s *Tasks) DryRunExpiry(ctx context.Context, tenant, name string) (n int, err error) {
+func (s *Tasks) DryRunAged(ctx context.Context, tenant, name string) (n int, err error) {
 	t, err := s.core.Catalog.Type(tenant, name)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 		return 0, nil
@@ -55,7 +55,7 @@ func (s *Tasks) DryRunExpiry(ctx context.Context, tenant, name string) (n int, e
 		SELECT FROM {content_waits} WHERE type = $1 AND since <= $2 LIMIT $3) w`), t.Number(),
 		before, mostCounted)
 	if err != nil {
-		return 0, postgres.Wrap(err, "DryRunExpiry(%q, %q)", tenant, name)
+		return 0, postgres.Wrap(err, "DryRunAged(%q, %q)", tenant, name)
 	}
 	rows, _ := db.Query(ctx, t.SQL(0, `SELECT upto, passed FROM {content_cursors}
 		WHERE type = $1 AND since <= $2`), t.Number(), before)
@@ -78,5 +78,5 @@ func (s *Tasks) DryRunExpiry(ctx context.Context, tenant, name string) (n int, e
 			t.Number(), c.passed, c.upto, before, mostCounted)
 		n += found
 	}
-	return n, postgres.Wrap(err, "DryRunExpiry(%q, %q)", tenant, name)
+	return n, postgres.Wrap(err, "DryRunAged(%q, %q)", tenant, name)
 }

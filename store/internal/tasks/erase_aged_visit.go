@@ -42,7 +42,7 @@ FROM {task} t LEFT JOIN LATERAL (
 WHERE t.type = $1 AND t.id `
 
 // visit reads tasks of one roll, by number.
-func (x *expiry) visit(position int, which string, args ...any) (all []visited, err error) {
+func (x *aging) visit(position int, which string, args ...any) (all []visited, err error) {
 	rows, _ := x.tx.Query(x.ctx, x.t.SQL(position, visitSQL+which), append([]any{x.t.Number()},
 		args...)...)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (v visited, err error) {
@@ -63,7 +63,7 @@ type plan struct {
 }
 
 // add plans for a task that is live, or final; it reports whether the step has no room for it.
-func (p *plan) add(x *expiry, v visited) (full bool) {
+func (p *plan) add(x *aging, v visited) (full bool) {
 	switch {
 	case v.erased:
 		p.without = append(p.without, v.id)
@@ -71,8 +71,8 @@ func (p *plan) add(x *expiry, v visited) (full bool) {
 		p.wait(v.id, x.now)
 	case x.due(*v.ended).After(x.now):
 		p.wait(v.id, *v.ended)
-	case len(p.erase) > 0 && (len(p.erase) == expiryTasks || p.rows+v.rows > expiryRows ||
-		p.bytes+v.bytes > expiryBytes):
+	case len(p.erase) > 0 && (len(p.erase) == agedTasks || p.rows+v.rows > agedRows ||
+		p.bytes+v.bytes > agedBytes):
 		p.mostReached = true
 		return true
 	default:
@@ -89,10 +89,10 @@ func (p *plan) wait(id int64, since time.Time) {
 }
 
 // visitWaits visits the tasks of content_waits that have been due for longest, of one roll.
-func (x *expiry) visitWaits() error {
+func (x *aging) visitWaits() error {
 	rows, _ := x.tx.Query(x.ctx, x.t.SQL(0, `SELECT id FROM {content_waits}
 		WHERE type = $1 AND since <= $2 ORDER BY since LIMIT $3`), x.t.Number(), x.now.Add(-x.keep),
-		expiryTasks)
+		agedTasks)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil || len(ids) == 0 {
 		return err
@@ -117,7 +117,7 @@ func (x *expiry) visitWaits() error {
 }
 
 // advance takes a cursor over the next tasks.
-func (x *expiry) advance(c contentCursor) error {
+func (x *aging) advance(c contentCursor) error {
 	position := c.position()
 	if !x.t.Has(position) {
 		_, err := x.tx.Exec(x.ctx, x.t.SQL(0, `DELETE FROM {content_cursors}
@@ -125,7 +125,7 @@ func (x *expiry) advance(c contentCursor) error {
 		return err
 	}
 	found, err := x.visit(position, `> $2 AND t.id <= $4 ORDER BY t.id LIMIT $5`, c.passed,
-		x.now.Add(-x.keep), c.upto, expiryWindow)
+		x.now.Add(-x.keep), c.upto, agedWindow)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (x *expiry) advance(c contentCursor) error {
 	if err := x.write(p); err != nil {
 		return err
 	}
-	if since == nil && !p.mostReached && len(found) < expiryWindow {
+	if since == nil && !p.mostReached && len(found) < agedWindow {
 		return x.end(c, position)
 	}
 	_, err = x.tx.Exec(x.ctx, x.t.SQL(0, `UPDATE {content_cursors}
@@ -163,7 +163,7 @@ func (x *expiry) advance(c contentCursor) error {
 
 // end ends a pass over a roll. Some numbers come a little later than the next ones, and numbers of
 // long transactions much later. So once the roll is sealed, another pass looks for what was missed.
-func (x *expiry) end(c contentCursor, position int) error {
+func (x *aging) end(c contentCursor, position int) error {
 	_, err := x.tx.Exec(x.ctx, x.t.SQL(0, `UPDATE {content_cursors} c
 		SET passed = CASE WHEN r.sealed AND NOT c.closing THEN c.upto - $4 ELSE $5 END,
 		  since = CASE WHEN NOT r.sealed THEN $3 WHEN c.closing THEN 'infinity' ELSE c.since END,
@@ -176,7 +176,7 @@ func (x *expiry) end(c contentCursor, position int) error {
 }
 
 // write erases what is planned, and writes down what is kept.
-func (x *expiry) write(p plan) error {
+func (x *aging) write(p plan) error {
 	if len(p.erase) > 0 {
 		done, refused, err := x.s.eraseAll(x.ctx, x.tx, x.t, p.erase,
 			asyncflow.Erasure{At: x.now, By: asyncflow.RetentionErases})

@@ -1,0 +1,71 @@
+package httpapi_test
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/client/api"
+)
+
+// What failed is grouped, and its fingerprint finds it in lists, counts and bulk calls.
+func TestFailures(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id := b.failSecond()
+	b.failSecond()
+	report := read[api.FailureReport](b, 200, b.call("GET", "/v1/failures", ""))
+	assert.Equal(t, []any{2, 1}, []any{report.Failures, report.Count})
+	assert.True(t, report.Searched.Complete)
+	assert.InDelta(t, time.Hour, report.Until.Sub(report.Since), float64(time.Second))
+	require.Len(t, report.Groups, 1)
+	group := report.Groups[0]
+	assert.Equal(t, []api.FailurePlace{{Type: "pipe", Stage: "second", Count: 2}}, group.Places)
+	assert.Equal(t, []any{"no", "no", 2, 24}, []any{group.Pattern, group.Example.Error, group.Count,
+		len(group.Steps)})
+	by := "fingerprint=" + group.Fingerprint
+	assert.Len(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?"+by, "")).Data, 2)
+	assert.Equal(t, api.TaskCount{Count: 2, Exact: true},
+		read[api.TaskCount](b, 200, b.call("GET", "/v1/tasks/count?type=pipe&"+by, "")))
+	b.call("POST", "/v1/tasks/"+id+"/redrive", "")
+	for _, call := range []string{"redrive", "rerun", "erase"} {
+		assert.EqualValues(t, 1, read[api.Count](b, 200, b.call("POST", "/v1/tasks/"+call,
+			`{"all_types":true,"dry_run":true,"status":"failed","fingerprint":"`+
+				group.Fingerprint+`"}`)).Count, call)
+	}
+	since := url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339))
+	for query, want := range map[string]struct {
+		status int
+		field  string
+	}{
+		"?since=" + since: {400, "until"},
+		"?order=worst":    {400, "order"},
+		"?limit=101":      {400, "limit"},
+		"?limit=0":        {400, "limit"},
+		"?type=nope":      {404, "type"},
+		"?status=failed":  {400, "status"},
+	} {
+		got := b.call("GET", "/v1/failures"+query, "")
+		assert.Equal(t, want.status, got.status, query)
+		assert.Contains(t, string(got.body), want.field, query)
+	}
+	assert.Equal(t, 400, b.call("GET", "/v1/tasks?fingerprint=x", "").status)
+}
+
+// Failures need the scope read, and are the tenant's own.
+func TestFailuresOfTenants(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	b.failSecond()
+	path := "/v1/failures"
+	assert.Equal(t, 403, b.callAs(b.newToken("acme", auth.ScopeSubmit), "GET", path, "").status)
+	for tenant, want := range map[string]int{"acme": 1, "other": 0} {
+		report := read[api.FailureReport](b, 200,
+			b.callAs(b.newToken(tenant, auth.ScopeRead), "GET", path, ""))
+		assert.Equal(t, want, report.Failures, tenant)
+	}
+}

@@ -1,0 +1,131 @@
+package hot
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/config"
+)
+
+// A walk from key to key ends when it has passed mostIdle keys without a due task, perhaps before
+// it has found a key for each task of the lease. The next lease, of whichever node, walks on from
+// there. Meanwhile the lease uses its capacity for other keys, which also take turns. These are
+//
+//   - the keys of the tasks that are due longest, and of the tasks that became due last: there a
+//     key with few tasks is found before the walk comes to it
+//   - the keys that leases of this node have found on their walks
+//
+// Each node remembers these turns by itself. Nothing depends on them but who uses that capacity.
+
+// mostAtEnds is how many of the first and of the last due tasks a lease reads for their keys.
+const mostAtEnds = 500
+
+// fillTurns is what a node remembers of the keys that leases fill up with.
+type fillTurns struct {
+	keys map[string]bool // with due tasks, as far as the node knows: mostKnown at most
+	last turn
+}
+
+// fill takes n tasks, if the walk left some: a lease leaves no capacity unused.
+func (f *fairTake) fill(ctx context.Context, n int) ([]Candidate, error) {
+	if f.ring.whole {
+		f.memory.beside = fillTurns{}
+		return nil, nil
+	}
+	if n <= 0 {
+		return nil, nil
+	}
+	r, err := f.fillRing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	some, err := f.takeFrom(ctx, r, n)
+	if err != nil {
+		return nil, err
+	}
+	f.memory.beside.note(r, some)
+	rest, err := f.fillInOrder(ctx, n-len(some))
+	all := slices.Concat(some, rest)
+	for i := range all {
+		all[i].turn = turn{f.passed, 0}
+	}
+	return all, err
+}
+
+// fillRing returns the ring of keys that are served beside the walk.
+func (f *fairTake) fillRing(ctx context.Context) (*ring, error) {
+	keys := map[string]bool{}
+	maps.Copy(keys, f.memory.beside.keys)
+	t := f.l.t
+	rows, err := f.l.conn.Query(ctx, t.SQL(0, endsSQL(t, f.sources)), t.Number(), f.l.now,
+		mostAtEnds, stagesOf(f.sources))
+	if err != nil {
+		return nil, err
+	}
+	var key string
+	_, err = pgx.ForEachRow(rows, []any{&key}, func() error {
+		keys[key] = true
+		return nil
+	})
+	for _, k := range f.ring.keys {
+		keys[k.key] = true
+		if k.empty {
+			delete(keys, k.key)
+		}
+	}
+	last := f.memory.beside.last
+	inTurn := slices.Sorted(maps.Keys(keys))
+	behind, _ := slices.BinarySearch(inTurn, last.key)
+	return f.wholeRing(slices.Concat(inTurn[behind:], inTurn[:behind]), last), err
+}
+
+// note remembers the keys of a ring with further due tasks, and its last turn.
+func (m *fillTurns) note(r *ring, taken []Candidate) {
+	m.keys = map[string]bool{}
+	for _, k := range r.keys {
+		if !k.empty && len(m.keys) < mostKnown {
+			m.keys[k.key] = true
+		}
+	}
+	if len(taken) > 0 {
+		m.last = taken[len(taken)-1].turn
+	}
+}
+
+// fillInOrder takes the first due tasks in order, also from rows without a key.
+func (f *fairTake) fillInOrder(ctx context.Context, n int) ([]Candidate, error) {
+	if n <= 0 {
+		return nil, nil
+	}
+	b := &pgx.Batch{}
+	for _, source := range f.sources {
+		if source.stage == "" {
+			f.c.queueReady(b, source.position, f.l.now, n, f.l.scan)
+			break
+		}
+	}
+	err := f.l.conn.Send(ctx, b)
+	some := f.taken(turn{})
+	slices.SortStableFunc(some, func(a, b Candidate) int { return LeasesInOrder(a.Lease, b.Lease) })
+	if len(some) < n { // the next lease reads what is due
+		f.memory.backlog = false
+	}
+	return some, err
+}
+
+// endsSQL finds the keys of the first and of the last due tasks.
+func endsSQL(t *config.Type, sources []fairSource) string {
+	var selects []string
+	for i, s := range sources {
+		for _, order := range []string{"order_time, id", "order_time DESC, id DESC"} {
+			selects = append(selects, `(SELECT key FROM `+s.from(t, i, "$4")+`
+				AND order_time <= $2 ORDER BY `+order+` LIMIT $3)`)
+		}
+	}
+	return `SELECT DISTINCT key FROM (` + strings.Join(selects, " UNION ALL ") + `) e
+		WHERE key IS NOT NULL`
+}
