@@ -183,7 +183,8 @@ func TestHistoryFindsHours(t *testing.T) {
 	assert.Equal(t, int64(4), counted(h, submitted))
 }
 
-// A tenant without activity rests, and so does one whose tasks have ended once their minute is over.
+// A tenant without activity rests, and so does one whose tasks have ended once their minute is
+// over.
 func TestHistoryRests(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

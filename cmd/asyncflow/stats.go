@@ -87,8 +87,8 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 	for i, s := range stats {
 		rows[i] = statsRow(s, at)
 	}
-	err = g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED EXPIRED CANCELLED OLDEST-DUE "+
-		"IN/s OUT/s FAILURES/s SNOOZES/s P50 P99 WAIT-P50 WAIT-P99 TASK-P50 TASK-P99 "+
+	err = g.printTable("TYPE WAITING PENDING RUNNING SUCCEEDED FAILED EXPIRED CANCELLED "+
+		"OLDEST-DUE IN/s OUT/s FAILURES/s SNOOZES/s P50 P99 WAIT-P50 WAIT-P99 TASK-P50 TASK-P99 "+
 		"ROLLS BACKLOG", rows)
 	if err != nil {
 		return err

@@ -110,13 +110,17 @@ func chartLines() []chartLine {
 		{"backlog", count(dueTasks), plain},
 		{"running", count(func(p client.HistoryPoint) int64 { return p.Running }), plain},
 		{"wait p99", func(p client.HistoryPoint) float64 { return float64(p.Wait.P99Ms) }, took},
-		{"attempt p50", func(p client.HistoryPoint) float64 { return float64(p.Duration.P50Ms) }, took},
-		{"attempt p99", func(p client.HistoryPoint) float64 { return float64(p.Duration.P99Ms) }, took},
+		{"attempt p50", func(p client.HistoryPoint) float64 {
+			return float64(p.Duration.P50Ms)
+		}, took},
+		{"attempt p99", func(p client.HistoryPoint) float64 {
+			return float64(p.Duration.P99Ms)
+		}, took},
 	}
 }
 
-// printHistoryChart prints a line of blocks for each kind of number that is not always 0. A block is
-// one step or several, of which it shows the greatest; a blank has no data.
+// printHistoryChart prints a line of blocks for each kind of number that is not always 0. A block
+// is one step or several, of which it shows the greatest; a blank has no data.
 func (g *globals) printHistoryChart(h client.StatsHistory) error {
 	steps := int(h.Until.Sub(h.From) / h.Step.Std())
 	each := (steps + chartWidth - 1) / chartWidth // steps in a column
@@ -135,8 +139,8 @@ func (g *globals) printHistoryChart(h client.StatsHistory) error {
 		if most == 0 {
 			continue
 		}
-		if _, err := fmt.Fprintf(g.stdout, "%-11s %s  at most %s\n", line.name, blocks(values, most),
-			line.text(most)); err != nil {
+		if _, err := fmt.Fprintf(g.stdout, "%-11s %s  at most %s\n", line.name,
+			blocks(values, most), line.text(most)); err != nil {
 			return err
 		}
 	}

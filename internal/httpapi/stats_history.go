@@ -42,7 +42,8 @@ func (s *Server) readHistory(
 			return api.StatsHistory{}, asyncflow.InvalidField("step", "%v", err)
 		}
 		if q.Step = d.Std(); q.Step == 0 {
-			return api.StatsHistory{}, asyncflow.InvalidField("step", "is 0; it must be 1m or longer")
+			return api.StatsHistory{}, asyncflow.InvalidField("step",
+				"is 0; it must be 1m or longer")
 		}
 	}
 	h, err := s.cfg.Store.ReadHistory(ctx, q)

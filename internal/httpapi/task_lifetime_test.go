@@ -216,7 +216,8 @@ func TestPatchLifetimeBesideAnOlderNode(t *testing.T) {
 		<-done
 	}()
 	unknown := func() bool { return b.store.CheckKnownLately(asyncflow.CapLifetimes) != nil }
-	require.Eventually(t, unknown, 2*time.Minute, 20*time.Millisecond, "the node hears of the other")
+	require.Eventually(t, unknown, 2*time.Minute, 20*time.Millisecond,
+		"the node hears of the other")
 	for _, body := range []string{`{"start_by":"1h"}`, `{"end_by":"none"}`} {
 		a := b.call("PATCH", "/v1/tasks/"+id, body)
 		require.Equal(t, []any{409, "conflict"}, []any{a.status, a.problem.Code}, body)

@@ -10,7 +10,7 @@ CREATE TABLE type_history (
   hourly boolean     NOT NULL,
   at     timestamptz NOT NULL,
   points bytea       NOT NULL
-) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02);
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
 CREATE UNIQUE INDEX ON type_history (coalesce(type, ''), hourly, at, stage);
 CREATE INDEX ON type_history (hourly, at);
 CREATE INDEX ON type_history (type);

@@ -14,7 +14,7 @@ func Gauges(ctx context.Context, s *Counts, tenant string) (all []Stats, err err
 	ctx = postgres.Patient(ctx)
 	types := slices.Collect(maps.Values(s.core.Catalog.TypesOf(tenant)))
 	for _, some := range ByTables(types) {
-		found, err := s.countTypes(ctx, tenant, some)
+		found, err := s.countTypes(ctx, tenant, some, false)
 		if err == nil {
 			err = s.addBacklogs(ctx, tenant, found)
 		}

@@ -12,8 +12,8 @@ import (
 // FoldBatch is the most rows of minutes that one transaction folds.
 const FoldBatch = 1000
 
-// An hour's minutes are folded once they are all older than MinutesKept, with some time for a minute
-// that is recorded late; a day is deleted once it is all older than HoursKept.
+// An hour's minutes are folded once they are all older than MinutesKept, with some time for a
+// minute that is recorded late; a day is deleted once it is all older than HoursKept.
 func foldBefore(now time.Time) time.Time {
 	return now.Add(-MinutesKept - time.Hour).Truncate(time.Hour)
 }
@@ -99,7 +99,8 @@ func (s *History) NextFoldHistory(
 		next = minute.Add(MinutesKept + 2*time.Hour)
 	}
 	if day != nil {
-		if end := day.Add(HoursKept + 24*time.Hour + time.Second); next.IsZero() || end.Before(next) {
+		end := day.Add(HoursKept + 24*time.Hour + time.Second)
+		if next.IsZero() || end.Before(next) {
 			next = end
 		}
 	}

@@ -41,8 +41,8 @@ func (g gathered) addTotals() {
 	}
 }
 
-// talliesSQL adds up the tallies between $1 and $2 by the interval $3. Fold adds up rows of the same
-// minute, and later of the same hour, so the sums are the same before and after.
+// talliesSQL adds up the tallies between $1 and $2 by the interval $3. Fold adds up rows of the
+// same minute, and later of the same hour, so the sums are the same before and after.
 const talliesSQL = `
 SELECT type, date_bin($3, at, timestamptz '2000-01-01 00:00Z'), sum(submitted)::bigint,
   sum(attempts)::bigint, sum(failures)::bigint, sum(snoozes)::bigint,
@@ -53,7 +53,8 @@ FROM {schema}.tallies WHERE at >= $1 AND at < $2 GROUP BY 1, 2`
 
 // tallies adds what was counted between two times to g, by a unit.
 func tallies(
-	ctx context.Context, q postgres.Querier, tenant string, g gathered, u unit, from, until time.Time,
+	ctx context.Context, q postgres.Querier, tenant string, g gathered, u unit,
+	from, until time.Time,
 ) error {
 	rows, err := q.Query(ctx, fill(tenant, talliesSQL), from, until, u.point)
 	if err != nil {

@@ -26,8 +26,8 @@ type Mark struct {
 // marksSQL reads the newest $4 marks between $2 and $3, of the type $1 or of all ("").
 //
 // A pause and its end are entries of the audit, and a pause that isn't over is in task_types, also
-// if the audit no longer has it. A breaker's state lasts until the next one. An alert belongs to the
-// type that its subject names, alone or before a slash.
+// if the audit no longer has it. A breaker's state lasts until the next one. An alert belongs to
+// the type that its subject names, alone or before a slash.
 const marksSQL = `
 SELECT at, until, kind, type, text FROM (
   SELECT applied_at AS at, NULL::timestamptz AS until, 'deploy' AS kind, name AS type,

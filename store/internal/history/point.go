@@ -1,13 +1,6 @@
 package history
 
-import (
-	"encoding/binary"
-	"errors"
-	"maps"
-	"slices"
-
-	"github.com/asyncflow/asyncflow"
-)
+import "github.com/asyncflow/asyncflow"
 
 // Field is a number of a point. Its own number is stored: none is ever used for something else.
 type Field int
@@ -103,40 +96,4 @@ func (v Values) add(more Values) {
 	for f, n := range more {
 		v[f] += n
 	}
-}
-
-// pack returns values as they are stored: for each field in order, how far it is from the one before
-// it, and its number, each as a varint.
-func (v Values) pack() []byte {
-	var packed []byte
-	last := Field(0)
-	for _, f := range slices.Sorted(maps.Keys(v)) {
-		packed = binary.AppendUvarint(packed, uint64(f-last))
-		packed = binary.AppendUvarint(packed, uint64(v[f]))
-		last = f
-	}
-	return packed
-}
-
-// errPacked says that stored points aren't what this program stores.
-var errPacked = errors.New("the points of a row of type_history can't be read")
-
-// unpack returns values that were packed.
-func unpack(packed []byte) (Values, error) {
-	v := Values{}
-	f := uint64(0)
-	for len(packed) > 0 {
-		var numbers [2]uint64
-		for i := range numbers {
-			n, size := binary.Uvarint(packed)
-			if size <= 0 {
-				return nil, errPacked
-			}
-			numbers[i] = n
-			packed = packed[size:]
-		}
-		f += numbers[0]
-		v[Field(f)] = int64(numbers[1])
-	}
-	return v, nil
 }

@@ -16,18 +16,26 @@ func TestPack(t *testing.T) {
 	t.Parallel()
 	for _, s := range []span{
 		{},
-		{0: {Submitted: 1}, 59: {Submitted: 1<<63 - 1, fieldsEnd - 1: 1}},
-		{7: {Pending: 3, firstWait: 1, firstDuration + buckets - 1: 300}, 8: {Busy: 128}},
+		{Submitted: {1}, Failed: {0, 0, 3}, fieldsEnd - 1: {1<<63 - 1, 0, 1}},
+		{Pending: full(maxPlaces, 5), firstWait: {300}, firstDuration + buckets - 1: {0, 128, 255}},
 	} {
-		got, err := unpackSpan(s.pack())
+		got, err := unpack(s.pack())
 		require.NoError(t, err)
 		assert.Equal(t, s, got)
 	}
-	packed := span{3: {Submitted: 300, Failed: 2}}.pack()
+	packed := span{Failed: {300, 299}}.pack()
 	for i := 1; i < len(packed); i++ {
-		_, err := unpackSpan(packed[:i])
+		_, err := unpack(packed[:i])
 		require.ErrorIs(t, err, errPacked, "cut after %d bytes", i)
 	}
+}
+
+// full returns a column of a number.
+func full(length int, n int64) (column []int64) {
+	for range length {
+		column = append(column, n)
+	}
+	return column
 }
 
 // No field of one part is one of another part.

@@ -67,8 +67,8 @@ func (q Query) fix(now time.Time) (Query, error) {
 		q.Until = end
 	}
 	if n := q.points(q.Step); n > MaxPoints {
-		return q, asyncflow.InvalidField("step", "is %s, which makes %d points; there are %d at most",
-			q.Step, n, MaxPoints)
+		return q, asyncflow.InvalidField("step",
+			"is %s, which makes %d points; there are %d at most", q.Step, n, MaxPoints)
 	}
 	return q, nil
 }

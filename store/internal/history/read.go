@@ -46,7 +46,8 @@ func (s *History) ReadHistory(ctx context.Context, q Query) (h TypeHistory, err 
 		return h, postgres.Wrap(err, "ReadHistory(%q, %q)", q.Tenant, q.Type)
 	}
 	if q.Stage != "" && len(byPart) == 0 && (t == nil || t.StageIndex(q.Stage) < 0) {
-		return h, asyncflow.InvalidField("stage", "the task type %q has no stage %q", q.Type, q.Stage)
+		return h, asyncflow.InvalidField("stage", "the task type %q has no stage %q", q.Type,
+			q.Stage)
 	}
 	h.Points = byPart.points(h.Query)
 	return h, nil
@@ -58,8 +59,8 @@ const readSpansSQL = `
 SELECT coalesce(type, ''), stage, at, points FROM {schema}.type_history
 WHERE coalesce(type, '') = $1 AND hourly = $2 AND at >= $3 AND at < $4 AND $5 IN ('', stage)`
 
-// readUnits reads the points that a query is about: minutes, or hours for a step of at least one. An
-// hour is known from its minutes, from its own points, or both: then the greater numbers count.
+// readUnits reads the points that a query is about: minutes, or hours for a step of at least one.
+// An hour is known from its minutes, from its own points, or both: then the greater numbers count.
 func (s *History) readUnits(ctx context.Context, q Query) (gathered, error) {
 	g := gathered{}
 	err := s.readSpans(ctx, q, minutes, func(r row, spans span) {
@@ -67,7 +68,7 @@ func (s *History) readUnits(ctx context.Context, q Query) (gathered, error) {
 			g.of(r.part, r.at).raise(spans.sum())
 			return
 		}
-		for place, v := range spans {
+		for place, v := range spans.values() {
 			g.of(r.part, minutes.timeOf(r.at, place)).raise(v)
 		}
 	})
@@ -75,7 +76,7 @@ func (s *History) readUnits(ctx context.Context, q Query) (gathered, error) {
 		return g, err
 	}
 	err = s.readSpans(ctx, q, hours, func(r row, spans span) {
-		for place, v := range spans {
+		for place, v := range spans.values() {
 			g.of(r.part, hours.timeOf(r.at, place)).raise(v)
 		}
 	})

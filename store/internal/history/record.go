@@ -25,16 +25,16 @@ const (
 // Recorded says what a recording of a tenant's history found.
 type Recorded struct {
 	Rows int // that it wrote
-	// Live reports that a type isn't idle, or that the minute under way has counts already: the next
-	// minute will have points, even if no row is written.
+	// Live reports that a type isn't idle, or that the minute under way has counts already: the
+	// next minute will have points, even if no row is written.
 	Live bool
 	// Missed reports that another node had the lock, so that not all was written.
 	Missed bool
 }
 
-// RecordHistory records what a tenant's types did until the end of the last minute, and their live tasks
-// now. since is when it was last done; zero: not known, so it is looked for as far back as the
-// counters go.
+// RecordHistory records what a tenant's types did until the end of the last minute, and their live
+// tasks now. since is when it was last done; zero: not known, so it is looked for as far back as
+// the counters go.
 func (s *History) RecordHistory(
 	ctx context.Context, tenant string, since time.Time,
 ) (r Recorded, err error) {
@@ -55,8 +55,8 @@ func (s *History) RecordHistory(
 	return r, postgres.Wrap(err, "RecordHistory(%q)", tenant)
 }
 
-// gather adds the minutes that are over to g. It also returns the hours, if it isn't known when they
-// were last recorded. more reports whether the minute under way has counts.
+// gather adds the minutes that are over to g. It also returns the hours, if it isn't known when
+// they were last recorded. more reports whether the minute under way has counts.
 func gather(
 	ctx context.Context, q postgres.Querier, tenant string, g gathered, since, now time.Time,
 ) (hourly gathered, more bool, err error) {
@@ -141,8 +141,9 @@ type row struct {
 const lockTypesSQL = `
 SELECT name FROM {schema}.task_types WHERE name = ANY ($1) ORDER BY name FOR KEY SHARE SKIP LOCKED`
 
-// write raises the points of a tenant to the gathered ones. It returns how many rows it wrote. Types
-// that are locked or gone are left out; the next recording takes them, if they are still there.
+// write raises the points of a tenant to the gathered ones. It returns how many rows it wrote.
+// Types that are locked or gone are left out; the next recording takes them, if they are still
+// there.
 func write(
 	ctx context.Context, tx pgx.Tx, tenant string, u unit, g gathered,
 ) (n int, err error) {
@@ -262,7 +263,7 @@ func eachRow(rows pgx.Rows, do func(row, span)) error {
 	var r row
 	var points []byte
 	_, err := pgx.ForEachRow(rows, []any{&r.taskType, &r.stage, &r.at, &points}, func() error {
-		s, err := unpackSpan(points)
+		s, err := unpack(points)
 		if err == nil {
 			do(row{r.part, r.at.UTC()}, s)
 		}

@@ -1,15 +1,10 @@
 package history
 
-import (
-	"encoding/binary"
-	"maps"
-	"slices"
-	"time"
-)
+import "time"
 
-// A span is the minutes of an hour, or the hours of a day, by their place in it. Places without
-// points are left out.
-type span map[int]Values
+// A span has the minutes of an hour, or the hours of a day: for each field a column of its numbers
+// by their place. What a column lacks is 0. A column is no longer than the span has places.
+type span map[Field][]int64
 
 // unit is what the points of a row stand for, and what the row does.
 type unit struct {
@@ -28,60 +23,50 @@ func (u unit) place(at time.Time) (row time.Time, place int) {
 	return row, int(at.Sub(row) / u.point)
 }
 
-// at returns the time of a place in a row.
+// timeOf returns the time of a place in a row.
 func (u unit) timeOf(row time.Time, place int) time.Time {
 	return row.Add(time.Duration(place) * u.point)
 }
 
 // raise takes the greater ones of other readings of a place. It reports whether any was.
-func (s span) raise(place int, same Values) bool {
-	if s[place] == nil {
-		s[place] = Values{}
+func (s span) raise(place int, same Values) (raised bool) {
+	for f, n := range same {
+		if n <= 0 {
+			continue
+		}
+		for len(s[f]) <= place {
+			s[f] = append(s[f], 0)
+		}
+		if n > s[f][place] {
+			s[f][place] = n
+			raised = true
+		}
 	}
-	return s[place].raise(same)
+	return raised
+}
+
+// values returns the values of the places that have some.
+func (s span) values() map[int]Values {
+	all := map[int]Values{}
+	for f, column := range s {
+		for place, n := range column {
+			if n == 0 {
+				continue
+			}
+			if all[place] == nil {
+				all[place] = Values{}
+			}
+			all[place][f] = n
+		}
+	}
+	return all
 }
 
 // sum returns the values of all places together.
 func (s span) sum() Values {
 	sum := Values{}
-	for _, v := range s {
+	for _, v := range s.values() {
 		sum.fold(v)
 	}
 	return sum
-}
-
-// pack returns a span as it is stored: each place with the length of its values and the values.
-func (s span) pack() []byte {
-	var packed []byte
-	for _, place := range slices.Sorted(maps.Keys(s)) {
-		values := s[place].pack()
-		packed = binary.AppendUvarint(packed, uint64(place))
-		packed = binary.AppendUvarint(packed, uint64(len(values)))
-		packed = append(packed, values...)
-	}
-	return packed
-}
-
-// unpackSpan returns a span that was packed.
-func unpackSpan(packed []byte) (span, error) {
-	s := span{}
-	for len(packed) > 0 {
-		place, size := binary.Uvarint(packed)
-		if size <= 0 {
-			return nil, errPacked
-		}
-		packed = packed[size:]
-		length, size := binary.Uvarint(packed)
-		if size <= 0 || length > uint64(len(packed)-size) {
-			return nil, errPacked
-		}
-		packed = packed[size:]
-		values, err := unpack(packed[:length])
-		if err != nil {
-			return nil, err
-		}
-		s[int(place)] = values
-		packed = packed[length:]
-	}
-	return s, nil
 }

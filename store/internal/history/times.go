@@ -7,8 +7,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A bucket of a point has two of asyncflow.Latencies, so that a point is small: it has times of up to
-// shortest × 2^(i/2), and bucket 0 all that are no longer than shortest.
+// A bucket of a point has two of asyncflow.Latencies, so that a point is small: it has times of up
+// to shortest × 2^(i/2), and bucket 0 all that are no longer than shortest.
 
 const (
 	shortest = 125 * time.Microsecond
@@ -41,10 +41,10 @@ func (v Values) times(first Field) Times {
 	return Times{v.quantile(first, 0.50), v.quantile(first, 0.95), v.quantile(first, 0.99)}
 }
 
-// quantile returns the time that a share q took at most, by the nearest-rank method (Hyndman and Fan,
-// "Sample Quantiles in Statistical Packages", The American Statistician 50, 1996, definition 1): the
-// bucket of the one of rank ⌈q·n⌉. Of a bucket it is the geometric mean of its bounds, so that it is
-// up to 19 % (2^(1/4)) off.
+// quantile returns the time that a share q took at most, by the nearest-rank method (Hyndman and
+// Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50, 1996, definition
+// 1): the bucket of the one of rank ⌈q·n⌉. Of a bucket it is the geometric mean of its bounds, so
+// that it is up to 19 % (2^(1/4)) off.
 func (v Values) quantile(first Field, q float64) time.Duration {
 	var all int64
 	for i := range Field(buckets) {
