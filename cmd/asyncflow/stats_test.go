@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// someStats are those of two types, the second of which has a backlog.
+// someStats are the stats of two types. The second one has a backlog.
 func someStats() client.StatsList {
 	return client.StatsList{Data: []client.Stats{
 		{Type: "idle", Paused: true, Rolls: 1, Wait: client.Latency{P50Ms: 12, P99Ms: 3400}},
