@@ -23,7 +23,7 @@ var storeRooms = [][]string{
 	{"records", "audit"},
 	{"hot"},
 	{"trees", "counts"},
-	{"claims", "tasks", "settings"},
+	{"claims", "tasks", "settings", "history"},
 	{"upkeep"},
 }
 

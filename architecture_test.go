@@ -58,6 +58,7 @@ var arrows = map[string][]string{
 	"store/internal/hot":      {"store/internal/...", "."},
 	"store/internal/trees":    {"store/internal/...", "."},
 	"store/internal/counts":   {"store/internal/...", "."},
+	"store/internal/history":  {"store/internal/...", "."},
 	"store/internal/claims":   {"store/internal/...", "."},
 	"store/internal/tasks":    {"store/internal/...", "."},
 	"store/internal/settings": {"migrations", "internal/sleep", "internal/timetable",

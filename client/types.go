@@ -329,6 +329,17 @@ type (
 	// Rates are tasks a second, over the last minute. See [api.Rates] for its fields.
 	Rates = api.Rates
 
+	// StatsHistory is what the tasks of a type, or of all types, did over time. See
+	// [api.StatsHistory] for its fields.
+	StatsHistory = api.StatsHistory
+	// HistoryPoint is what happened in a step of a history. See [api.HistoryPoint] for its fields.
+	HistoryPoint = api.HistoryPoint
+	// HistoryTimes is how long something took. See [api.HistoryTimes] for its fields.
+	HistoryTimes = api.HistoryTimes
+	// HistoryMark is something on the time axis of a history. See [api.HistoryMark] for its fields.
+	HistoryMark = api.HistoryMark
+	// HistoryMarkKind says what a mark is about.
+	HistoryMarkKind = api.HistoryMarkKind
 	// StatsList is the stats of all types, or of one. See [api.StatsList] for its fields.
 	StatsList = api.StatsList
 

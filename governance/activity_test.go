@@ -29,7 +29,7 @@ func (b *bundle) run(t *testing.T, names ...string) (rows int) {
 
 // everyJob are the jobs that look after tenants.
 var everyJob = []string{"rescue", "promote", "vacuum", "roll", "operations", "schedules",
-	"follow-up", "expire-keys", "fold", "alerts", "forget", "drop-tenants", "erase"}
+	"follow-up", "expire-keys", "fold", "history", "alerts", "forget", "drop-tenants", "erase"}
 
 // The jobs ask the database as little about many idle tenants as about a few.
 func TestIdleTenantsCostNothing(t *testing.T) {

@@ -48,6 +48,12 @@ func (g *Governor) ToFold(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(unfolded)), err
 }
 
+// ToRecord returns the tenants that the next run of the job history visits.
+func (g *Governor) ToRecord(ctx context.Context) ([]string, error) {
+	restless, err := g.standard.history.restless(ctx)
+	return slices.Sorted(maps.Keys(restless)), err
+}
+
 // Attention returns the names of the types that are busy.
 func (g *Governor) Attention() (names []string) {
 	now := g.store.Clock.Now()

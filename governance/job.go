@@ -19,9 +19,9 @@ type Job struct {
 	DryRun func(ctx context.Context) ([]store.Due, error)
 }
 
-// level returns the log level of a run that moved rows. Vacuums and folds are routine.
+// level returns the log level of a run that moved rows. Vacuums, folds and the history are routine.
 func (j Job) level() slog.Level {
-	if j.Name == "vacuum" || j.Name == "fold" {
+	if j.Name == "vacuum" || j.Name == "fold" || j.Name == "history" {
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo
@@ -41,6 +41,7 @@ type standardJobs struct {
 	schedules    *schedulesJob
 	expireKeys   *expireKeysJob
 	fold         *foldJob
+	history      *historyJob
 	alerts       *alertsJob
 	forget       *forgetJob
 	dropTenants  *dropTenantsJob
@@ -67,6 +68,7 @@ func newStandardJobs(s *shared, committer Committer, auditRetention time.Duratio
 			committer: committer},
 		expireKeys:  &expireKeysJob{wokenBy(store.KeyTables)},
 		fold:        &foldJob{wokenBy(store.TallyTables)},
+		history:     &historyJob{visits: wokenBy(store.HistoryTables)},
 		alerts:      &alertsJob{visits: wokenBy(store.AlertTables), committer: committer},
 		forget:      &forgetJob{visits: wokenBy(store.RecordTables), retention: auditRetention},
 		dropTenants: &dropTenantsJob{s},
@@ -90,6 +92,7 @@ func (s *standardJobs) list() []Job {
 		{"schedules", "@every 1s", s.schedules.run, s.schedules.dryRun},
 		{"expire-keys", "@every 1m", s.expireKeys.run, s.expireKeys.dryRun},
 		{"fold", "@every 1m", s.fold.run, s.fold.dryRun},
+		{"history", "@every 1m", s.history.run, s.history.dryRun},
 		{"alerts", "@every 15s", s.alerts.run, s.alerts.dryRun},
 		{"forget", "@every 10m", s.forget.run, s.forget.dryRun},
 		{"drop-tenants", "@every 10s", s.dropTenants.run, s.dropTenants.dryRun},

@@ -36,6 +36,8 @@ var (
 	FollowUpTables = upkeep.FollowUpTables
 	// AlertTables are the tables that alerts are about, besides the configuration.
 	AlertTables = upkeep.AlertTables
+	// HistoryTables have what the history is made of.
+	HistoryTables = upkeep.HistoryTables
 	// RecordTables have rows that are kept for a while.
 	RecordTables = upkeep.RecordTables
 )

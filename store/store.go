@@ -6,6 +6,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/claims"
 	"github.com/asyncflow/asyncflow/store/internal/counts"
+	"github.com/asyncflow/asyncflow/store/internal/history"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
 	"github.com/asyncflow/asyncflow/store/internal/news"
 	"github.com/asyncflow/asyncflow/store/internal/settings"
@@ -26,6 +27,7 @@ type Store struct {
 	*hotRoom
 	*treesRoom
 	*countsRoom
+	*historyRoom
 	*claimsRoom
 	*tasksRoom
 	*settingsRoom
@@ -37,6 +39,7 @@ type (
 	hotRoom      = hot.Path
 	treesRoom    = trees.Trees
 	countsRoom   = counts.Counts
+	historyRoom  = history.History
 	claimsRoom   = claims.Claims
 	tasksRoom    = tasks.Tasks
 	settingsRoom = settings.Settings
@@ -66,6 +69,7 @@ func newStore(ctx context.Context, core *catalog.Core) (*Store, error) {
 	}
 	s := &Store{Clock: core.Clock, Catalog: core.Catalog, Wakeups: core.Wakeups, core: core,
 		hotRoom: path, treesRoom: trees.New(core, path), countsRoom: counts.New(core)}
+	s.historyRoom = history.New(core, s.countsRoom)
 	s.claimsRoom = claims.New(core, path, s.treesRoom)
 	s.tasksRoom = tasks.New(core, path, s.treesRoom, s.countsRoom)
 	s.settingsRoom = settings.New(core, path, s.countsRoom)

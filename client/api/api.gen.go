@@ -414,6 +414,30 @@ func (e EndpointTestResultOutcome) Valid() bool {
 	}
 }
 
+// Defines values for HistoryMarkKind.
+const (
+	HistoryMarkKindAlert   HistoryMarkKind = "alert"
+	HistoryMarkKindBreaker HistoryMarkKind = "breaker"
+	HistoryMarkKindDeploy  HistoryMarkKind = "deploy"
+	HistoryMarkKindPause   HistoryMarkKind = "pause"
+)
+
+// Valid indicates whether the value is a known member of the HistoryMarkKind enum.
+func (e HistoryMarkKind) Valid() bool {
+	switch e {
+	case HistoryMarkKindAlert:
+		return true
+	case HistoryMarkKindBreaker:
+		return true
+	case HistoryMarkKindDeploy:
+		return true
+	case HistoryMarkKindPause:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for JobOutcome.
 const (
 	JobOutcomeFailed JobOutcome = "failed"
@@ -2403,6 +2427,103 @@ type HeartbeatResult struct {
 	Status Status `json:"status"`
 }
 
+// HistoryMark Something on the time axis.
+type HistoryMark struct {
+	// At When it began. That may be before from.
+	At time.Time `json:"at"`
+
+	// Kind A version of the type was applied; the type was paused; an episode of an alert; a circuit
+	// breaker was open, or its endpoint disabled.
+	Kind HistoryMarkKind `json:"kind"`
+
+	// Text Example: version 7
+	Text string `json:"text"`
+
+	// Type The task type. Absent of an alert of no single type.
+	Type string `json:"type,omitempty,omitzero"`
+
+	// Until When it ended. Absent of a deploy and of what isn't over.
+	Until time.Time `json:"until,omitempty,omitzero"`
+}
+
+// HistoryMarkKind A version of the type was applied; the type was paused; an episode of an alert; a circuit
+// breaker was open, or its endpoint disabled.
+type HistoryMarkKind string
+
+// HistoryPoint What happened in a step. Of a stage, submitted, succeeded, failed, cancelled, redriven,
+// failed_attempts, retried and snoozed are 0, and there is no backlog.
+type HistoryPoint struct {
+	// At When the step begins.
+	At time.Time `json:"at"`
+
+	// Attempts Attempts that ended, without those that were snoozed; of a stage, those that their workers
+	// ended.
+	Attempts int64 `json:"attempts"`
+
+	// AverageMs How long an attempt had a worker on average, also one that was claimed. Absent if none
+	// ended.
+	AverageMs float32 `json:"average_ms,omitempty,omitzero"`
+
+	// Backlog Tasks that were due and not under way, by what they waited for, as in waits_for of a task;
+	// of each the most of all minutes. Absent without any.
+	Backlog map[string]int64 `json:"backlog,omitempty,omitzero"`
+
+	// Cancelled Tasks that were cancelled.
+	Cancelled int64 `json:"cancelled"`
+
+	// Duration How long tasks were due until they were started (wait), or attempts at endpoints took
+	// (duration). Up to 19 % off. Absent without any.
+	Duration HistoryTimes `json:"duration,omitempty,omitzero"`
+
+	// Failed Tasks that failed for good, also by expiry.
+	Failed int64 `json:"failed"`
+
+	// FailedAttempts Attempts that ended otherwise than as done.
+	FailedAttempts int64 `json:"failed_attempts"`
+
+	// Pending Pending tasks; the most of all minutes.
+	Pending int64 `json:"pending"`
+
+	// Redriven Failed or cancelled tasks that were started again.
+	Redriven int64 `json:"redriven"`
+
+	// Retried Failed attempts that were not the end of their task: failed_attempts without failed. Tasks
+	// that failed without an attempt make it smaller; it is 0 at least.
+	Retried int64 `json:"retried"`
+
+	// Running Running tasks; the most of all minutes.
+	Running int64 `json:"running"`
+
+	// Snoozed Deliveries that workers put off with snooze.
+	Snoozed int64 `json:"snoozed"`
+
+	// Submitted New tasks.
+	Submitted int64 `json:"submitted"`
+
+	// Succeeded Tasks that succeeded.
+	Succeeded int64 `json:"succeeded"`
+
+	// Wait How long tasks were due until they were started (wait), or attempts at endpoints took
+	// (duration). Up to 19 % off. Absent without any.
+	Wait HistoryTimes `json:"wait,omitempty,omitzero"`
+
+	// Waiting Waiting tasks; the most of all minutes.
+	Waiting int64 `json:"waiting"`
+}
+
+// HistoryTimes How long tasks were due until they were started (wait), or attempts at endpoints took
+// (duration). Up to 19 % off. Absent without any.
+type HistoryTimes struct {
+	// P50Ms Half of them took no longer.
+	P50Ms float32 `json:"p50_ms"`
+
+	// P95Ms 95 % of them took no longer.
+	P95Ms float32 `json:"p95_ms"`
+
+	// P99Ms 99 % of them took no longer.
+	P99Ms float32 `json:"p99_ms"`
+}
+
 // Interval The pauses between attempts, in seconds. n > 0: 1, 2, 4, … doubling up to n. n < 0: always
 // |n|. A list: one pause after each attempt; the last one repeats. "poly": k^4 + 15 +
 // rand*30*(k+1) for the k-th retry, counted from 0. Any other text is an expression over
@@ -3644,6 +3765,44 @@ type Stats struct {
 	Waiting int64   `json:"waiting"`
 }
 
+// StatsHistory What the tasks of a type, or of all types, did over time.
+type StatsHistory struct {
+	// From The beginning of the first step.
+	From time.Time `json:"from"`
+
+	// Marks Oldest first.
+	Marks []HistoryMark `json:"marks"`
+
+	// MarksCut There are older marks than the 200 newest ones.
+	MarksCut bool `json:"marks_cut,omitempty,omitzero"`
+
+	// Points Oldest first. A step without data has none.
+	Points []HistoryPoint `json:"points"`
+
+	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Stage Name `json:"stage,omitempty,omitzero"`
+
+	// Step A Go-style duration, such as 30s or 1h30m. It may have days and weeks, too: 7d is 168h, and 1w
+	// the same. Answers have that of something configured as it was written last: 90m stays 90m. That
+	// needs each unit at most once, from large to small, of d, h, m, s, and ms or us, or weeks alone;
+	// up to 9 digits before the point and 6 after it. Any other has its shortest form in hours: 1h30m
+	// for 30m1h, 216h for 1w2d.
+	//
+	//
+	// Example: 30s
+	Step Duration `json:"step"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type,omitempty,omitzero"`
+
+	// Until The end of the last step.
+	Until time.Time `json:"until"`
+}
+
 // StatsList defines model for StatsList.
 type StatsList struct {
 	Data []Stats `json:"data"`
@@ -4367,6 +4526,15 @@ type AuditSubject = string
 // AuditUntil defines model for AuditUntil.
 type AuditUntil = time.Time
 
+// HistoryFrom defines model for HistoryFrom.
+type HistoryFrom = time.Time
+
+// HistoryStep Example: 5m
+type HistoryStep = string
+
+// HistoryUntil defines model for HistoryUntil.
+type HistoryUntil = time.Time
+
 // OperationID defines model for OperationID.
 type OperationID = string
 
@@ -4584,6 +4752,40 @@ type SendSignalParams struct {
 type GetStatsParams struct {
 	// Type Only this task type.
 	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
+}
+
+// GetStatsHistoryParams defines parameters for GetStatsHistory.
+type GetStatsHistoryParams struct {
+	// From The beginning, at most 30 days ago. By default it is an hour before until. It is rounded down
+	// to a step.
+	From HistoryFrom `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Until The end; by default, and at the latest, it is now. It is rounded up to a step.
+	Until HistoryUntil `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
+	// Step The time of one point: 1m, 2m, 5m, 10m, 15m, 30m, 1h, 2h, 3h, 4h, 6h, 12h or 24h; 1h or more if
+	// from is more than 24 hours ago. There may be 1,500 steps. By default it is the shortest one
+	// with at most 300 points.
+	Step HistoryStep `form:"step,omitempty" json:"step,omitempty,omitzero"`
+}
+
+// GetTypeHistoryParams defines parameters for GetTypeHistory.
+type GetTypeHistoryParams struct {
+	// Stage Only this stage: its attempts and times. Submits, ends and the backlog are those of the
+	// type, and not in it.
+	Stage Name `form:"stage,omitempty" json:"stage,omitempty,omitzero"`
+
+	// From The beginning, at most 30 days ago. By default it is an hour before until. It is rounded down
+	// to a step.
+	From HistoryFrom `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Until The end; by default, and at the latest, it is now. It is rounded up to a step.
+	Until HistoryUntil `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
+	// Step The time of one point: 1m, 2m, 5m, 10m, 15m, 30m, 1h, 2h, 3h, 4h, 6h, 12h or 24h; 1h or more if
+	// from is more than 24 hours ago. There may be 1,500 steps. By default it is the shortest one
+	// with at most 300 points.
+	Step HistoryStep `form:"step,omitempty" json:"step,omitempty,omitzero"`
 }
 
 // GetScaleParams defines parameters for GetScale.
@@ -5687,6 +5889,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /v1/stats/events (the `StatsEvents` operationId).
 	StatsEvents(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetStatsHistory Read what the tasks of all types did over time
+	//
+	// The points are those of all of the tenant's types together, also of types that were deleted
+	// since. Otherwise it answers as getTypeHistory does.
+	//
+	// Corresponds with GET /v1/stats/history (the `GetStatsHistory` operationId).
+	GetStatsHistory(ctx context.Context, params *GetStatsHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTypeHistory Read what the tasks of a type did over time
+	//
+	// By minute for the last 24 hours, by hour for the last 30 days. A step without a point is one in
+	// which nothing happened and no task was due or running, or in which no node recorded. The
+	// minute under way has no counts yet. A chart draws counts that are missing as 0, and times that
+	// are missing as a gap.
+	//
+	// Corresponds with GET /v1/stats/{type}/history (the `GetTypeHistory` operationId).
+	GetTypeHistory(ctx context.Context, pType Type, params *GetTypeHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetScale Ask how many tasks the workers of a stage should be able to do at once
 	//
@@ -7712,6 +7932,44 @@ func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditor
 // Corresponds with GET /v1/stats/events (the `StatsEvents` operationId).
 func (c *Client) StatsEvents(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewStatsEventsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetStatsHistory Read what the tasks of all types did over time
+//
+// The points are those of all of the tenant's types together, also of types that were deleted
+// since. Otherwise it answers as getTypeHistory does.
+//
+// Corresponds with GET /v1/stats/history (the `GetStatsHistory` operationId).
+func (c *Client) GetStatsHistory(ctx context.Context, params *GetStatsHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetStatsHistoryRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTypeHistory Read what the tasks of a type did over time
+//
+// By minute for the last 24 hours, by hour for the last 30 days. A step without a point is one in
+// which nothing happened and no task was due or running, or in which no node recorded. The
+// minute under way has no counts yet. A chart draws counts that are missing as 0, and times that
+// are missing as a gap.
+//
+// Corresponds with GET /v1/stats/{type}/history (the `GetTypeHistory` operationId).
+func (c *Client) GetTypeHistory(ctx context.Context, pType Type, params *GetTypeHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTypeHistoryRequest(c.Server, pType, params)
 	if err != nil {
 		return nil, err
 	}
@@ -11259,6 +11517,153 @@ func NewStatsEventsRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetStatsHistoryRequest constructs an http.Request for the GetStatsHistory method
+func NewGetStatsHistoryRequest(server string, params *GetStatsHistoryParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stats/history")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "step", params.Step, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetTypeHistoryRequest constructs an http.Request for the GetTypeHistory method
+func NewGetTypeHistoryRequest(server string, pType Type, params *GetTypeHistoryParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/stats/%s/history", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "stage", params.Stage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "until", params.Until, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "step", params.Step, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)

@@ -18,6 +18,10 @@ type statsCmd struct {
 	Watch     bool          `help:"Show them again every 2 seconds, until interrupted."`
 	Autoscale string        `placeholder:"TYPE/STAGE" help:"Show how many slots the stage needs."`
 	Target    time.Duration `placeholder:"TIME" help:"When the backlog is to be gone (1m)."`
+	History   bool          `help:"Show what happened over time."`
+	Since     time.Duration `placeholder:"TIME" help:"Since that long ago (1h), at most 720h."`
+	Step      time.Duration `placeholder:"TIME" help:"The time of one point, 1m to 24h."`
+	Stage     string        `placeholder:"NAME" help:"With --history: only this stage."`
 }
 
 func (c *statsCmd) Help() string {
@@ -35,9 +39,14 @@ EXPIRED says how many of FAILED were not begun or ended in time.
 --autoscale shows how many tasks the workers of a stage should be able to do at once: those that
 keep pace with the tasks that start, and those that do the backlog within --target.
 
+--history shows what the tasks did, by minute for the last 24 hours and by hour for the last 30
+days: a chart on a terminal, in which a blank is no data or 0, elsewhere a table; then deploys,
+pauses, alerts and stopped endpoints.
+
 Examples:
 
     asyncflow stats --type thumbnails --watch
+    asyncflow stats --type thumbnails --history --since 24h --step 5m
     asyncflow stats --autoscale thumbnails/resize --target 5m`
 }
 
@@ -46,6 +55,12 @@ const watchEvery = 2 * time.Second
 
 // Run shows the counts, once or until it is interrupted.
 func (c *statsCmd) Run(ctx context.Context, g *globals) error {
+	if err := c.checkHistory(); err != nil {
+		return usageError(err)
+	}
+	if c.History {
+		return c.history(ctx, g, isTerminal(g.stdout))
+	}
 	switch {
 	case c.Autoscale != "" && (c.Type != "" || c.Watch):
 		return usageError(asyncflow.InvalidField("--autoscale",

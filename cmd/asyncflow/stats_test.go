@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// someStats are those of two types, the second of which has a backlog.
+// someStats are the stats of two types. The second one has a backlog.
 func someStats() client.StatsList {
 	return client.StatsList{Data: []client.Stats{
 		{Type: "idle", Paused: true, Rolls: 1, Wait: client.Latency{P50Ms: 12, P99Ms: 3400}},
@@ -136,5 +137,53 @@ func TestStatsAutoscale(t *testing.T) {
 		r := runCLI(t, env, append([]string{"stats"}, args...)...)
 		require.Equal(t, 2, r.code, r.stderr)
 		require.Contains(t, r.stderr, args[0])
+	}
+}
+
+func TestStatsHistory(t *testing.T) {
+	t.Parallel()
+	var asked url.Values
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	h := client.StatsHistory{Type: "mail", From: at, Until: at.Add(time.Hour),
+		Step: asyncflow.NewDuration(5 * time.Minute),
+		Points: []client.HistoryPoint{
+			{At: at, Submitted: 8, Failed: 1, Backlog: map[string]int64{"retry": 2, "capacity": 3}},
+			{At: at.Add(55 * time.Minute), Submitted: 1, Wait: client.HistoryTimes{P99Ms: 1500}}},
+		Marks: []client.HistoryMark{{At: at, Kind: "deploy", Type: "mail", Text: "version \x1b7"}}}
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.Query()
+		answer(w, 200, h)
+	})
+	r := runCLI(t, env, "stats", "--type", "mail", "--history", "--since", "24h", "--step", "5m")
+	require.Zero(t, r.code, r.stderr)
+	require.Equal(t, "5m0s", asked.Get("step"))
+	from, err := time.Parse(time.RFC3339, asked.Get("from"))
+	require.NoError(t, err)
+	require.InDelta(t, 24*time.Hour, time.Since(from), float64(time.Hour))
+	lines := strings.Split(r.stdout, "\n")
+	require.Len(t, lines, 5, r.stdout)
+	require.Equal(t, strings.Fields("2026-11-21T10:00:00.000Z 8 0 1 0 0 0 5 0 - - - - -"),
+		strings.Fields(lines[1]))
+	require.Contains(t, lines[2], "1.5s")
+	require.Contains(t, lines[3], "deploy mail: version")
+	require.NotContains(t, r.stdout, "\x1b", "nothing that a terminal would obey")
+
+	var out bytes.Buffer
+	require.NoError(t, (&globals{stdout: &out}).printHistoryChart(h))
+	lines = strings.Split(out.String(), "\n")
+	require.Equal(t, "submitted   █          ▂  at most 8", lines[0])
+	require.Equal(t, "failed      █             at most 1", lines[1])
+	require.Equal(t, "backlog     █             at most 5", lines[2])
+	require.Equal(t, "wait p99               █  at most 1.5s", lines[3])
+	h.Until, h.Step = at.Add(24*time.Hour), asyncflow.NewDuration(time.Minute)
+	out.Reset()
+	require.NoError(t, (&globals{stdout: &out}).printHistoryChart(h))
+	require.Contains(t, out.String(), "20m0s a column", "1,440 points in 72 columns")
+
+	for _, args := range [][]string{{"--history", "--watch"}, {"--since", "5m"}, {"--step", "5m"},
+		{"--history", "--autoscale", "mail/send"}, {"--history", "--stage", "send"},
+		{"--history", "--since", "-1h"}} {
+		r := runCLI(t, env, append([]string{"stats"}, args...)...)
+		require.Equal(t, 2, r.code, r.stderr)
 	}
 }

@@ -148,6 +148,12 @@ type ServerInterface interface {
 	// StatsEvents Follow the counts as a stream of server-sent events
 	// (GET /v1/stats/events)
 	StatsEvents(c *fiber.Ctx) error
+	// GetStatsHistory Read what the tasks of all types did over time
+	// (GET /v1/stats/history)
+	GetStatsHistory(c *fiber.Ctx, params GetStatsHistoryParams) error
+	// GetTypeHistory Read what the tasks of a type did over time
+	// (GET /v1/stats/{type}/history)
+	GetTypeHistory(c *fiber.Ctx, pType Type, params GetTypeHistoryParams) error
 	// GetScale Ask how many tasks the workers of a stage should be able to do at once
 	// (GET /v1/stats/{type}/scale)
 	GetScale(c *fiber.Ctx, pType Type, params GetScaleParams) error
@@ -1615,6 +1621,123 @@ func (siw *ServerInterfaceWrapper) StatsEvents(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.StatsEvents(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetStatsHistory operation middleware
+func (siw *ServerInterfaceWrapper) GetStatsHistory(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetStatsHistoryParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", query, &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter from: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", query, &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter until: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "step" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "step", query, &params.Step, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter step: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetStatsHistory(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetTypeHistory operation middleware
+func (siw *ServerInterfaceWrapper) GetTypeHistory(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "type" -------------
+	var pType Type
+
+	err = runtime.BindStyledParameterWithOptions("simple", "type", c.Params("type"), &pType, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetTypeHistoryParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "stage" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "stage", query, &params.Stage, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter stage: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", query, &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter from: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", query, &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter until: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "step" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "step", query, &params.Step, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter step: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetTypeHistory(c, pType, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3337,9 +3460,13 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/stats", wrapper.GetStats)
 
+	router.Get(options.BaseURL+"/v1/stats/:type/history", wrapper.GetTypeHistory)
+
 	router.Get(options.BaseURL+"/v1/stats/:type/scale", wrapper.GetScale)
 
 	router.Get(options.BaseURL+"/v1/stats/events", wrapper.StatsEvents)
+
+	router.Get(options.BaseURL+"/v1/stats/history", wrapper.GetStatsHistory)
 
 	router.Get(options.BaseURL+"/v1/task-types", wrapper.ListTaskTypes)
 
@@ -4760,6 +4887,65 @@ func (response StatsEventsdefaultApplicationProblemPlusJSONResponse) VisitStatsE
 	return ctx.JSON(&response.Body)
 }
 
+type GetStatsHistoryRequestObject struct {
+	Params GetStatsHistoryParams
+}
+
+type GetStatsHistoryResponseObject interface {
+	VisitGetStatsHistoryResponse(ctx *fiber.Ctx) error
+}
+
+type GetStatsHistory200JSONResponse StatsHistory
+
+func (response GetStatsHistory200JSONResponse) VisitGetStatsHistoryResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetStatsHistorydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetStatsHistorydefaultApplicationProblemPlusJSONResponse) VisitGetStatsHistoryResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetTypeHistoryRequestObject struct {
+	Type   Type `json:"type"`
+	Params GetTypeHistoryParams
+}
+
+type GetTypeHistoryResponseObject interface {
+	VisitGetTypeHistoryResponse(ctx *fiber.Ctx) error
+}
+
+type GetTypeHistory200JSONResponse StatsHistory
+
+func (response GetTypeHistory200JSONResponse) VisitGetTypeHistoryResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetTypeHistorydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTypeHistorydefaultApplicationProblemPlusJSONResponse) VisitGetTypeHistoryResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetScaleRequestObject struct {
 	Type   Type `json:"type"`
 	Params GetScaleParams
@@ -6142,6 +6328,12 @@ type StrictServerInterface interface {
 	// StatsEvents Follow the counts as a stream of server-sent events
 	// (GET /v1/stats/events)
 	StatsEvents(ctx context.Context, request StatsEventsRequestObject) (StatsEventsResponseObject, error)
+	// GetStatsHistory Read what the tasks of all types did over time
+	// (GET /v1/stats/history)
+	GetStatsHistory(ctx context.Context, request GetStatsHistoryRequestObject) (GetStatsHistoryResponseObject, error)
+	// GetTypeHistory Read what the tasks of a type did over time
+	// (GET /v1/stats/{type}/history)
+	GetTypeHistory(ctx context.Context, request GetTypeHistoryRequestObject) (GetTypeHistoryResponseObject, error)
 	// GetScale Ask how many tasks the workers of a stage should be able to do at once
 	// (GET /v1/stats/{type}/scale)
 	GetScale(ctx context.Context, request GetScaleRequestObject) (GetScaleResponseObject, error)
@@ -7537,6 +7729,61 @@ func (sh *strictHandler) StatsEvents(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(StatsEventsResponseObject); ok {
 		if err := validResponse.VisitStatsEventsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetStatsHistory operation middleware
+func (sh *strictHandler) GetStatsHistory(ctx *fiber.Ctx, params GetStatsHistoryParams) error {
+	var request GetStatsHistoryRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetStatsHistory(ctx.UserContext(), request.(GetStatsHistoryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetStatsHistory")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetStatsHistoryResponseObject); ok {
+		if err := validResponse.VisitGetStatsHistoryResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetTypeHistory operation middleware
+func (sh *strictHandler) GetTypeHistory(ctx *fiber.Ctx, pType Type, params GetTypeHistoryParams) error {
+	var request GetTypeHistoryRequestObject
+
+	request.Type = pType
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTypeHistory(ctx.UserContext(), request.(GetTypeHistoryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTypeHistory")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetTypeHistoryResponseObject); ok {
+		if err := validResponse.VisitGetTypeHistoryResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -1232,6 +1232,53 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/stats/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read what the tasks of all types did over time
+         * @description The points are those of all of the tenant's types together, also of types that were deleted
+         *     since. Otherwise it answers as getTypeHistory does.
+         */
+        get: operations["getStatsHistory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/stats/{type}/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the task type. */
+                type: components["parameters"]["Type"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Read what the tasks of a type did over time
+         * @description By minute for the last 24 hours, by hour for the last 30 days. A step without a point is one in
+         *     which nothing happened and no task was due or running, or in which no node recorded. The
+         *     minute under way has no counts yet. A chart draws counts that are missing as 0, and times that
+         *     are missing as a gap.
+         */
+        get: operations["getTypeHistory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/stats/{type}/scale": {
         parameters: {
             query?: never;
@@ -5476,6 +5523,205 @@ export interface components {
             data: components["schemas"]["Stats"][];
         };
         /**
+         * @description What the tasks of a type, or of all types, did over time.
+         * @example {
+         *       "type": "thumbnails",
+         *       "from": "2026-11-21T10:40:00Z",
+         *       "until": "2026-11-21T10:50:00Z",
+         *       "step": "5m",
+         *       "points": [
+         *         {
+         *           "at": "2026-11-21T10:40:00Z",
+         *           "submitted": 600,
+         *           "succeeded": 580,
+         *           "failed": 3,
+         *           "cancelled": 0,
+         *           "redriven": 0,
+         *           "attempts": 601,
+         *           "failed_attempts": 21,
+         *           "retried": 18,
+         *           "snoozed": 0,
+         *           "wait": {
+         *             "p50_ms": 12.5,
+         *             "p95_ms": 50,
+         *             "p99_ms": 210
+         *           },
+         *           "duration": {
+         *             "p50_ms": 840,
+         *             "p95_ms": 1700,
+         *             "p99_ms": 3400
+         *           },
+         *           "average_ms": 910,
+         *           "pending": 14,
+         *           "waiting": 3,
+         *           "running": 20,
+         *           "backlog": {
+         *             "capacity": 9,
+         *             "retry": 1
+         *           }
+         *         }
+         *       ],
+         *       "marks": [
+         *         {
+         *           "at": "2026-11-21T10:41:12Z",
+         *           "kind": "deploy",
+         *           "type": "thumbnails",
+         *           "text": "version 7"
+         *         },
+         *         {
+         *           "at": "2026-11-21T10:43:00Z",
+         *           "until": "2026-11-21T10:44:10Z",
+         *           "kind": "breaker",
+         *           "type": "thumbnails",
+         *           "text": "resize open: status 503"
+         *         }
+         *       ]
+         *     }
+         */
+        StatsHistory: {
+            type?: components["schemas"]["Name"];
+            stage?: components["schemas"]["Name"];
+            /**
+             * Format: date-time
+             * @description The beginning of the first step.
+             */
+            from: string;
+            /**
+             * Format: date-time
+             * @description The end of the last step.
+             */
+            until: string;
+            step: components["schemas"]["Duration"];
+            /** @description Oldest first. A step without data has none. */
+            points: components["schemas"]["HistoryPoint"][];
+            /** @description Oldest first. */
+            marks: components["schemas"]["HistoryMark"][];
+            /** @description There are older marks than the 200 newest ones. */
+            marks_cut?: boolean;
+        };
+        /**
+         * @description What happened in a step. Of a stage, submitted, succeeded, failed, cancelled, redriven,
+         *     failed_attempts, retried and snoozed are 0, and there is no backlog.
+         */
+        HistoryPoint: {
+            /**
+             * Format: date-time
+             * @description When the step begins.
+             */
+            at: string;
+            /**
+             * Format: int64
+             * @description New tasks.
+             */
+            submitted: number;
+            /**
+             * Format: int64
+             * @description Tasks that succeeded.
+             */
+            succeeded: number;
+            /**
+             * Format: int64
+             * @description Tasks that failed for good, also by expiry.
+             */
+            failed: number;
+            /**
+             * Format: int64
+             * @description Tasks that were cancelled.
+             */
+            cancelled: number;
+            /**
+             * Format: int64
+             * @description Failed or cancelled tasks that were started again.
+             */
+            redriven: number;
+            /**
+             * Format: int64
+             * @description Attempts that ended, without those that were snoozed; of a stage, those that their workers
+             *     ended.
+             */
+            attempts: number;
+            /**
+             * Format: int64
+             * @description Attempts that ended otherwise than as done.
+             */
+            failed_attempts: number;
+            /**
+             * Format: int64
+             * @description Failed attempts that were not the end of their task: failed_attempts without failed. Tasks
+             *     that failed without an attempt make it smaller; it is 0 at least.
+             */
+            retried: number;
+            /**
+             * Format: int64
+             * @description Deliveries that workers put off with snooze.
+             */
+            snoozed: number;
+            wait?: components["schemas"]["HistoryTimes"];
+            duration?: components["schemas"]["HistoryTimes"];
+            /**
+             * @description How long an attempt had a worker on average, also one that was claimed. Absent if none
+             *     ended.
+             */
+            average_ms?: number;
+            /**
+             * Format: int64
+             * @description Pending tasks; the most of all minutes.
+             */
+            pending: number;
+            /**
+             * Format: int64
+             * @description Waiting tasks; the most of all minutes.
+             */
+            waiting: number;
+            /**
+             * Format: int64
+             * @description Running tasks; the most of all minutes.
+             */
+            running: number;
+            /**
+             * @description Tasks that were due and not under way, by what they waited for, as in waits_for of a task;
+             *     of each the most of all minutes. Absent without any.
+             */
+            backlog?: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * @description How long tasks were due until they were started (wait), or attempts at endpoints took
+         *     (duration). Up to 19 % off. Absent without any.
+         */
+        HistoryTimes: {
+            /** @description Half of them took no longer. */
+            p50_ms: number;
+            /** @description 95 % of them took no longer. */
+            p95_ms: number;
+            /** @description 99 % of them took no longer. */
+            p99_ms: number;
+        };
+        /** @description Something on the time axis. */
+        HistoryMark: {
+            /**
+             * Format: date-time
+             * @description When it began. That may be before from.
+             */
+            at: string;
+            /**
+             * Format: date-time
+             * @description When it ended. Absent of a deploy and of what isn't over.
+             */
+            until?: string;
+            /**
+             * @description A version of the type was applied; the type was paused; an episode of an alert; a circuit
+             *     breaker was open, or its endpoint disabled.
+             * @enum {string}
+             */
+            kind: "deploy" | "pause" | "alert" | "breaker";
+            /** @description The task type. Absent of an alert of no single type. */
+            type?: string;
+            /** @example version 7 */
+            text: string;
+        };
+        /**
          * @example {
          *       "type": "thumbnails",
          *       "stage": "resize",
@@ -7049,6 +7295,19 @@ export interface components {
         ScheduleName: components["schemas"]["Name"];
         /** @description The name of the tenant. */
         Slug: components["schemas"]["Name"];
+        /**
+         * @description The beginning, at most 30 days ago. By default it is an hour before until. It is rounded down
+         *     to a step.
+         */
+        HistoryFrom: string;
+        /** @description The end; by default, and at the latest, it is now. It is rounded up to a step. */
+        HistoryUntil: string;
+        /**
+         * @description The time of one point: 1m, 2m, 5m, 10m, 15m, 30m, 1h, 2h, 3h, 4h, 6h, 12h or 24h; 1h or more if
+         *     from is more than 24 hours ago. There may be 1,500 steps. By default it is the shortest one
+         *     with at most 300 points.
+         */
+        HistoryStep: string;
         /** @description Only entries at or after this time. */
         AuditSince: string;
         /** @description Only entries before this time. */
@@ -9596,6 +9855,95 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["ShareInUse"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getStatsHistory: {
+        parameters: {
+            query?: {
+                /**
+                 * @description The beginning, at most 30 days ago. By default it is an hour before until. It is rounded down
+                 *     to a step.
+                 */
+                from?: components["parameters"]["HistoryFrom"];
+                /** @description The end; by default, and at the latest, it is now. It is rounded up to a step. */
+                until?: components["parameters"]["HistoryUntil"];
+                /**
+                 * @description The time of one point: 1m, 2m, 5m, 10m, 15m, 30m, 1h, 2h, 3h, 4h, 6h, 12h or 24h; 1h or more if
+                 *     from is more than 24 hours ago. There may be 1,500 steps. By default it is the shortest one
+                 *     with at most 300 points.
+                 */
+                step?: components["parameters"]["HistoryStep"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The points and marks, oldest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StatsHistory"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    getTypeHistory: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Only this stage: its attempts and times. Submits, ends and the backlog are those of the
+                 *     type, and not in it.
+                 */
+                stage?: components["schemas"]["Name"];
+                /**
+                 * @description The beginning, at most 30 days ago. By default it is an hour before until. It is rounded down
+                 *     to a step.
+                 */
+                from?: components["parameters"]["HistoryFrom"];
+                /** @description The end; by default, and at the latest, it is now. It is rounded up to a step. */
+                until?: components["parameters"]["HistoryUntil"];
+                /**
+                 * @description The time of one point: 1m, 2m, 5m, 10m, 15m, 30m, 1h, 2h, 3h, 4h, 6h, 12h or 24h; 1h or more if
+                 *     from is more than 24 hours ago. There may be 1,500 steps. By default it is the shortest one
+                 *     with at most 300 points.
+                 */
+                step?: components["parameters"]["HistoryStep"];
+            };
+            header?: never;
+            path: {
+                /** @description The name of the task type. */
+                type: components["parameters"]["Type"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The points and marks, oldest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StatsHistory"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
             default: components["responses"]["Problem"];

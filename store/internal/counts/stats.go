@@ -111,7 +111,7 @@ func (s *Counts) stats(ctx context.Context, tenant, taskType string) ([]Stats, e
 	}
 	var all []Stats
 	for _, some := range ByTables(slices.Collect(maps.Values(types))) {
-		counts, err := s.countTypes(ctx, tenant, some)
+		counts, err := s.countTypes(ctx, tenant, some, true)
 		if err != nil {
 			return nil, err
 		}

@@ -34,10 +34,11 @@ type dueInWait struct {
 
 // countSQL counts the types whose names are in the array $1 and whose numbers are in $5, each kind
 // of row in one pass over all of them: a type without tasks costs next to nothing. %s are the ready
-// tables. It reads only the due rows of wait, by the index on until. It adds up the tallies; for
-// the rates, tallies since $2. Redrives of the last minute don't lower the rate of tasks that
-// became final. The tallies have no index, since it would cost each task more. Of failed tasks at
-// most all have expired: a redrive by a node of the version before doesn't take that count back.
+// tables. $6 says whether it adds up the tallies; without, only live tasks are counted. It reads
+// only the due rows of wait, by the index on until. It adds up the tallies; for the rates, tallies
+// since $2. Redrives of the last minute don't lower the rate of tasks that became final. The
+// tallies have no index, since it would cost each task more. Of failed tasks at most all have
+// expired: a redrive by a node of the version before doesn't take that count back.
 const countSQL = `
 WITH sums AS (
   SELECT type AS name, sum(succeeded)::bigint AS succeeded, sum(failed)::bigint AS failed,
@@ -47,7 +48,7 @@ WITH sums AS (
     sum(failures) FILTER (WHERE at > $2) AS failures,
     sum(snoozes) FILTER (WHERE at > $2) AS snoozes,
     sum(succeeded + greatest(failed, 0) + greatest(cancelled, 0)) FILTER (WHERE at > $2) AS finished
-  FROM {tallies} WHERE type = ANY ($1::text[]) GROUP BY type),
+  FROM {tallies} WHERE $6::boolean AND type = ANY ($1::text[]) GROUP BY type),
 expiries AS (
   SELECT type AS name, sum(expired)::bigint AS expired
   FROM {expired_tallies} WHERE type = ANY ($1::text[]) GROUP BY type),
@@ -87,7 +88,7 @@ ORDER BY place`
 
 // countTypes counts some types in one statement, and so all at the same moment.
 func (s *Counts) countTypes(
-	ctx context.Context, tenant string, types []*config.Type,
+	ctx context.Context, tenant string, types []*config.Type, sums bool,
 ) ([]counted, error) {
 	names := make([]string, len(types))
 	numbers := make([]int32, len(types))
@@ -97,7 +98,7 @@ func (s *Counts) countTypes(
 	}
 	now := s.core.Clock.Now()
 	rows, _ := s.core.DB(tenant).Query(ctx, StatsSQL(types), pgx.QueryExecModeExec, names,
-		now.Add(-RateWindow), now, records.UntilOthers.Time, numbers)
+		now.Add(-RateWindow), now, records.UntilOthers.Time, numbers, sums)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (c counted, err error) {
 		var place int
 		var since *time.Time

@@ -73,7 +73,7 @@ func lockSoon(ctx context.Context, tx pgx.Tx, set *config.TableSet, position int
 
 // CompactRoll makes the tables of a cleared roll anew without the tasks that had ended by a time.
 // It leaves the tasks that MarkRemaining noted, by then or earlier, the tasks on which live ones
-// depend, and those that block their flow key. It does nothing if too many have to remain, or if
+// depend, and tasks that block their flow key. It does nothing if too many have to remain, or if
 // live tasks need children of the roll: then the roll is trimmed, and CompactRoll is due again in
 // an hour, or after another retention if noted tasks have ended. What erased tasks have in tables
 // of all rolls is deleted afterwards, in small steps; if some are left, the next call goes on.

@@ -44,6 +44,9 @@ var (
 			"schedules"},
 		roots: TokenTables.roots,
 	}
+	// HistoryTables have what the history is made of.
+	HistoryTables = Tables{names: []string{"tallies", "endpoint_minutes", "type_minutes"},
+		roots: TokenTables.roots}
 	// RecordTables have rows that are kept for a while.
 	RecordTables = Tables{names: []string{
 		"operations", "alert_episodes", "endpoint_minutes", "type_minutes", "endpoint_secrets", "audit",

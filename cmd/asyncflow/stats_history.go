@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client"
+)
+
+// checkHistory refuses options of --history without it, and options that don't go with it.
+func (c *statsCmd) checkHistory() error {
+	switch {
+	case !c.History && (c.Since != 0 || c.Step != 0 || c.Stage != ""):
+		return asyncflow.InvalidField("--since, --step and --stage", "need --history")
+	case c.History && (c.Watch || c.Autoscale != "" || c.Target != 0):
+		return asyncflow.InvalidField("--history",
+			"goes with none of --watch, --autoscale and --target")
+	case c.Stage != "" && c.Type == "":
+		return asyncflow.InvalidField("--stage", "needs --type")
+	case c.Since < 0:
+		return asyncflow.InvalidField("--since", "is %s; it must be more than 0s", c.Since)
+	}
+	return nil
+}
+
+// history shows what happened over time: a chart on a terminal, elsewhere a table.
+func (c *statsCmd) history(ctx context.Context, g *globals, terminal bool) error {
+	q := client.HistoryQuery{Type: c.Type, Stage: c.Stage, Step: c.Step}
+	if c.Since != 0 {
+		q.From = now().Add(-c.Since)
+	}
+	h, err := g.client().History(ctx, q)
+	if done, err := g.asDocument(h, err); done {
+		return err
+	}
+	if terminal {
+		err = g.printHistoryChart(h)
+	} else {
+		err = g.printHistoryTable(h)
+	}
+	if err != nil {
+		return err
+	}
+	for _, m := range h.Marks {
+		until := ""
+		if !m.Until.IsZero() {
+			until = " to " + timeText(m.Until)
+		}
+		if _, err := fmt.Fprintf(g.stdout, "%s%s: %s %s: %s\n", timeText(m.At), until,
+			printable(string(m.Kind)), printable(m.Type), printable(m.Text)); err != nil {
+			return err
+		}
+	}
+	if h.MarksCut {
+		_, err = fmt.Fprintln(g.stdout, "there are older marks")
+	}
+	return err
+}
+
+// printHistoryTable prints a line for each point.
+func (g *globals) printHistoryTable(h client.StatsHistory) error {
+	rows := make([][]string, len(h.Points))
+	for i, p := range h.Points {
+		rows[i] = []string{timeText(p.At), number(p.Submitted), number(p.Succeeded),
+			number(p.Failed), number(p.Cancelled), number(p.Attempts), number(p.Retried),
+			number(dueTasks(p)), number(p.Running), latencyText(p.Wait.P50Ms),
+			latencyText(p.Wait.P99Ms), latencyText(p.Duration.P50Ms),
+			latencyText(p.Duration.P95Ms), latencyText(p.Duration.P99Ms)}
+	}
+	return g.printTable("AT SUBMITTED SUCCEEDED FAILED CANCELLED ATTEMPTS RETRIED BACKLOG RUNNING "+
+		"WAIT-P50 WAIT-P99 P50 P95 P99", rows)
+}
+
+// dueTasks returns how many tasks were due and not under way.
+func dueTasks(p client.HistoryPoint) (sum int64) {
+	for _, n := range p.Backlog {
+		sum += n
+	}
+	return sum
+}
+
+// chartWidth is the most columns of a chart.
+const chartWidth = 72
+
+// chartLine is one line of a chart: a number of each point.
+type chartLine struct {
+	name  string
+	value func(client.HistoryPoint) float64
+	text  func(float64) string
+}
+
+func count(read func(client.HistoryPoint) int64) func(client.HistoryPoint) float64 {
+	return func(p client.HistoryPoint) float64 { return float64(read(p)) }
+}
+
+// chartLines are the lines of a chart.
+func chartLines() []chartLine {
+	plain := func(n float64) string { return number(int64(n)) }
+	took := func(ms float64) string { return latencyText(float32(ms)) }
+	return []chartLine{
+		{"submitted", count(func(p client.HistoryPoint) int64 { return p.Submitted }), plain},
+		{"succeeded", count(func(p client.HistoryPoint) int64 { return p.Succeeded }), plain},
+		{"failed", count(func(p client.HistoryPoint) int64 { return p.Failed }), plain},
+		{"cancelled", count(func(p client.HistoryPoint) int64 { return p.Cancelled }), plain},
+		{"attempts", count(func(p client.HistoryPoint) int64 { return p.Attempts }), plain},
+		{"retried", count(func(p client.HistoryPoint) int64 { return p.Retried }), plain},
+		{"backlog", count(dueTasks), plain},
+		{"running", count(func(p client.HistoryPoint) int64 { return p.Running }), plain},
+		{"wait p99", func(p client.HistoryPoint) float64 { return float64(p.Wait.P99Ms) }, took},
+		{"attempt p50", func(p client.HistoryPoint) float64 {
+			return float64(p.Duration.P50Ms)
+		}, took},
+		{"attempt p99", func(p client.HistoryPoint) float64 {
+			return float64(p.Duration.P99Ms)
+		}, took},
+	}
+}
+
+// printHistoryChart prints a line of blocks for each kind of number that is not always 0. A block
+// is one step or several, of which it shows the greatest; a blank has no data.
+func (g *globals) printHistoryChart(h client.StatsHistory) error {
+	steps := int(h.Until.Sub(h.From) / h.Step.Std())
+	each := (steps + chartWidth - 1) / chartWidth // steps in a column
+	width := (steps + each - 1) / each
+	for _, line := range chartLines() {
+		values := make([]float64, width)
+		most := 0.0
+		for _, p := range h.Points {
+			column := int(p.At.Sub(h.From)/h.Step.Std()) / each
+			if column < 0 || column >= width {
+				continue
+			}
+			values[column] = max(values[column], line.value(p))
+			most = max(most, values[column])
+		}
+		if most == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(g.stdout, "%-11s %s  at most %s\n", line.name,
+			blocks(values, most), line.text(most)); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(g.stdout, "%-11s %s to %s, %s a column\n", "", timeText(h.From),
+		timeText(h.Until), time.Duration(each)*h.Step.Std())
+	return err
+}
+
+// blocks returns values as blocks that are higher for greater ones; 0 is a blank.
+func blocks(values []float64, most float64) string {
+	heights := []rune("▁▂▃▄▅▆▇█")
+	var line strings.Builder
+	for _, v := range values {
+		if v <= 0 {
+			line.WriteByte(' ')
+			continue
+		}
+		line.WriteRune(heights[min(len(heights)-1, int(v/most*float64(len(heights))))])
+	}
+	return line.String()
+}

@@ -1,0 +1,86 @@
+package governance
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// historyJob records the history of the tenants in which something happened or is due, and folds
+// the minutes that are older than a day.
+type historyJob struct {
+	visits
+
+	mu   sync.Mutex
+	last map[string]time.Time // when this node last recorded a tenant
+}
+
+func (j *historyJob) run(ctx context.Context) (int, error) {
+	restless, err := j.restless(ctx)
+	if err != nil {
+		return 0, err
+	}
+	sum, errs := 0, []error{}
+	for tenant, state := range restless {
+		n, err := j.recordTenant(ctx, tenant, state)
+		sum += n
+		if asyncflow.CodeOf(err) != asyncflow.CodeNotFound { // it was deleted a moment ago
+			errs = append(errs, err)
+		}
+	}
+	return sum, errors.Join(errs...)
+}
+
+// recordTenant records a tenant's history. The tenant rests until minutes are to be folded, unless
+// the next minute will have points.
+func (j *historyJob) recordTenant(ctx context.Context, tenant string, s state) (int, error) {
+	now := j.store.Clock.Now()
+	recorded, err := j.store.RecordHistory(ctx, tenant, j.lastOf(tenant))
+	if err != nil {
+		return recorded.Rows, err
+	}
+	if recorded.Missed {
+		return recorded.Rows, nil
+	}
+	j.setLast(tenant, now)
+	folded, err := untilDone(func() (int, error) { return j.store.FoldHistory(ctx, tenant) })
+	if err != nil || recorded.Live {
+		return recorded.Rows + folded, err
+	}
+	next, err := j.store.NextFoldHistory(ctx, tenant)
+	if err == nil {
+		j.rests.rest(tenant, s, next)
+	}
+	return recorded.Rows + folded, err
+}
+
+func (j *historyJob) lastOf(tenant string) time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.last[tenant]
+}
+
+func (j *historyJob) setLast(tenant string, at time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.last == nil {
+		j.last = map[string]time.Time{}
+	}
+	for known := range j.last {
+		if _, ok := j.store.Catalog.Tenant(known); !ok {
+			delete(j.last, known)
+		}
+	}
+	j.last[tenant] = at
+}
+
+func (j *historyJob) dryRun(ctx context.Context) ([]store.Due, error) {
+	return j.dryRunTenants(func(tenant string) ([]store.Due, error) {
+		n, err := j.store.DryRunFoldHistory(ctx, tenant)
+		return []store.Due{{Tenant: tenant, Rows: n}}, err
+	})
+}

@@ -1,0 +1,115 @@
+package history
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// TypeHistory is what the tasks of a type, or of all types, did over time.
+type TypeHistory struct {
+	Query          // as it was answered
+	Points []Point // oldest first. Steps without any numbers are left out
+	Marks  []Mark  // oldest first
+	// MarksCut reports that there are more marks: older ones.
+	MarksCut bool
+}
+
+// Point is what happened in a step.
+type Point struct {
+	At time.Time // when the step begins
+	Values
+}
+
+// ReadHistory returns what the tasks of a type did over time. Its errors are CodeInvalid for a
+// query that can't be answered, and CodeNotFound when there is no such type.
+func (s *History) ReadHistory(ctx context.Context, q Query) (h TypeHistory, err error) {
+	if h.Query, err = q.fix(s.core.Clock.Now()); err != nil {
+		return h, err
+	}
+	ctx = postgres.Patient(ctx)
+	var t *config.Type
+	if q.Type != "" {
+		if t, err = s.core.Catalog.Fresh(ctx, q.Tenant, q.Type); err != nil {
+			return h, err
+		}
+	}
+	byPart, err := s.readUnits(ctx, h.Query)
+	if err == nil {
+		h.Marks, h.MarksCut, err = s.marks(ctx, h.Query)
+	}
+	if err != nil {
+		return h, postgres.Wrap(err, "ReadHistory(%q, %q)", q.Tenant, q.Type)
+	}
+	if q.Stage != "" && len(byPart) == 0 && (t == nil || t.StageIndex(q.Stage) < 0) {
+		return h, asyncflow.InvalidField("stage", "the task type %q has no stage %q", q.Type,
+			q.Stage)
+	}
+	h.Points = byPart.points(h.Query)
+	return h, nil
+}
+
+// readSpansSQL reads the rows of a type $1 and of a unit $2 from $3 on and before $4: of the stage
+// $5, or, without one, of all.
+const readSpansSQL = `
+SELECT coalesce(type, ''), stage, at, points FROM {schema}.type_history
+WHERE coalesce(type, '') = $1 AND hourly = $2 AND at >= $3 AND at < $4 AND $5 IN ('', stage)`
+
+// readUnits reads the points that a query is about: minutes, or hours for a step of at least one.
+// An hour is known from its minutes, from its own points, or both: then the greater numbers count.
+func (s *History) readUnits(ctx context.Context, q Query) (gathered, error) {
+	g := gathered{}
+	err := s.readSpans(ctx, q, minutes, func(r row, spans span) {
+		if q.Step >= time.Hour {
+			g.of(r.part, r.at).raise(spans.sum())
+			return
+		}
+		for place, v := range spans.values() {
+			g.of(r.part, minutes.timeOf(r.at, place)).raise(v)
+		}
+	})
+	if err != nil || q.Step < time.Hour {
+		return g, err
+	}
+	err = s.readSpans(ctx, q, hours, func(r row, spans span) {
+		for place, v := range spans.values() {
+			g.of(r.part, hours.timeOf(r.at, place)).raise(v)
+		}
+	})
+	return g, err
+}
+
+func (s *History) readSpans(ctx context.Context, q Query, u unit, do func(row, span)) error {
+	rows, err := s.core.DB(q.Tenant).Query(ctx, fill(q.Tenant, readSpansSQL), q.Type, u.hourly,
+		q.From.Truncate(u.row), q.Until, q.Stage)
+	if err != nil {
+		return err
+	}
+	return eachRow(rows, do)
+}
+
+// points returns the points of a query, from those of the parts of its type.
+func (g gathered) points(q Query) (all []Point) {
+	bySteps := map[time.Time]Values{}
+	for _, points := range g {
+		for at, v := range points {
+			if at.Before(q.From) || !at.Before(q.Until) {
+				continue
+			}
+			step := at.Truncate(q.Step)
+			if bySteps[step] == nil {
+				bySteps[step] = Values{}
+			}
+			bySteps[step].fold(v)
+		}
+	}
+	for at, v := range bySteps {
+		all = append(all, Point{at, v})
+	}
+	slices.SortFunc(all, func(a, b Point) int { return a.At.Compare(b.At) })
+	return all
+}
