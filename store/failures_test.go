@@ -112,6 +112,12 @@ func TestFingerprintFilter(t *testing.T) {
 			assert.Equal(t, store.TaskCount{Tasks: 3, Exact: true}, n)
 		}
 		f.Limit = 0
+		some := f
+		some.IDs = []asyncflow.TaskID{ids[1], other}
+		count, err := b.CountTasks(t.Context(), tenant,
+			store.NewOperation{Kind: store.RedriveTasks, Filter: some})
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, count, "of the ids, the ones with such an error")
 		_, due := b.start(store.RedriveTasks, store.NewOperation{Filter: f})
 		assert.Equal(t, []any{store.OperationDone, int64(3), int64(3), int64(0)},
 			figures(b.finish(due)))

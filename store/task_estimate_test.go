@@ -39,7 +39,9 @@ func TestEstimatedCount(t *testing.T) {
 		"waiting": {Status: asyncflow.StatusWaiting}, "pending": {Status: asyncflow.StatusPending},
 		"cancelled": {Status: asyncflow.StatusCancelled}, "stage": {Stage: "first"},
 		"user": {Labels: store.LabelFilter{User: "ada"}}, "flow key": {FlowKey: "k"},
-		"since": {Since: time.Now().Add(-time.Hour)},
+		"since": {Since: time.Now().Add(-time.Hour)}, "key": {Key: "k"}, "code": {Code: "503"},
+		"worker": {Worker: "w"}, "attempts": {Attempts: 2},
+		"fingerprint": {Fingerprint: "5d41402abc4b2a76"},
 	} {
 		assert.Zero(t, count(f).Estimate, name)
 	}

@@ -93,8 +93,8 @@ func cellTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// formula matches where a spreadsheet would begin to read a formula: at the beginning of a cell, also
-// of one that it begins at a semicolon or a tab, as it does with some languages.
+// formula matches where a spreadsheet would begin to read a formula: at the beginning of a cell,
+// also of one that it begins at a semicolon or a tab, as it does with some languages.
 var formula = regexp.MustCompile(`(^|[;\t\r\n])([ "]*[=+\-@\t\r])`)
 
 // safeCell returns a text that no spreadsheet runs as a formula. Whoever submits a task chooses its

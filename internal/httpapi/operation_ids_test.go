@@ -17,6 +17,14 @@ func TestBulkByIDs(t *testing.T) {
 	b := setup(t)
 	b.pipe()
 	first, second, third := b.failSecond(), b.failSecond(), b.failSecond()
+	keyed := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"pipe","context":1,"key":"k","delay":"1h"}`)).ID
+	free := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks",
+		`{"type":"pipe","context":1,"delay":"1h"}`)).ID
+	for more, want := range map[string]int64{"": 2, `,"key":"k"`: 1, `,"key":"other"`: 0} {
+		assert.Equal(t, want, read[api.Count](b, 200, b.call("POST", "/v1/tasks/cancel",
+			fmt.Sprintf(`{"ids":[%q,%q],"dry_run":true%s}`, keyed, free, more))).Count, more)
+	}
 	body := func(more string) string {
 		return fmt.Sprintf(`{"ids":[%q,%q,%q]%s}`, second, first, second, more)
 	}

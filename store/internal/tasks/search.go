@@ -87,8 +87,8 @@ ORDER BY t.id`), append(args, c.args(t)...)...)
 	return f, err
 }
 
-// searchIDs is search for tasks that are named by their ids. It looks at all of them in a roll; if a
-// key is asked for, only at the task for which it stands.
+// searchIDs is search for tasks that are named by their ids. It looks at all of them in a roll; if
+// a key is asked for, only at the task for which it stands.
 func searchIDs(
 	ctx context.Context, tx pgx.Tx, t *config.Type, c criteria, only, after int64,
 ) (f findings, err error) {
