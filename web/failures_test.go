@@ -26,7 +26,7 @@ func TestFailures(t *testing.T) {
 	p.Run(`return document.documentElement.scrollWidth <= 390`)
 	p.resize(1280, 800)
 	p.Click("Redrive")
-	p.See("2 tasks, failed with this error, of the type bills.")
+	p.See("2 tasks, failed with this error: of the type bills.")
 	p.Click("Back")
 	p.Click("List")
 	p.See("2 tasks match")
