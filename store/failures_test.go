@@ -156,15 +156,21 @@ func TestFailuresNewSinceVersion(t *testing.T) {
 	spec := twoStages()
 	b.put(spec)
 	b.failWith("pipe", "as always")
+	again := b.failWith("pipe", "not mended")
 	spec.Stages[0].Priority = 7
 	b.put(spec)
 	b.failWith("pipe", "as always")
 	b.failWith("pipe", "a new one")
+	_, err := b.Redrive(t.Context(), tenant, again, store.Redrive{})
+	require.NoError(t, err)
+	b.settle(b.kind("pipe"), b.leaseAll(b.kind("pipe"), 1)[0],
+		asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "not mended"})
 	isNew := map[string]bool{}
 	for _, g := range b.failures(b.lastHour()).Groups {
 		isNew[g.Pattern] = g.New
 	}
-	assert.Equal(t, map[string]bool{"as always": false, "a new one": true}, isNew)
+	assert.Equal(t, map[string]bool{"as always": false, "a new one": true, "not mended": false},
+		isNew, "a task that failed before the deploy, and again, is not new")
 	f := b.lastHour()
 	require.NoError(t, b.db.QueryRow(t.Context(),
 		`SELECT updated_at FROM tenant_acme.task_types WHERE name = 'pipe'`).Scan(&f.Since))

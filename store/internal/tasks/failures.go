@@ -193,11 +193,14 @@ func (r *failureReader) idleRolls(ctx context.Context, t *config.Type) (map[int]
 }
 
 // failuresSQL selects the candidates of a window, each with its last failure if that is of the
-// time from $5 until $6. A task that was started again has no final row as its last one.
+// time from $5 until $6, and when the task first failed since $5. A task that was started again has
+// no final row as its last one.
 func failuresSQL() string {
 	c := criteria{statuses: []string{string(asyncflow.StatusFailed)}}
 	return `
-SELECT c.id, j.at, j.stage, j.outcome, coalesce(j.status, 0), coalesce(j.error, '')
+SELECT c.id, j.at, j.stage, j.outcome, coalesce(j.status, 0), coalesce(j.error, ''),
+  CASE WHEN j.at IS NOT NULL THEN (SELECT min(at) FROM {journal}
+    WHERE type = $1 AND id = c.id AND final = 'failed' AND at >= $5) END
 FROM ` + c.candidates(latest) + ` c LEFT JOIN LATERAL (
   SELECT * FROM (SELECT * FROM {journal} j WHERE j.type = $1 AND j.id = c.id
     ORDER BY seq DESC LIMIT 1) j
@@ -208,6 +211,7 @@ FROM ` + c.candidates(latest) + ` c LEFT JOIN LATERAL (
 type failure struct {
 	id    asyncflow.TaskID
 	at    time.Time
+	first time.Time // when the task first failed in the time of the report
 	stage string
 	code  string
 	text  string // of its last error
@@ -246,11 +250,12 @@ func (r *failureReader) readWindow(ctx context.Context, l *failureLine) (v view,
 // collectFailures collects the rows of failuresSQL.
 func collectFailures(rows pgx.Rows, name string) (found []failure, v view, err error) {
 	var id int64
-	var at *time.Time
+	var at, first *time.Time
 	var stage, outcome *string
 	var answer int
 	var text string
-	_, err = pgx.ForEachRow(rows, []any{&id, &at, &stage, &outcome, &answer, &text}, func() error {
+	into := []any{&id, &at, &stage, &outcome, &answer, &text, &first}
+	_, err = pgx.ForEachRow(rows, into, func() error {
 		v.looked++
 		if v.last == 0 || id < v.last {
 			v.last = id
@@ -259,7 +264,7 @@ func collectFailures(rows pgx.Rows, name string) (found []failure, v view, err e
 			return nil
 		}
 		found = append(found, failure{id: asyncflow.TaskID{Type: name, Number: id}, at: *at,
-			stage: *stage, text: text,
+			first: *first, stage: *stage, text: text,
 			code: asyncflow.ErrorCode(asyncflow.OutcomeKind(*outcome), answer, text)})
 		return nil
 	})

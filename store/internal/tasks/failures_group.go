@@ -72,12 +72,12 @@ func (r *failureReader) add(f failure) {
 	key := FailurePlace{Type: f.id.Type, Stage: f.stage}
 	place := g.places[key]
 	if place == nil {
-		place = &placeCount{first: f.at}
+		place = &placeCount{first: f.first}
 		g.places[key] = place
 	}
 	place.count++
-	if f.at.Before(place.first) {
-		place.first = f.at
+	if f.first.Before(place.first) {
+		place.first = f.first
 	}
 	if !f.at.Before(g.Last) {
 		g.Last = f.at
