@@ -65,7 +65,15 @@ func (c *claiming) copyRules(ctx context.Context, conn *postgres.TenantConn) err
 				return err
 			})
 	}
-	err = conn.Send(ctx, b)
+	if err := conn.Send(ctx, b); err != nil || len(found) == 0 {
+		return err
+	}
+	ids = ids[:0]
+	for _, one := range found {
+		ids = append(ids, one.ID.Number)
+	}
+	// Once more: until a row was taken, the rules of its task could be changed.
+	rules, err = c.readRules(ctx, conn, ids)
 	for _, one := range found {
 		one.Options.Claim = rules[one.ID.Number]
 		c.putBack(one, asyncflow.ParkFor(one.Lease, asyncflow.WaitClaimer))

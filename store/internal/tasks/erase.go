@@ -72,8 +72,10 @@ func unlessLocked(err error) error {
 		Message: "the tables of the task are locked by a background job: try again in a moment"}
 }
 
-// erasurePatience is how long an erasure waits for the lock of a roll, or of its tables.
-const erasurePatience = `SET LOCAL lock_timeout = '2s'`
+// erasurePatience is how long an erasure waits for the lock of a roll, or of its tables. It is less
+// than the server's deadlock_timeout, so that an application's transaction, which may lock rolls in
+// another order, is not the one that fails.
+const erasurePatience = `SET LOCAL lock_timeout = '500ms'`
 
 // erasable is a final task with contents that may be erased.
 type erasable struct {

@@ -35,7 +35,7 @@ func (s *Upkeep) IdleRoll(
 	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, _ config.TableSet,
 		now time.Time) error {
 		// The lock keeps tasks from being redriven meanwhile.
-		if err := config.LockRoll(ctx, tx, set, position, "UPDATE"); err != nil {
+		if err := lockSoon(ctx, tx, set, position); err != nil {
 			return err
 		}
 		live, err := set.HasLive(ctx, tx, position)
@@ -52,8 +52,7 @@ func (s *Upkeep) IdleRoll(
 			set.Name, position, now)
 		return err
 	})
-	return idle && err == nil, postgres.Wrap(err, "IdleRoll(%q, %q, %d)", set.Tenant, set.Name,
-		position)
+	return config.UnlessBusy(idle, err, "IdleRoll(%q, %q, %d)", set.Tenant, set.Name, position)
 }
 
 // DropRoll drops the oldest roll of a table set with all its finished tasks, if it became idle at a
@@ -94,7 +93,7 @@ func (s *Upkeep) beginDrop(
 ) (dropping bool, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
 		// The lock keeps tasks from being redriven meanwhile.
-		if err := config.LockRoll(ctx, tx, set, set.First, "UPDATE"); err != nil {
+		if err := lockSoon(ctx, tx, set, set.First); err != nil {
 			return err
 		}
 		left, err := set.Remaining(ctx, tx, set.First)
@@ -161,7 +160,7 @@ func (s *Upkeep) dropKeys(ctx context.Context, set *config.TableSet) (more bool,
 // lockDropping locks the row of the oldest roll, and reports whether it is still being dropped: a
 // node of the version before knows no mark.
 func lockDropping(ctx context.Context, tx pgx.Tx, set *config.TableSet) (bool, error) {
-	if err := config.LockRoll(ctx, tx, set, set.First, "UPDATE"); err != nil {
+	if err := lockSoon(ctx, tx, set, set.First); err != nil {
 		return false, err
 	}
 	left, err := set.Remaining(ctx, tx, set.First)
