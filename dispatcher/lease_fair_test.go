@@ -36,7 +36,7 @@ func TestFairSharesOfNodes(t *testing.T) {
 func fairSharesOfNodes(t *testing.T, nodes int) {
 	b := setup(t)
 	end, open := gate()
-	t.Cleanup(open)
+	defer open() // before the nodes are stopped
 	var sent atomic.Int64
 	enough := make(chan struct{})
 	reached := sync.OnceFunc(func() { close(enough) })

@@ -3,6 +3,7 @@ package governance_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -30,6 +31,10 @@ func (b *bundle) run(t *testing.T, names ...string) (rows int) {
 // everyJob are the jobs that look after tenants.
 var everyJob = []string{"rescue", "promote", "vacuum", "roll", "operations", "schedules",
 	"follow-up", "expire-keys", "fold", "history", "alerts", "forget", "drop-tenants", "erase"}
+
+// workJobs are the ones that find nothing where no work is. History records a minute that is over.
+var workJobs = slices.DeleteFunc(slices.Clone(everyJob),
+	func(name string) bool { return name == "history" })
 
 // The jobs ask the database as little about many idle tenants as about a few.
 func TestIdleTenantsCostNothing(t *testing.T) {
@@ -87,7 +92,7 @@ func TestUnannouncedWorkIsFound(t *testing.T) {
 	a.pipe(t, "pipe")
 	woken := make(chan store.TypeKey, 1000)
 	listen(t, a.Store, func(k store.TypeKey, _ time.Time) { woken <- k }, func() {})
-	require.Zero(t, a.run(t, everyJob...))
+	require.Zero(t, a.run(t, workJobs...))
 
 	b := setup(t, url, "b", governance.Config{})
 	pipe, err := b.Catalog.Type(tenant, "pipe")
@@ -100,7 +105,7 @@ func TestUnannouncedWorkIsFound(t *testing.T) {
 		return rescued == 3
 	}, patience, 100*time.Millisecond, "leases that have run out")
 
-	require.Zero(t, a.run(t, everyJob...))
+	require.Zero(t, a.run(t, workJobs...))
 	for _, r := range b.Submit(t.Context(), tenant,
 		[]asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`),
 			Delay: asyncflow.NewDuration(time.Hour)}}) {
@@ -110,7 +115,7 @@ func TestUnannouncedWorkIsFound(t *testing.T) {
 		WHERE until > now() + interval '30 min'`)
 	assert.Equal(t, 1, a.run(t, "promote"), "a task that is due")
 
-	require.Zero(t, a.run(t, everyJob...))
+	require.Zero(t, a.run(t, workJobs...))
 	for len(woken) > 0 {
 		<-woken
 	}
@@ -118,7 +123,7 @@ func TestUnannouncedWorkIsFound(t *testing.T) {
 	for len(woken) > 0 {
 		<-woken
 	}
-	require.Zero(t, a.run(t, everyJob...))
+	require.Zero(t, a.run(t, workJobs...))
 	require.Empty(t, woken)
 	for _, r := range b.Submit(t.Context(), tenant,
 		[]asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)}}) {
