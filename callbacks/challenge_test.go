@@ -168,7 +168,10 @@ func TestChallengeSlow(t *testing.T) {
 	t.Parallel()
 	var challenges sync.WaitGroup
 	for name, handle := range map[string]func(http.ResponseWriter, *http.Request, string){
-		"silent": func(_ http.ResponseWriter, r *http.Request, _ string) { <-r.Context().Done() },
+		"silent": func(_ http.ResponseWriter, r *http.Request, _ string) {
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // else an empty answer could still get through
+		},
 		"a byte at a time": func(w http.ResponseWriter, r *http.Request, _ string) {
 			for r.Context().Err() == nil {
 				io.WriteString(w, " ")

@@ -239,7 +239,10 @@ func TestOAuth2Slow(t *testing.T) {
 	s := newTokenServer(t)
 	w, _ := protected(t, s)
 	s.set(func() {
-		s.answer = func(_ http.ResponseWriter, r *http.Request, _ int) { <-r.Context().Done() }
+		s.answer = func(_ http.ResponseWriter, r *http.Request, _ int) {
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // else an empty answer could still get through
+		}
 	})
 	d := deliveryWith(t, w.url, s.outbound())
 	d.Timeout = short

@@ -27,9 +27,11 @@ import (
 type sdkWorker struct {
 	*sdk.Worker
 	url string
-	// over gets a value whenever a request is over: it was answered, or its sender is gone.
-	over chan struct{}
 }
+
+// requestKey is the key under which the context of a handler has the context of its request. That
+// one ends when the request was answered, or its sender is gone.
+type requestKey struct{}
 
 func startSDKWorker(t *testing.T, cfg sdk.Config) *sdkWorker {
 	t.Helper()
@@ -39,15 +41,8 @@ func startSDKWorker(t *testing.T, cfg sdk.Config) *sdkWorker {
 	}
 	w, err := sdk.New(cfg)
 	require.NoError(t, err)
-	over := make(chan struct{}, 1000)
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		context.AfterFunc(r.Context(), func() {
-			select {
-			case over <- struct{}{}:
-			default: // nobody looks
-			}
-		})
-		w.ServeHTTP(rw, r)
+		w.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), requestKey{}, r.Context())))
 	}))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -56,7 +51,7 @@ func startSDKWorker(t *testing.T, cfg sdk.Config) *sdkWorker {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	return &sdkWorker{w, server.URL, over}
+	return &sdkWorker{w, server.URL}
 }
 
 // pipe creates the task type of the tests with stages, and registers the worker for those that
@@ -222,12 +217,12 @@ func TestSDKSurvivesARestart(t *testing.T) {
 			p := start(t, env, "serve")
 			w := startSDKWorker(t, sdk.Config{AnswerWithin: within})
 			var calls atomic.Int32
-			started, release := make(chan struct{}, 10), make(chan struct{})
+			started, release := make(chan context.Context, 10), make(chan struct{})
 			sdk.Handle(w.Worker, "pipe", "first",
 				func(ctx context.Context, task sdk.Task[counted]) (counted,
 					error) {
 					calls.Add(1)
-					started <- struct{}{}
+					started <- ctx.Value(requestKey{}).(context.Context)
 					<-release
 					return counted{task.Context.N + 1}, ctx.Err()
 				})
@@ -235,10 +230,10 @@ func TestSDKSurvivesARestart(t *testing.T) {
 			long := func(s *client.Stage) { s.Timeout = asyncflow.NewDuration(10 * time.Minute) }
 			w.pipe(t, p.client(), stage("first", long))
 			id := submit(t, p.client(), `{"n": 1}`)
-			<-started
+			request := <-started
 			p.halt(syscall.SIGKILL)
-			<-w.over       // an answer to a dead sender that isn't known as such would be lost
-			close(release) // the first reports find no server
+			<-request.Done() // an answer to a dead sender that isn't known as such would be lost
+			close(release)   // the first reports find no server
 			again := start(t, env, "serve")
 			task, outcomes := ended(t, again.client(), id)
 			require.JSONEq(t, `{"n": 2}`, string(task.Result))

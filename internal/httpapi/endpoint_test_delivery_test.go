@@ -125,7 +125,10 @@ func TestOutcomesOfTestDeliveries(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprint(w, `{"outcome":"snooze","retry_after":"5m","error":"no label yet"}`)
 		},
-		"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"silent": func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // else an empty answer could still get through
+		},
 	}
 	var name string
 	verifier, err := signing.NewVerifier(ownSecret)
