@@ -23,6 +23,8 @@ type submission struct {
 	call   *submitCall
 	// overtaken are earlier submits of its key, with contexts that this one replaces.
 	overtaken []*submission
+	// followers are later submits of its key in its call: see submit_order.go.
+	followers []*submission
 	ended     chan struct{} // closed by end; nil: nobody waits for it
 }
 
@@ -34,6 +36,9 @@ type submitCall struct {
 	written chan struct{}     // closed when none is left
 	came    time.Time         // the call
 	unused  func(*submission) // gives back the capacity of a task that doesn't begin
+	// committer and key queue the followers of submits.
+	committer *Committer
+	key       store.TypeKey
 }
 
 // end ends the submission of a task, which was written, or refused with an error. It is called
@@ -46,6 +51,7 @@ func (s *submission) end(err error) {
 		s.call.unused(s)
 	}
 	s.endOvertaken()
+	s.follow(s.result.Err)
 	if s.ended != nil {
 		close(s.ended)
 	}
@@ -150,6 +156,8 @@ func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeK
 		call.unused = func(s *submission) { c.dispatcher.forgo(t, 1, len(s.Context)) }
 		c.dispatcher.admitNew(ctx, t, insertions(items), ledger.AdmitPatience-time.Since(call.came))
 	}
+	call.committer = c
+	call.key = key
 	c.enqueue(key, items)
 	call.done(len(indexes) - len(items))
 }
@@ -159,7 +167,7 @@ func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeK
 // dependencies, because these are looked up.
 func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 	plain := make([]*write, 0, len(items))
-	var replacing []*submission
+	var keyed, replacing []*submission
 	for _, item := range items {
 		switch {
 		case len(item.DependsOn) > 0:
@@ -169,13 +177,14 @@ func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 			replacing = append(replacing, item)
 			continue
 		case item.Key != nil:
-			c.keyed.Add(key, item)
+			keyed = append(keyed, item)
 			continue
 		}
 		item.write = write{key: key, insert: item}
 		plain = append(plain, &item.write)
 	}
 	c.add(key, plain...)
+	c.addKeyed(key, keyed)
 	c.addReplacing(key, replacing)
 }
 

@@ -397,3 +397,38 @@ func TestHeldKeysOfASilentDatabase(t *testing.T) {
 	})
 	w.checkTokens()
 }
+
+// Of the submits of a call with one key the first one takes it, whichever batch is written first,
+// and also if it was held for a while.
+func TestKeysOfACallKeepTheirOrder(t *testing.T) {
+	w := setupWriter(t)
+	w.put(writerType())
+	tx := w.holdKeys(1) // the batch with the first submit waits for it for a moment
+	tasks := []asyncflow.NewTask{withKey("held-0", `0`), withKey("k", `1`)}
+	for i := range 600 {
+		tasks = append(tasks, withKey(fmt.Sprintf("n-%d", i), `1`))
+	}
+	tasks = append(tasks, withKey("k", `1`), withKey("k", `1`))
+	got := w.Submit(context.Background(), tenant, tasks)
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(got[0].Err))
+	assert.False(t, got[1].Existing)
+	for _, later := range got[602:] {
+		require.NoError(t, later.Err)
+		assert.Equal(t, []any{got[1].ID, true}, []any{later.ID, later.Existing})
+	}
+
+	require.NoError(t, tx.Rollback(t.Context()))
+	w.SetHeldPatience(time.Minute)
+	tx = w.holdKeys(2)
+	both := make(chan []store.Submitted, 1)
+	go func() {
+		both <- w.Submit(context.Background(), tenant, []asyncflow.NewTask{
+			withKey("held-1", `1`), withKey("held-1", `1`), withKey("held-1", `1`)})
+	}()
+	require.NoError(t, tx.Rollback(t.Context()))
+	got = <-both
+	for i, r := range got {
+		require.NoError(t, r.Err)
+		assert.Equal(t, []any{got[0].ID, i > 0}, []any{r.ID, r.Existing})
+	}
+}

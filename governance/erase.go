@@ -26,10 +26,12 @@ type eraseJob struct {
 	*shared
 	rests rests
 	turn  time.Duration // eraseTurn
+	held  heldRolls
 }
 
 func (j *eraseJob) run(ctx context.Context) (int, error) {
 	now := j.store.Clock.Now()
+	j.held.forget(now)
 	restless := j.rests.restless(j.store.Catalog.Versions(), nil, now)
 	names := make([]string, 0, len(restless))
 	for tenant, state := range restless {
@@ -88,11 +90,18 @@ func (j *eraseJob) eraseTenant(ctx context.Context, tenant string) (
 	for len(types) > 0 && ctx.Err() == nil {
 		var more []string
 		for _, name := range types {
-			step, err := j.store.EraseAged(ctx, tenant, name)
+			without, until := j.held.positions(tenant, name, j.store.Clock.Now())
+			if !until.IsZero() && until.Before(next) {
+				next = until
+			}
+			step, err := j.store.EraseAged(ctx, tenant, name, without...)
 			sum += step.Done
 			switch {
 			case err != nil:
 				errs = append(errs, err)
+			case step.Held != 0:
+				errs = append(errs, j.held.note(tenant, name, step.Held, j.store.Clock.Now()))
+				more = append(more, name)
 			case step.More:
 				more = append(more, name)
 			case !step.Next.IsZero() && step.Next.Before(next):

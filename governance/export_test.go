@@ -16,6 +16,16 @@ func (g *Governor) SetTurn(d time.Duration) { g.standard.operations.turn = d }
 // SetEraseTurn changes how long the job erase stays with a tenant.
 func (g *Governor) SetEraseTurn(d time.Duration) { g.standard.erase.turn = d }
 
+// HeldSince has the rolls that the job erase leaves alone be held for that long, and looked at
+// again now.
+func (g *Governor) HeldSince(d time.Duration) {
+	now := g.store.Clock.Now()
+	g.standard.erase.rests = rests{}
+	for r := range g.standard.erase.held.rolls {
+		g.standard.erase.held.rolls[r] = heldTimes{now.Add(-d), now}
+	}
+}
+
 // SetExpireTurn changes how long the job expire stays with a tenant, and how long it begins rounds.
 func (g *Governor) SetExpireTurn(turn, round time.Duration) {
 	g.standard.expire.turn = turn

@@ -105,6 +105,13 @@ func TestHistoryCountsOnce(t *testing.T) {
 	b.run(t, "history")
 	check(time.Minute, 7)
 	check(time.Hour, 7)
+
+	// A transaction was open for half an hour: it is found every ten minutes.
+	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, submitted)
+		VALUES ('pipe', now() - interval '40 min', 2)`)
+	_, err := a.RecordHistory(t.Context(), tenant, a.Clock.Now().Add(-10*time.Minute))
+	require.NoError(t, err)
+	check(time.Minute, 9)
 }
 
 // settleAll settles leases, all with the same outcome.

@@ -119,9 +119,6 @@ func TestRowsAreFoundByIDs(t *testing.T) {
 		b.fillByID()
 		for pool, conn := range conns {
 			for name, c := range store.ByIDSQL {
-				if state == "empty" && strings.Contains(c.SQL, "{edges}") {
-					continue // ADR 56 says what they read then
-				}
 				t.Run(state+": "+pool+": "+name, func(t *testing.T) {
 					pages, plan := pagesOf(t, conn, fill(pipe, 1,
 						`EXPLAIN (ANALYZE, BUFFERS) EXECUTE "`+name+`" (`+byIDArgs(c.Args)+`)`))

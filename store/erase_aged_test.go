@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -409,4 +410,57 @@ func TestOverdueContents(t *testing.T) {
 	require.Zero(t, overdue())
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	require.Equal(t, 0, b.count(`SELECT count(*) FROM tenant_acme.content_cursors`))
+}
+
+// A transaction that holds a roll keeps erasures of that roll waiting, and none of other rolls:
+// neither of tasks that a cursor passes, nor of tasks that were left earlier.
+func TestAgedBesideHeldRoll(t *testing.T) { eachSet(t, agedBesideHeldRoll) }
+
+func agedBesideHeldRoll(t *testing.T, b *bundle) {
+	b.put(keepHour())
+	waiting := newTask(`"waits"`)
+	waiting.Delay = asyncflow.NewDuration(30 * 24 * time.Hour)
+	b.submit(newTask(`1`), waiting)
+	b.failAll()
+	b.rollAndClear()
+	late := b.submit(waiting)[0].ID
+	second := b.submit(newTask(`2`))[0].ID
+	b.failAll()
+	b.ageAll(2 * time.Hour)
+	b.exec(b.at(1, `INSERT INTO {content_waits} SELECT {number}, id, now() - interval '3 hours'
+		FROM {task} WHERE type = {number}`))
+	_, err := b.Cancel(t.Context(), tenant, late, "")
+	require.NoError(t, err)
+	b.exec(b.at(late.Position(), `INSERT INTO {content_waits} VALUES ({number}, $1,
+		now() - interval '2 hours')`), late.Number)
+	b.exec(b.at(late.Position(), `UPDATE {journal} SET at = at - interval '2 hours'
+		WHERE type = {number} AND id = $1`), late.Number)
+
+	held, err := b.db.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = held.Rollback(context.Background()) })
+	_, err = held.Exec(t.Context(), b.at(0, `SELECT FROM {rolls}
+		WHERE table_set = $1 AND position = 1 FOR KEY SHARE`), b.known().Set().Name)
+	require.NoError(t, err)
+	_, _, err = b.BeginAging(t.Context(), tenant)
+	require.NoError(t, err)
+	var without []int
+	sum := 0
+	for range 20 {
+		step, err := b.EraseAged(t.Context(), tenant, "pipe", without...)
+		require.NoError(t, err)
+		sum += step.Done
+		if step.Held != 0 {
+			without = append(without, step.Held)
+			require.Zero(t, step.Done)
+		} else if !step.More {
+			break
+		}
+	}
+	require.Equal(t, []int{1}, without)
+	require.Equal(t, 2, sum)
+	require.NotNil(t, b.task(second).Options.Erased)
+	require.NotNil(t, b.task(late).Options.Erased)
+	require.NoError(t, held.Rollback(t.Context()))
+	b.erasesAged(1)
 }

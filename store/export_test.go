@@ -74,6 +74,13 @@ var ByIDSQL = map[string]PlannedSQL{
 	"WaitingSQL":         {trees.WaitingSQL, "{number}, {ids}"},
 	"TakeDependentsSQL":  {trees.TakeDependentsSQL, "{number}, {ids}"},
 	"ReadEdgesSQL":       {trees.ReadEdgesSQL, "{number}, {ids}"},
+	"CloseEdgesSQL":      {trees.CloseEdgesSQL, "{number}, {ids}, {seqs}, {keys}, {ids}"},
+	"DeleteEdgesSQL":     {trees.DeleteEdgesSQL, "{number}, {ids}"},
+	"KeyedAgainSQL":      {trees.KeyedAgainSQL, "{number}, {ids}"},
+	"ReopenSQL":          {trees.ReopenSQL, "{number}, {ids}, now()"},
+	"FollowEdgesSQL":     {trees.FollowEdgesSQL, "{numbers}, {ids}, 500"},
+	"WaitersSQL":         {trees.WaitersSQL, "{numbers}, {ids}, {keys}, 500"},
+	"FailedBySQL":        {trees.FailedBySQL, "{numbers}, {ids}, 500"},
 	"MovingSQL":          {trees.MovingSQL, "{ids}, {number}"},
 
 	"EraseTasksSQL":     {tasks.EraseTasksSQL, "{number}, {ids}, {keys}, 'erased'"},

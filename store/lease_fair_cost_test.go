@@ -83,3 +83,23 @@ func TestFairCostDuringAnOldSnapshot(t *testing.T) {
 	t.Log("blocks of 30 leases:", blocks)
 	assert.Less(t, blocks, int64(300_000)) // without marks 570,000
 }
+
+// The same holds beside thousands of keys with tasks that are due later, where leases don't find
+// all keys.
+func TestFairCostBesideIdleKeysDuringAnOldSnapshot(t *testing.T) {
+	b := setup(t)
+	b.put(fairStages(nil))
+	b.fillDueLater(5000)
+	b.fillKey("big", 150_000)
+	conn, err := pgx.Connect(t.Context(), b.url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	_, err = conn.Exec(t.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM
+		asyncflow.tenants`)
+	require.NoError(t, err)
+	b.exec(b.at(1, `DELETE FROM {ready} WHERE key = 'big' AND id IN (
+		SELECT id FROM {ready} WHERE key = 'big' ORDER BY id LIMIT 140000)`))
+	blocks := b.fairCost(30, 10)
+	t.Log("blocks of 30 leases:", blocks)
+	assert.Less(t, blocks, int64(200_000)) // without the bound 268,000
+}

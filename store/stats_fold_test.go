@@ -35,6 +35,17 @@ func (b *bundle) sums() (sums [3]tallied, rows int) {
 	return sums, rows
 }
 
+// redriven returns how many tasks failed, were cancelled, and were redriven after each.
+func (b *bundle) redriven() (sums [4]int64) {
+	b.t.Helper()
+	require.NoError(b.t, b.db.QueryRow(b.t.Context(), `
+		SELECT sum(greatest(failed, 0))::bigint, sum(greatest(cancelled, 0))::bigint,
+		  sum(greatest(-failed, 0))::bigint, sum(greatest(-cancelled, 0))::bigint
+		FROM tenant_acme.tallies`).
+		Scan(&sums[0], &sums[1], &sums[2], &sums[3]))
+	return sums
+}
+
 // foldAll folds until there is nothing left to do.
 func (b *bundle) foldAll() (taken int) {
 	b.t.Helper()
@@ -56,9 +67,11 @@ func TestFoldKeepsTheSums(t *testing.T) {
 	for range 2 {
 		b.scatter(2*store.FoldBatch + 100)
 		before, rows := b.sums()
+		redriven := b.redriven()
 		taken := b.foldAll()
 		after, left := b.sums()
 		assert.Equal(t, before, after)
+		assert.Equal(t, redriven, b.redriven())
 		assert.Less(t, left, rows/3)
 		assert.Greater(t, taken, store.FoldBatch, "more than a batch")
 		b.checkFolded()
@@ -79,7 +92,7 @@ func (b *bundle) checkFolded() {
 		var rows, wrong, doubled int
 		require.NoError(b.t, b.db.QueryRow(b.t.Context(), `
 			SELECT count(*), count(*) FILTER (WHERE at <> date_trunc($1, at, 'UTC')),
-			  count(*) - count(DISTINCT (type, at, failed < 0))
+			  count(*) - count(DISTINCT (type, at, failed < 0, cancelled < 0))
 			FROM tenant_acme.tallies
 			WHERE at < now() - $2::text::interval
 			  AND at > now() - $3::text::interval`, c.unit, c.older, c.younger).

@@ -16,6 +16,9 @@ const (
 	// again is for how long before the last recording minutes are looked at again: for transactions
 	// that were committed late, and types that were locked.
 	again = 10 * time.Minute
+	// lateAgain is how often all minutes are looked at that the tallies know surely, for
+	// transactions that were open for long: the times of their tasks are those of their begin.
+	lateAgain = 10 * time.Minute
 	// tallyMinutes is how long tallies are surely known by minute: see upkeep.Fold.
 	tallyMinutes = 2 * time.Hour
 	// batch is the most rows that one statement writes.
@@ -63,6 +66,9 @@ func gather(
 	end := now.Truncate(time.Minute)
 	first := now.Add(-tallyMinutes).Truncate(time.Hour).Add(time.Hour)
 	from := since.Add(-again).Truncate(time.Minute)
+	if !since.Truncate(lateAgain).Equal(now.Truncate(lateAgain)) && first.Before(from) {
+		from = first
+	}
 	hourly = gathered{}
 	if from.Before(first) {
 		err = tallies(ctx, q, tenant, hourly, hours, now.Add(-HoursKept).Truncate(24*time.Hour).

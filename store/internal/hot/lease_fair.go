@@ -64,6 +64,7 @@ func (l *limitedLease) takeFair(
 	if err != nil {
 		return nil, err
 	}
+	f.marks.filled()
 	found := slices.Concat(fresh, byTurns, rest)
 	f.c.found = found
 	f.c.blockBehindLines()

@@ -5,10 +5,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 )
 
 // A walk from key to key ends when it has passed mostIdle keys without a due task, perhaps before
@@ -28,6 +30,9 @@ const mostAtEnds = 500
 type fillTurns struct {
 	keys map[string]bool // with due tasks, as far as the node knows: mostKnown at most
 	last turn
+	// first is the order_time of the first task that was due at the last lease that filled up;
+	// zero: it isn't known.
+	first time.Time
 }
 
 // fill takes n tasks, if the walk left some: a lease leaves no capacity unused.
@@ -37,6 +42,7 @@ func (f *fairTake) fill(ctx context.Context, n int) ([]Candidate, error) {
 		return nil, nil
 	}
 	if n <= 0 {
+		f.memory.beside.first = time.Time{}
 		return nil, nil
 	}
 	r, err := f.fillRing(ctx)
@@ -60,17 +66,9 @@ func (f *fairTake) fill(ctx context.Context, n int) ([]Candidate, error) {
 func (f *fairTake) fillRing(ctx context.Context) (*ring, error) {
 	keys := map[string]bool{}
 	maps.Copy(keys, f.memory.beside.keys)
-	t := f.l.t
-	rows, err := f.l.conn.Query(ctx, t.SQL(0, endsSQL(t, f.sources)), t.Number(), f.l.now,
-		mostAtEnds, stagesOf(f.sources))
-	if err != nil {
+	if err := f.readEnds(ctx, keys); err != nil {
 		return nil, err
 	}
-	var key string
-	_, err = pgx.ForEachRow(rows, []any{&key}, func() error {
-		keys[key] = true
-		return nil
-	})
 	for _, k := range f.ring.keys {
 		keys[k.key] = true
 		if k.empty {
@@ -80,7 +78,36 @@ func (f *fairTake) fillRing(ctx context.Context) (*ring, error) {
 	last := f.memory.beside.last
 	inTurn := slices.Sorted(maps.Keys(keys))
 	behind, _ := slices.BinarySearch(inTurn, last.key)
-	return f.wholeRing(slices.Concat(inTurn[behind:], inTurn[:behind]), last), err
+	return f.wholeRing(slices.Concat(inTurn[behind:], inTurn[:behind]), last), nil
+}
+
+// readEnds adds the keys of the first and of the last due tasks. If leases are slow, it begins to
+// look where the first task was at the last lease, or where unknown tasks begin: so do the
+// statements that take tasks of these keys.
+func (f *fairTake) readEnds(ctx context.Context, keys map[string]bool) error {
+	memory := &f.memory.beside
+	if from := f.marks.from(); len(f.sources) == 1 && !from.IsZero() && !memory.first.IsZero() {
+		f.least = minTime(memory.first, from)
+	}
+	memory.first = time.Time{}
+	t := f.l.t
+	rows, err := f.l.conn.Query(ctx, t.SQL(0, endsSQL(t, f.sources)), t.Number(), f.l.now,
+		mostAtEnds, stagesOf(f.sources), lowwater.Bound(f.least))
+	if err != nil {
+		return err
+	}
+	var key *string
+	var first time.Time
+	_, err = pgx.ForEachRow(rows, []any{&key, &first}, func() error {
+		if memory.first.IsZero() || first.Before(memory.first) {
+			memory.first = first
+		}
+		if key != nil {
+			keys[*key] = true
+		}
+		return nil
+	})
+	return err
 }
 
 // note remembers the keys of a ring with further due tasks, and its last turn.
@@ -117,15 +144,16 @@ func (f *fairTake) fillInOrder(ctx context.Context, n int) ([]Candidate, error) 
 	return some, err
 }
 
-// endsSQL finds the keys of the first and of the last due tasks.
+// endsSQL finds the keys of the first and of the last due tasks, from $5 on, each with the first
+// order_time that was found of it.
 func endsSQL(t *config.Type, sources []fairSource) string {
 	var selects []string
 	for i, s := range sources {
 		for _, order := range []string{"order_time, id", "order_time DESC, id DESC"} {
-			selects = append(selects, `(SELECT key FROM `+s.from(t, i, "$4")+`
-				AND order_time <= $2 ORDER BY `+order+` LIMIT $3)`)
+			selects = append(selects, `(SELECT key, order_time FROM `+s.from(t, i, "$4")+`
+				AND order_time <= $2 AND order_time >= $5 ORDER BY `+order+` LIMIT $3)`)
 		}
 	}
-	return `SELECT DISTINCT key FROM (` + strings.Join(selects, " UNION ALL ") + `) e
-		WHERE key IS NOT NULL`
+	return `SELECT key, min(order_time) FROM (` + strings.Join(selects, " UNION ALL ") + `) e
+		GROUP BY key`
 }

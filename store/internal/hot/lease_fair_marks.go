@@ -62,6 +62,21 @@ func (m *markedKeys) end(memory *fairType, err error) {
 	m.scan.End(time.Time{}, err)
 }
 
+// from returns where unknown tasks begin; zero: everywhere.
+func (m *markedKeys) from() time.Time {
+	if m == nil {
+		return time.Time{}
+	}
+	return m.scan.From()
+}
+
+// filled notes that a lease has read beside its walk, too.
+func (m *markedKeys) filled() {
+	if m != nil {
+		m.scan.Taken()
+	}
+}
+
 // mostKeys returns how many keys a walk of a lease of n tasks looks for.
 func (m *markedKeys) mostKeys(n int) int {
 	if m != nil && m.slow && m.scan.From().IsZero() {

@@ -45,6 +45,9 @@ type AgedStep struct {
 	More bool // another step may be due
 	// Next is when the next step is due if none is now; zero: none will be.
 	Next time.Time
+	// Held is the position of the roll at which the step waited for a lock for too long, so that it
+	// did nothing; 0: none.
+	Held int
 }
 
 // AgingTypes returns the names of a tenant's types with contents that are erased after a time.
@@ -149,14 +152,21 @@ type aging struct {
 	keep time.Duration // after the end
 	now  time.Time     // by the database's clock
 	step AgedStep
+	// without are the positions of rolls that the step leaves alone; position is that of the roll
+	// at which it works.
+	without  []int
+	position int
 
 	erased []int64
 }
 
 // EraseAged takes a step for a type: it erases the contents of some tasks that ended long
 // enough ago. A step is one transaction, which one node at a time takes for a tenant. A step that
-// waits for a lock for too long has done nothing, and is due again.
-func (s *Tasks) EraseAged(ctx context.Context, tenant, name string) (AgedStep, error) {
+// waits for a lock for too long has done nothing, and is due again. The step leaves the rolls
+// without alone: a transaction may hold them for long, and other rolls don't wait for it.
+func (s *Tasks) EraseAged(
+	ctx context.Context, tenant, name string, without ...int,
+) (AgedStep, error) {
 	t, err := s.core.Catalog.Fresh(ctx, tenant, name)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // it was deleted
 		return AgedStep{}, nil
@@ -164,7 +174,8 @@ func (s *Tasks) EraseAged(ctx context.Context, tenant, name string) (AgedStep, e
 	if err != nil {
 		return AgedStep{}, err
 	}
-	x := &aging{step: AgedStep{Next: s.core.Clock.Now()}}
+	x := &aging{step: AgedStep{Next: s.core.Clock.Now()},
+		without: append([]int{}, without...)} // never NULL
 	ctx = postgres.Patient(ctx)
 	err = s.core.Exclusively(ctx, tenant, agedLock, func(tx pgx.Tx, now time.Time) error {
 		x.ctx = ctx
@@ -174,9 +185,13 @@ func (s *Tasks) EraseAged(ctx context.Context, tenant, name string) (AgedStep, e
 		x.now = now
 		return x.take()
 	})
-	if errors.Is(err, config.ErrElsewhere) || config.RolledOn(err) ||
-		postgres.State(err) == pgerrcode.LockNotAvailable {
-		return AgedStep{Next: s.core.Clock.Now()}, nil
+	locked := postgres.State(err) == pgerrcode.LockNotAvailable
+	if errors.Is(err, config.ErrElsewhere) || config.RolledOn(err) || locked {
+		step := AgedStep{Next: s.core.Clock.Now()}
+		if locked {
+			step.Held = x.position
+		}
+		return step, nil
 	}
 	if err != nil {
 		return AgedStep{}, postgres.Wrap(err, "EraseAged(%q, %q)", tenant, name)
@@ -228,6 +243,7 @@ func (x *aging) take() error {
 	if c.upto == 0 {
 		return x.visitWaits()
 	}
+	x.position = c.position()
 	return x.advance(c)
 }
 
@@ -240,10 +256,11 @@ func (x *aging) first() (c contentCursor, since *time.Time, err error) {
 	rows, _ := x.tx.Query(x.ctx, x.t.SQL(0, `
 		SELECT upto, passed, closing, since FROM (
 		  SELECT upto, passed, closing, since FROM {content_cursors}
-		  WHERE type = $1 AND since < 'infinity'
+		  WHERE type = $1 AND since < 'infinity' AND upto >> 40 <> ALL ($2)
 		  UNION ALL
-		  (SELECT 0, 0, false, since FROM {content_waits} WHERE type = $1 ORDER BY since LIMIT 1)) c
-		ORDER BY since, upto LIMIT 1`), x.t.Number())
+		  (SELECT 0, 0, false, since FROM {content_waits}
+		  WHERE type = $1 AND id >> 40 <> ALL ($2) ORDER BY since LIMIT 1)) c
+		ORDER BY since, upto LIMIT 1`), x.t.Number(), x.without)
 	_, err = pgx.ForEachRow(rows, []any{&c.upto, &c.passed, &c.closing, &since},
 		func() error { return nil })
 	return c, since, err

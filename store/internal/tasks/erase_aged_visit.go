@@ -91,13 +91,14 @@ func (p *plan) wait(id int64, since time.Time) {
 // visitWaits visits the tasks of content_waits that have been due for longest, of one roll.
 func (x *aging) visitWaits() error {
 	rows, _ := x.tx.Query(x.ctx, x.t.SQL(0, `SELECT id FROM {content_waits}
-		WHERE type = $1 AND since <= $2 ORDER BY since LIMIT $3`), x.t.Number(), x.now.Add(-x.keep),
-		agedTasks)
+		WHERE type = $1 AND since <= $2 AND id >> 40 <> ALL ($4) ORDER BY since LIMIT $3`),
+		x.t.Number(), x.now.Add(-x.keep), agedTasks, x.without)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil || len(ids) == 0 {
 		return err
 	}
 	position := asyncflow.TaskID{Number: ids[0]}.Position()
+	x.position = position
 	ids = config.ByPosition(ids)[position]
 	if !x.t.Has(position) { // the roll was dropped
 		return x.write(plan{without: ids})

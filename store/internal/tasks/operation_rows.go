@@ -121,8 +121,8 @@ func checkRunning(ctx context.Context, tx pgx.Tx, tenant string, o Operation) er
 // OperationsKept is how long operations that have ended are kept.
 const OperationsKept = 30 * 24 * time.Hour
 
-// idBytes is about how many bytes an id takes in a page of operations.
-const idBytes = 50
+// idBytes is the most bytes that an id takes in a page of operations, with quotes and comma.
+const idBytes = 103
 
 const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.state, o.total, o.done,
   o.skipped, coalesce(o.error, ''), o.created_at, o.finished_at, o.position, o.next_at`

@@ -102,8 +102,12 @@ SELECT e.type, e.id, e.n, e.on_type, coalesce(e.on_id, k.id, p.id, 0), coalesce(
 FROM (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u, {edges} e
 LEFT JOIN {types} y ON y.number = e.on_type
 LEFT JOIN {deleted} d ON d.number = e.on_type
-LEFT JOIN {keys} k ON e.on_id IS NULL AND k.type = y.name AND k.key = e.on_key
-LEFT JOIN {past_keys} p ON e.on_id IS NULL AND p.type = e.on_type AND p.key = e.on_key
+LEFT JOIN LATERAL (SELECT id FROM {keys}
+  WHERE e.on_id IS NULL AND type = y.name AND key BETWEEN e.on_key AND e.on_key
+  ORDER BY key LIMIT 1) k ON true
+LEFT JOIN LATERAL (SELECT id FROM {past_keys}
+  WHERE e.on_id IS NULL AND type = e.on_type AND key BETWEEN e.on_key AND e.on_key
+  ORDER BY key LIMIT 1) p ON true
 WHERE e.type = ANY (ARRAY[u.type]) AND e.id BETWEEN u.id AND u.id ORDER BY e.id, e.n`
 
 func scanEdge(row pgx.CollectableRow) (e edge, err error) {

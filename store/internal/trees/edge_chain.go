@@ -16,8 +16,8 @@ const maxChainEdges = 100_000
 
 // StillWaits is whether the task of the edge e waits: a task may fail while some of its edges are
 // open.
-const StillWaits = `EXISTS (SELECT FROM {wait} w
-	WHERE w.type = e.type AND w.id = e.id AND w.reason = 'dependencies')`
+const StillWaits = `(SELECT w.reason = 'dependencies' FROM {wait} w
+	WHERE w.type = e.type AND w.id BETWEEN e.id AND e.id ORDER BY w.id LIMIT 1)`
 
 const cycle = "makes a cycle: that task waits for this one"
 
@@ -101,6 +101,19 @@ func (c *chains) read(ctx context.Context, edges []edge) (complete bool, err err
 	return n <= maxChainEdges, nil
 }
 
+// FollowEdgesSQL reads at most $3 open edges of tasks.
+const FollowEdgesSQL = `
+SELECT e.type, e.id, e.on_type, coalesce(e.on_id, k.id)
+FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
+CROSS JOIN LATERAL (SELECT * FROM {edges}
+  WHERE type = u.type AND id BETWEEN u.id AND u.id AND status IS NULL
+  ORDER BY id, n LIMIT $3) e
+LEFT JOIN {types} y ON y.number = e.on_type AND e.on_id IS NULL
+LEFT JOIN LATERAL (SELECT id FROM {keys}
+  WHERE e.on_id IS NULL AND type = y.name AND key BETWEEN e.on_key AND e.on_key
+  ORDER BY key LIMIT 1) k ON true
+WHERE coalesce(e.on_id, k.id) IS NOT NULL AND ` + StillWaits + ` LIMIT $3`
+
 // follow reads the open edges of tasks, at most some.
 func (c *chains) follow(ctx context.Context, of map[taskRef]bool, most int) ([]edge, error) {
 	numbers := make([]int32, 0, len(of))
@@ -109,14 +122,7 @@ func (c *chains) follow(ctx context.Context, of map[taskRef]bool, most int) ([]e
 		numbers = append(numbers, k.number)
 		ids = append(ids, k.id)
 	}
-	rows, _ := c.tx.Query(ctx, c.t.SQL(0, `
-		SELECT e.type, e.id, e.on_type, coalesce(e.on_id, k.id)
-		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
-		JOIN {edges} e ON e.type = ANY (ARRAY[u.type]) AND e.id BETWEEN u.id AND u.id
-		  AND e.status IS NULL
-		LEFT JOIN {types} y ON y.number = e.on_type AND e.on_id IS NULL
-		LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key
-		WHERE coalesce(e.on_id, k.id) IS NOT NULL AND `+StillWaits+` LIMIT $3`), numbers, ids, most)
+	rows, _ := c.tx.Query(ctx, c.t.SQL(0, FollowEdgesSQL), numbers, ids, most)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e edge, err error) {
 		return e, row.Scan(&e.number, &e.id, &e.on.number, &e.on.id)
 	})
@@ -216,6 +222,20 @@ func (d *dependents) chainsAbove(ctx context.Context, items []*hot.Insertion) (*
 	return c, nil
 }
 
+// WaitersSQL reads at most $4 open edges on tasks, by their ids or their keys.
+const WaitersSQL = `
+SELECT e.type, e.id, coalesce(e.key, ''), u.type, u.id
+FROM unnest($1::int[], $2::bigint[]) AS u (type, id), LATERAL (SELECT * FROM {edges}
+  WHERE on_type = u.type AND on_id BETWEEN u.id AND u.id AND status IS NULL
+  ORDER BY on_id LIMIT $4) e
+WHERE ` + StillWaits + `
+UNION ALL
+SELECT e.type, e.id, coalesce(e.key, ''), u.type, u.id
+FROM unnest($1::int[], $2::bigint[], $3::text[]) AS u (type, id, key), LATERAL (
+  SELECT * FROM {edges} WHERE on_type = u.type AND on_key BETWEEN u.key AND u.key
+    AND on_id IS NULL AND status IS NULL ORDER BY on_key LIMIT $4) e
+WHERE ` + StillWaits + ` LIMIT $4`
+
 // waiters reads the open edges on tasks with keys, at most some.
 func (c *chains) waiters(ctx context.Context, on map[taskRef]string, most int) ([]edge, error) {
 	numbers := make([]int32, 0, len(on))
@@ -226,19 +246,7 @@ func (c *chains) waiters(ctx context.Context, on map[taskRef]string, most int) (
 		ids = append(ids, k.id)
 		keys = append(keys, postgres.OrNull(key))
 	}
-	rows, _ := c.tx.Query(ctx, c.t.SQL(0, `
-		SELECT e.type, e.id, coalesce(e.key, ''), u.type, u.id
-		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
-		JOIN {edges} e ON e.on_type = ANY (ARRAY[u.type])
-		  AND e.on_id BETWEEN u.id AND u.id AND e.status IS NULL
-		WHERE `+StillWaits+`
-		UNION ALL
-		SELECT e.type, e.id, coalesce(e.key, ''), u.type, u.id
-		FROM unnest($1::int[], $2::bigint[], $3::text[]) AS u (type, id, key)
-		JOIN {edges} e ON e.on_type = ANY (ARRAY[u.type])
-		  AND e.on_key BETWEEN u.key AND u.key AND e.on_id IS NULL
-		  AND e.status IS NULL
-		WHERE `+StillWaits+` LIMIT $4`), numbers, ids, keys, most)
+	rows, _ := c.tx.Query(ctx, c.t.SQL(0, WaitersSQL), numbers, ids, keys, most)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e edge, err error) {
 		return e, row.Scan(&e.number, &e.id, &e.ownKey, &e.on.number, &e.on.id)
 	})

@@ -105,16 +105,17 @@ func (f *followUp) endsOf(t *config.Type, ids []int64) (ends []taskEnd, err erro
 // within leave the planner one plan: a walk down the index for each id or key.
 const (
 	CloseByIDSQL = `
-UPDATE {edges} e SET status = c.status FROM (
+UPDATE {edges} e SET status = o.status FROM (
   SELECT o.type, o.id, o.n, u.status
   FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status), LATERAL (
     SELECT type, id, n FROM {edges}
     WHERE on_type = $1 AND on_id BETWEEN u.id AND u.id AND status IS NULL
     ORDER BY on_id LIMIT $5 FOR UPDATE) o
-  LIMIT $5) c
-WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
+  LIMIT $5) o
+WHERE e.type = ANY (ARRAY[o.type]) AND e.id BETWEEN o.id AND o.id AND e.n BETWEEN o.n AND o.n
+RETURNING e.type, e.id`
 	CloseByKeySQL = `
-UPDATE {edges} e SET status = c.status, on_id = c.on_id FROM (
+UPDATE {edges} e SET status = o.status, on_id = o.on_id FROM (
   SELECT o.type, o.id, o.n, u.status, u.id AS on_id
   FROM (SELECT * FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
     WHERE (SELECT true FROM {keys} k WHERE k.type = (SELECT name FROM {types} WHERE number = $1)
@@ -125,8 +126,17 @@ UPDATE {edges} e SET status = c.status, on_id = c.on_id FROM (
     SELECT type, id, n FROM {edges}
     WHERE on_type = $1 AND on_key BETWEEN u.key AND u.key AND status IS NULL AND on_id IS NULL
     ORDER BY on_key LIMIT $5 FOR UPDATE) o
-  LIMIT $5) c
-WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`
+  LIMIT $5) o
+WHERE e.type = ANY (ARRAY[o.type]) AND e.id BETWEEN o.id AND o.id AND e.n BETWEEN o.n AND o.n
+RETURNING e.type, e.id`
+	// CloseEdgesSQL closes edges of tasks that were found to be over.
+	CloseEdgesSQL = `
+UPDATE {edges} e SET status = u.status, on_id = coalesce(e.on_id, u.on_id)
+FROM (SELECT $1::int AS type, u.*
+  FROM unnest($2::bigint[], $3::smallint[], $4::text[], $5::bigint[])
+    AS u (id, n, status, on_id) OFFSET 0) u
+WHERE e.type = ANY (ARRAY[u.type]) AND e.id BETWEEN u.id AND u.id AND e.n BETWEEN u.n AND u.n
+  AND e.status IS NULL`
 )
 
 // closeBy closes the open edges on tasks of a type, queues looks at their dependents, and returns
@@ -244,11 +254,7 @@ func (f *followUp) closeEnded(t *config.Type, edges []edge) error {
 	if len(closed) == 0 {
 		return nil
 	}
-	_, err := f.tx.Exec(f.ctx, t.SQL(0, `
-		UPDATE {edges} e SET status = u.status, on_id = coalesce(e.on_id, u.on_id)
-		FROM unnest($2::bigint[], $3::smallint[], $4::text[], $5::bigint[])
-		  AS u (id, n, status, on_id)
-		WHERE e.type = $1 AND e.id = u.id AND e.n = u.n AND e.status IS NULL`), t.Number(),
+	_, err := f.tx.Exec(f.ctx, t.SQL(0, CloseEdgesSQL), t.Number(),
 		records.Column(closed, func(e *edge) int64 { return e.id }),
 		records.Column(closed, func(e *edge) int16 { return e.n }),
 		records.Column(closed, func(e *edge) string { return string(e.status) }),

@@ -288,9 +288,8 @@ func (d *dependents) withdraw(
 	b := &pgx.Batch{}
 	b.Queue(d.t.SQL(items[0].ID.Position(), `DELETE FROM {task} WHERE type = $1 AND id = ANY ($2)`),
 		d.t.Number(), ids)
-	b.Queue(d.t.SQL(0, `DELETE FROM {edges} WHERE type = $1 AND id = ANY ($2)`), d.t.Number(), ids)
-	b.Queue(d.t.SQL(0, `UPDATE {edges} SET on_id = NULL WHERE on_type = $1 AND on_id = ANY ($2)
-		AND status IS NULL`), d.t.Number(), ids) // other new tasks depend on their keys
+	b.Queue(d.t.SQL(0, DeleteEdgesSQL), d.t.Number(), ids)
+	b.Queue(d.t.SQL(0, KeyedAgainSQL), d.t.Number(), ids)
 	b.Queue(d.t.SQL(0, `DELETE FROM {keys} WHERE type = $1 AND key = ANY ($2) AND id = ANY ($3)`),
 		d.t.Name, keys, ids)
 	return accepted, d.tx.SendBatch(ctx, b).Close()
@@ -311,3 +310,21 @@ func (d *dependents) insertRest(ctx context.Context, items []*hot.Insertion) err
 	all.Queue(b, d.now)
 	return d.tx.SendBatch(ctx, b).Close()
 }
+
+const (
+	// DeleteEdgesSQL deletes the edges of tasks.
+	DeleteEdgesSQL = `
+DELETE FROM {edges} e
+USING (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
+WHERE e.type = ANY (ARRAY[u.type]) AND e.id BETWEEN u.id AND u.id`
+	// KeyedAgainSQL has open edges on tasks that are refused wait for the tasks' keys: other new
+	// tasks depend on these.
+	KeyedAgainSQL = `
+UPDATE {edges} e SET on_id = NULL
+FROM (SELECT o.type, o.id, o.n FROM unnest($2::bigint[]) AS u (id), LATERAL (
+    SELECT type, id, n FROM {edges}
+    WHERE on_type = $1 AND on_id BETWEEN u.id AND u.id AND status IS NULL ORDER BY on_id) o
+  OFFSET 0) o
+WHERE e.type = ANY (ARRAY[o.type]) AND e.id BETWEEN o.id AND o.id AND e.n BETWEEN o.n AND o.n
+  AND e.status IS NULL`
+)

@@ -134,8 +134,11 @@ func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKe
 		  WHERE status IS NULL AND on_key IS NOT NULL AND (on_type, on_key) > ($1, $2)
 		  ORDER BY on_type, on_key LIMIT $3) e
 		LEFT JOIN {types} y ON y.number = e.on_type
-		LEFT JOIN {keys} k ON k.type = y.name AND k.key = e.on_key
-		LEFT JOIN {past_keys} p ON p.type = e.on_type AND p.key = e.on_key
+		LEFT JOIN LATERAL (SELECT id FROM {keys}
+		  WHERE type = y.name AND key BETWEEN e.on_key AND e.on_key ORDER BY key LIMIT 1) k ON true
+		LEFT JOIN LATERAL (SELECT id FROM {past_keys}
+		  WHERE type = e.on_type AND key BETWEEN e.on_key AND e.on_key ORDER BY key LIMIT 1) p
+		  ON true
 		ORDER BY e.on_type, e.on_key`), after.number, after.key, catalog.JobBatch)
 	n := 0
 	holder := int64(0)
@@ -157,8 +160,9 @@ func (f *followUp) closeGone(on taskRef) error {
 	rows, _ := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
 		UPDATE {edges} e SET status = 'gone' FROM (
 		  SELECT type, id, n FROM {edges} WHERE on_type = $1 AND on_id = $2 AND status IS NULL
-		  LIMIT $3 FOR UPDATE) c
-		WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`),
+		  LIMIT $3 FOR UPDATE) o
+		WHERE e.type = ANY (ARRAY[o.type]) AND e.id BETWEEN o.id AND o.id
+		  AND e.n BETWEEN o.n AND o.n RETURNING e.type, e.id`),
 		on.number, on.id, f.s.chunks.edges)
 	var k taskRef
 	_, err := pgx.ForEachRow(rows, []any{&k.number, &k.id}, func() error {

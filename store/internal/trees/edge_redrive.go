@@ -73,15 +73,19 @@ func (r *Redriving) all(ctx context.Context, id asyncflow.TaskID) error {
 	return nil
 }
 
+// FailedBySQL reads failed edges on tasks, each of another dependent.
+const FailedBySQL = `
+SELECT DISTINCT ON (e.type, e.id) e.type, e.id, e.n
+FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
+CROSS JOIN LATERAL (SELECT type, id, n FROM {edges}
+  WHERE on_type = u.type AND on_id BETWEEN u.id AND u.id
+    AND status <> 'succeeded' AND on_failure <> 'run'
+  ORDER BY on_id LIMIT $3) e
+LIMIT $3`
+
 // failedBy returns the failed edges on tasks, each of another dependent.
 func (r *Redriving) failedBy(ctx context.Context, on []taskRef) ([]edge, error) {
-	rows, _ := r.Tx.Query(ctx, r.Type.SQL(0, `
-		SELECT DISTINCT ON (e.type, e.id) e.type, e.id, e.n
-		FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
-		JOIN {edges} e ON e.on_type = ANY (ARRAY[u.type])
-		  AND e.on_id BETWEEN u.id AND u.id
-		  AND e.status <> 'succeeded'
-		WHERE e.on_failure <> 'run' LIMIT $3`),
+	rows, _ := r.Tx.Query(ctx, r.Type.SQL(0, FailedBySQL),
 		records.Column(on, func(k *taskRef) int32 { return k.number }),
 		records.Column(on, func(k *taskRef) int64 { return k.id }), maxRedriven+1)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e edge, err error) {
@@ -143,14 +147,18 @@ func (r *Redriving) redriveRoll(
 	return done, r.reopen(ctx, t, ids)
 }
 
+// ReopenSQL opens the edges of tasks on tasks that live again.
+const ReopenSQL = `
+UPDATE {edges} e SET status = NULL, until = $3::timestamptz + e.wait_for
+FROM (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
+WHERE e.type = ANY (ARRAY[u.type]) AND e.id BETWEEN u.id AND u.id
+  AND e.status <> 'succeeded' AND e.on_failure <> 'run'`
+
 // reopen opens the edges of tasks on tasks that live again, and queues looks at the dependents.
 // These looks close the edges on ended tasks again. Each edge waits as long as it would have at
 // first.
 func (r *Redriving) reopen(ctx context.Context, t *config.Type, ids []int64) error {
-	_, err := r.Tx.Exec(ctx, t.SQL(0, `
-		UPDATE {edges} SET status = NULL, until = $3::timestamptz + wait_for
-		WHERE type = $1 AND id = ANY ($2) AND status <> 'succeeded' AND on_failure <> 'run'`),
-		t.Number(), ids, r.Now)
+	_, err := r.Tx.Exec(ctx, t.SQL(0, ReopenSQL), t.Number(), ids, r.Now)
 	if err != nil {
 		return err
 	}

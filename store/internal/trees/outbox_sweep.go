@@ -65,9 +65,9 @@ func (s *Trees) SweepEdges(ctx context.Context, tenant string) (n int, err error
 		rows, err := tx.Query(ctx, shared.SQL(0, `
 			UPDATE {edges} e SET status = 'late' FROM (
 			  SELECT type, id, n FROM {edges} WHERE status IS NULL AND until <= $1
-			  ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED) c
-			WHERE e.type = c.type AND e.id = c.id AND e.n = c.n RETURNING e.type, e.id`), now,
-			catalog.JobBatch)
+			  ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED) o
+			WHERE e.type = ANY (ARRAY[o.type]) AND e.id BETWEEN o.id AND o.id
+			  AND e.n BETWEEN o.n AND o.n RETURNING e.type, e.id`), now, catalog.JobBatch)
 		if err != nil {
 			return err
 		}

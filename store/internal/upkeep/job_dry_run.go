@@ -62,7 +62,7 @@ func (s *Upkeep) DryRunFold(ctx context.Context, tenant string) ([]catalog.Due, 
 	now := s.core.Clock.Now()
 	return s.countByType(ctx, tenant, `
 		WITH span AS (
-		  SELECT type, at, failed < 0 AS redriven, date_bin(
+		  SELECT type, at, (failed < 0)::int + 2 * (cancelled < 0)::int AS redriven, date_bin(
 		    CASE WHEN at < $3 THEN interval '1 day' WHEN at < $2 THEN interval '1 hour'
 		      ELSE interval '1 minute' END,
 		    at, timestamptz '2000-01-01 00:00Z') AS start

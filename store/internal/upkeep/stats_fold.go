@@ -24,14 +24,16 @@ const (
 const FoldBatch = 20_000
 
 // foldSQL takes the rows that become one: the rows of a type in one minute, hour or day, by their
-// age. Rows of redrives, which take failed tasks off, become another one, so that the number of
-// failures stays known. It leaves out a single row at the beginning of its span. The sum of earlier
+// age. Rows of redrives, which take failed or cancelled tasks off, become others, so that the
+// numbers of failures, cancels and redrives stay known. It leaves out a single row at the
+// beginning of its span. The sum of earlier
 // batches is the first row of its span, so one batch goes on where another one ended. It reads
 // all rows older than a minute or two, some 800 of a type that is always busy (measured with 50
 // such types and nothing to do: 50 ms).
 const foldSQL = `
 WITH span AS (
-  SELECT ctid AS t, type, at, failed < 0 AS redriven, date_bin(
+  SELECT ctid AS t, type, at, (failed < 0)::int + 2 * (cancelled < 0)::int AS redriven,
+    date_bin(
     CASE WHEN at < $3 THEN interval '1 day' WHEN at < $2 THEN interval '1 hour'
       ELSE interval '1 minute' END,
     at, timestamptz '2000-01-01 00:00Z') AS start

@@ -1,0 +1,81 @@
+package governance
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// heldPause is how long the job erase leaves a roll alone that another transaction held for
+	// longer than a step waits. Meanwhile it erases in other rolls.
+	heldPause = 20 * time.Second
+	// heldReport is for how long a roll may be held before runs of the job fail with it.
+	heldReport = time.Minute
+)
+
+// heldRoll names a roll with contents of a type.
+type heldRoll struct {
+	tenant, taskType string
+	position         int
+}
+
+// heldTimes says since when a roll is held, and until when it is left alone.
+type heldTimes struct{ since, until time.Time }
+
+// heldRolls are the rolls that the job erase leaves alone for a while, on this node. An open
+// transaction that submits by SQL holds the rolls of its tasks.
+type heldRolls struct {
+	mu    sync.Mutex
+	rolls map[heldRoll]heldTimes
+}
+
+// positions returns the rolls of a type that are left alone, and until when the first of them is;
+// zero: there are none.
+func (h *heldRolls) positions(
+	tenant, taskType string, now time.Time,
+) (positions []int, until time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r, t := range h.rolls {
+		if r.tenant == tenant && r.taskType == taskType && now.Before(t.until) {
+			positions = append(positions, r.position)
+			until = earlier(until, t.until)
+		}
+	}
+	slices.Sort(positions)
+	return positions, until
+}
+
+// note remembers that a roll is held. It returns an error if that has been so for long.
+func (h *heldRolls) note(tenant, taskType string, position int, now time.Time) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.rolls == nil {
+		h.rolls = map[heldRoll]heldTimes{}
+	}
+	r := heldRoll{tenant, taskType, position}
+	t := h.rolls[r]
+	if t.since.IsZero() {
+		t.since = now
+	}
+	t.until = now.Add(heldPause)
+	h.rolls[r] = t
+	if held := now.Sub(t.since); held >= heldReport {
+		return fmt.Errorf("contents of %s/%s: another transaction has held roll %d for %s",
+			tenant, taskType, position, held.Round(time.Second))
+	}
+	return nil
+}
+
+// forget forgets rolls that no step has found held again.
+func (h *heldRolls) forget(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r, t := range h.rolls {
+		if now.After(t.until.Add(heldPause)) {
+			delete(h.rolls, r)
+		}
+	}
+}
