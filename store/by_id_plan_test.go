@@ -34,7 +34,7 @@ func (b *bundle) fillByID() {
 		`{wait} (type, id, seq, stage, attempt, order_time, until, reason)
 		SELECT {number}, ` + n + `, 1, 'first', 1, now(), now() + interval '1 h', 'delayed'`,
 		`{ready} (type, id, seq, stage, attempt, order_time)
-		SELECT {number}, ` + n + `, 1, 'first', 1, '2026-01-01'::timestamptz + n * interval '1 s'`,
+		SELECT {number}, ` + n + `, 1, 'first', 1, '2026-01-01'::timestamptz`,
 		`{lease} (type, id, seq, stage, attempt, node, leased_at, until)
 		SELECT {number}, ` + n + `, 1, 'first', 1, 'n', now(), now() + interval '1 h'`,
 		`{checkpoints} (type, id, seq, stage, written_at, check_at, document)
@@ -59,7 +59,7 @@ func byIDArgs(args string) string {
 		lists["{keys}"] = append(lists["{keys}"], strconv.Itoa(n))
 		lists["{seqs}"] = append(lists["{seqs}"], "1")
 		lists["{times}"] = append(lists["{times}"],
-			time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC).Format(`"2006-01-02 15:04:05+00"`))
+			time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Format(`"2006-01-02 15:04:05+00"`))
 		lists["{numbers}"] = append(lists["{numbers}"], "{number}")
 	}
 	for name, list := range lists {
@@ -70,13 +70,17 @@ func byIDArgs(args string) string {
 
 var pagesRead = regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
 
-// pagesOf runs a prepared statement, takes back what it did, and returns the number of pages that
-// it read, with its plan.
-func pagesOf(t *testing.T, conn *pgxpool.Conn, sql string) (n int, plan string) {
+// pagesOf runs a prepared statement some times, takes back what it did, and returns the number of
+// pages that its last run read, with its plan. The second run of a delete finds the rows missing.
+func pagesOf(t *testing.T, conn *pgxpool.Conn, sql string, runs int) (n int, plan string) {
 	t.Helper()
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	for range runs - 1 {
+		_, err := tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
 	rows, _ := tx.Query(t.Context(), sql)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
@@ -119,11 +123,16 @@ func TestRowsAreFoundByIDs(t *testing.T) {
 		b.fillByID()
 		for pool, conn := range conns {
 			for name, c := range store.ByIDSQL {
+				if name == "ParkReadySQL" {
+					continue // ADR 56 says what it reads where all rows have the same time
+				}
 				t.Run(state+": "+pool+": "+name, func(t *testing.T) {
-					pages, plan := pagesOf(t, conn, fill(pipe, 1,
-						`EXPLAIN (ANALYZE, BUFFERS) EXECUTE "`+name+`" (`+byIDArgs(c.Args)+`)`))
-					assert.Less(t, pages, byIDPages*byIDAsked, plan)
-					assert.NotRegexp(t, `Rows Removed by (Join )?Filter: \d{4}`, plan)
+					for runs := 1; runs <= 2; runs++ {
+						pages, plan := pagesOf(t, conn, fill(pipe, 1, `EXPLAIN (ANALYZE, BUFFERS)
+							EXECUTE "`+name+`" (`+byIDArgs(c.Args)+`)`), runs)
+						assert.Less(t, pages, byIDPages*byIDAsked, "run %d: %s", runs, plan)
+						assert.NotRegexp(t, `Rows Removed by (Join )?Filter: \d{4}`, plan)
+					}
 				})
 			}
 			_, err := conn.Exec(t.Context(), `DEALLOCATE ALL`)

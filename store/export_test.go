@@ -68,6 +68,8 @@ var ByIDSQL = map[string]PlannedSQL{
 
 	"TakeParentsSQL":     {trees.TakeParentsSQL, "{number}, {ids}, {seqs}"},
 	"ParkReadySQL":       {trees.ParkReadySQL, "{times}, {ids}, {number}"},
+	"LockDueReadySQL":    {trees.LockDueReadySQL, "{times}, {ids}, {number}"},
+	"TakeLockedReadySQL": {trees.TakeLockedReadySQL, "{times}, {ids}, {number}"},
 	"LockSignalWaitsSQL": {trees.LockSignalWaitsSQL, "{number}, {ids}"},
 	"CloseByIDSQL":       {trees.CloseByIDSQL, "{number}, {ids}, {keys}, {keys}, 500"},
 	"CloseByKeySQL":      {trees.CloseByKeySQL, "{number}, {ids}, {keys}, {keys}, 500"},

@@ -104,9 +104,8 @@ ON CONFLICT (type, id) DO UPDATE SET expires_at = excluded.expires_at, start = e
 	DeleteLifetimesSQL = `
 DELETE FROM {lifetimes} WHERE ctid = ANY (ARRAY(
   SELECT k.t FROM unnest($1::int[], $2::bigint[]) AS u (type, id), LATERAL (
-    SELECT ctid AS t FROM {lifetimes} WHERE type BETWEEN u.type AND u.type
-      AND id BETWEEN u.id AND u.id
-    ORDER BY type, id LIMIT 1 FOR UPDATE) k))`
+    SELECT ctid AS t FROM {lifetimes} WHERE type = u.type AND id BETWEEN u.id AND u.id
+    ORDER BY id LIMIT 1 FOR UPDATE) k))`
 )
 
 // The job expire hears of new rows by the counts of Postgres, which a connection reports up to

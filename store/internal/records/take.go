@@ -76,7 +76,8 @@ func QueueTake(b *pgx.Batch, read func(rows pgx.Rows) error, sql string, args ..
 }
 
 // Statements of this form leave the planner a walk down the index for each task, in the order of
-// the index, and a scan by ctid. QueueTake runs them. See ADR 56.
+// the index, and a scan by ctid. QueueTake runs them. The columns of the index before the id have
+// an equality, so that the walk ends where a row is missing. See ADR 56.
 const (
 	TakeAnyLeaseSQL = `
 DELETE FROM {lease} k WHERE ctid = ANY (ARRAY(
@@ -94,8 +95,8 @@ RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 DELETE FROM {ready} k WHERE ctid = ANY (ARRAY(
   SELECT r.t FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id), LATERAL (
     SELECT ctid AS t FROM {ready} WHERE type = $3
-      AND order_time BETWEEN u.order_time AND u.order_time AND id BETWEEN u.id AND u.id
-    ORDER BY order_time, id LIMIT 1 FOR UPDATE) r))
+      AND order_time = u.order_time AND id BETWEEN u.id AND u.id
+    ORDER BY id LIMIT 1 FOR UPDATE) r))
 RETURNING k.id, k.seq, k.stage, k.attempt, coalesce(k.key, ''), '', ''`
 )
 

@@ -208,9 +208,9 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
 	LockReadySQL = `
 SELECT k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time), ''
 FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id), LATERAL (
-  SELECT * FROM {ready} WHERE type = $3 AND order_time BETWEEN u.order_time AND u.order_time
+  SELECT * FROM {ready} WHERE type = $3 AND order_time = u.order_time
     AND id BETWEEN u.id AND u.id AND seq <= $4
-  ORDER BY order_time, id LIMIT 1 FOR UPDATE) k`
+  ORDER BY id LIMIT 1 FOR UPDATE) k`
 
 	// These two delete rows that the transaction has locked.
 	TakeLockedWaitSQL = `
@@ -221,9 +221,9 @@ DELETE FROM {wait} WHERE ctid = ANY (ARRAY(
 	TakeLockedReadySQL = `
 DELETE FROM {ready} WHERE ctid = ANY (ARRAY(
   SELECT k.ctid FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id), LATERAL (
-    SELECT ctid FROM {ready} WHERE type = $3 AND order_time BETWEEN u.order_time AND u.order_time
+    SELECT ctid FROM {ready} WHERE type = $3 AND order_time = u.order_time
       AND id BETWEEN u.id AND u.id
-    ORDER BY order_time, id LIMIT 1) k))`
+    ORDER BY id LIMIT 1) k))`
 )
 
 // lockResting locks the token rows of tasks of one roll in wait and ready, and returns them. It

@@ -46,13 +46,13 @@ SELECT k.id, k.seq, k.stage, k.attempt, coalesce(k.since, k.order_time), k.reaso
 FROM unnest($1::bigint[]) AS u (id), LATERAL (
   SELECT ctid, * FROM {wait} WHERE type = $2 AND id BETWEEN u.id AND u.id
   ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) k`
-	lockDueReadySQL = `
+	LockDueReadySQL = `
 SELECT k.id, k.seq, k.stage, k.attempt, coalesce(k.since, k.order_time), '', NULL::timestamptz,
   '', '', k.ctid
 FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id), LATERAL (
-  SELECT ctid, * FROM {ready} WHERE type = $3 AND order_time BETWEEN u.order_time AND u.order_time
+  SELECT ctid, * FROM {ready} WHERE type = $3 AND order_time = u.order_time
     AND id BETWEEN u.id AND u.id
-  ORDER BY order_time, id LIMIT 1 FOR UPDATE SKIP LOCKED) k`
+  ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) k`
 )
 
 // lockTokens locks the token rows of tasks of one roll, wherever they are.
@@ -86,7 +86,7 @@ func (x *expiry) lockTokens(ids []int64) (map[int64]tokenPlace, error) {
 		return all, err
 	}
 	for _, p := range x.t.Live() {
-		err := lock(tokenTable{"{ready}", p}, lockDueReadySQL, orders, live, x.t.Number())
+		err := lock(tokenTable{"{ready}", p}, LockDueReadySQL, orders, live, x.t.Number())
 		if err != nil {
 			return nil, err
 		}
