@@ -338,6 +338,8 @@ type (
 	HistoryTimes = api.HistoryTimes
 	// HistoryMark is something on the time axis of a history. See [api.HistoryMark] for its fields.
 	HistoryMark = api.HistoryMark
+	// HistorySpan is a time in which nodes recorded. See [api.HistorySpan] for its fields.
+	HistorySpan = api.HistorySpan
 	// HistoryMarkKind says what a mark is about. See [api.HistoryMarkKind] for its values.
 	HistoryMarkKind = api.HistoryMarkKind
 	// StatsList is the stats of all types, or of one. See [api.StatsList] for its fields.

@@ -11,7 +11,8 @@ import (
 )
 
 // historyJob records the history of the tenants in which something happened or is due, and folds
-// the minutes that are older than a day.
+// the minutes that are older than a day. Without an error, the history of all tenants is known
+// until the run began: in tenants that it didn't visit, nothing happened.
 type historyJob struct {
 	visits
 
@@ -24,6 +25,7 @@ func (j *historyJob) run(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	began := j.store.Clock.Now()
 	sum, errs := 0, []error{}
 	for tenant, state := range restless {
 		n, err := j.recordTenant(ctx, tenant, state)
@@ -32,7 +34,10 @@ func (j *historyJob) run(ctx context.Context) (int, error) {
 			errs = append(errs, err)
 		}
 	}
-	return sum, errors.Join(errs...)
+	if err = errors.Join(errs...); err == nil {
+		err = j.store.ExtendHistory(ctx, began)
+	}
+	return sum, err
 }
 
 // recordTenant records a tenant's history. The tenant rests until minutes are to be folded, unless

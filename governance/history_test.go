@@ -270,3 +270,45 @@ func TestHistoryPassesLockedTypes(t *testing.T) {
 	assert.Equal(t, int64(3), counted(b.hours(t, "two", time.Minute), submitted))
 	assert.Equal(t, int64(5), counted(b.hours(t, "", time.Minute), submitted))
 }
+
+// The history says when nodes recorded: also of idle tenants, with the gaps between two times, and
+// not until a time at which a tenant's history couldn't be recorded.
+func TestHistorySaysWhenItIsKnown(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	pipe := b.pipe(t, "pipe")
+	recorded := func() []store.HistorySpan { return b.hours(t, "pipe", 5*time.Minute).Recorded }
+	assert.Empty(t, recorded(), "no node has recorded")
+	b.run(t, "history")
+	spans := recorded()
+	require.Len(t, spans, 1)
+	assert.WithinRange(t, b.Clock.Now(), spans[0].From, spans[0].Until.Add(time.Minute))
+
+	exec(t, url, `UPDATE asyncflow.history_spans SET since = now() - interval '90 min',
+		until = now() - interval '4 min'`)
+	b.run(t, "history")
+	spans = recorded()
+	require.Len(t, spans, 1, "nodes record every minute, or somewhat later")
+	assert.WithinRange(t, b.Clock.Now().Add(-90*time.Minute), spans[0].From,
+		spans[0].From.Add(6*time.Minute))
+
+	exec(t, url, `UPDATE asyncflow.history_spans SET until = now() - interval '30 min';
+		INSERT INTO asyncflow.history_spans
+		VALUES (now() - interval '40 d', now() - interval '32 d')`)
+	b.run(t, "history")
+	spans = recorded()
+	require.Len(t, spans, 2)
+	assert.WithinRange(t, b.Clock.Now().Add(-30*time.Minute), spans[0].From, spans[0].Until)
+	assert.Zero(t, count(t, url, `SELECT count(*) FROM asyncflow.history_spans
+		WHERE until < now() - interval '31 d'`), "forgotten")
+
+	exec(t, url, `UPDATE asyncflow.history_spans SET since = now() - interval '20 min',
+		until = now() - interval '10 min' WHERE since > now() - interval '5 min';
+		ALTER TABLE tenant_acme.type_history RENAME TO away`)
+	b.submitAndLease(t, pipe, 1)
+	other := setup(t, url, "b", governance.Config{}) // which visits each tenant at first
+	_, err := other.jobs["history"].Run(t.Context())
+	require.Error(t, err)
+	assert.Equal(t, 2, count(t, url, `SELECT count(*) FROM asyncflow.history_spans`))
+}

@@ -15,6 +15,8 @@ type (
 	TypeHistory = history.TypeHistory
 	// HistoryMark is something on the time axis of a history.
 	HistoryMark = history.Mark
+	// HistorySpan is a time in which nodes recorded.
+	HistorySpan = history.RecordedSpan
 	// Recorded says what a recording of a tenant's history found.
 	Recorded = history.Recorded
 )

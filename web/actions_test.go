@@ -290,7 +290,7 @@ func TestEnableAnEndpoint(t *testing.T) {
 		act{label: "Enable", asks: true, says: "The endpoint is enabled",
 			check: has(p, func() (client.Endpoint, error) { return p.api.Endpoint(ctx, e.ID) },
 				func(e client.Endpoint) bool { return e.Health.State == "closed" })})
-	p.See("Deliveries flow.")
+	p.See("Delivering.")
 	p.quiet()
 }
 

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/evanw/esbuild/pkg/api"
 	"github.com/stretchr/testify/assert"
@@ -198,4 +199,44 @@ func TestTraceURL(t *testing.T) {
 	} {
 		assert.Equal(t, c[2], f.text("traceURL", c[0], c[1]), "%s %s", c[0], c[1])
 	}
+}
+
+// A chart has a number for each step: 0 where nothing happened, and none where no node recorded, or
+// where the minute isn't over.
+func TestNumbersOfACharts(t *testing.T) {
+	f := exportsOf(t, "src/chart/series.ts")
+	browsertest.Ask[bool](t, f.page.Context, `(() => {
+		const all = {count: p => p.failed, sample: p => p.running};
+		exported.numbers = h => JSON.stringify(exported.columns(h, ["count", "sample", undefined]
+			.map(zero => ({zero, of: p => zero ? all[zero](p) : p.wait?.p50_ms || undefined})))
+			.slice(1));
+		exported.known = h => JSON.stringify(exported.gaps(h).map(([a, b]) => [a / 60, b / 60]));
+		exported.zoom = (a, b, now) => JSON.stringify(exported.zoomed([a, b], now));
+		return true})()`)
+	minute := func(n int) string { return time.Unix(int64(n)*60, 0).UTC().Format(time.RFC3339) }
+	point := func(n int) string {
+		return `{"at":"` + minute(n) + `","failed":3,"running":2,"wait":{"p50_ms":1.5}}`
+	}
+	span := func(from, until int) string {
+		return `{"from":"` + minute(from) + `","until":"` + minute(until) + `"}`
+	}
+	history := func(step, until, spans, points string) json.RawMessage {
+		return json.RawMessage(`{"from":"` + minute(0) + `","until":"` + until + `","step":"` +
+			step + `","recorded":[` + spans + `],"points":[` + points + `]}`)
+	}
+	short := history("1m", minute(8), span(0, 2)+","+span(5, 8), point(1)+","+point(3)+","+point(7))
+	assert.Equal(t, `[[0,3,null,3,null,0,0,null],[0,2,null,2,null,0,0,2],`+
+		`[null,1.5,null,1.5,null,null,null,1.5]]`, f.text("numbers", short))
+	assert.Equal(t, `[[2,3],[4,5]]`, f.text("known", short))
+	long := history("1h0m0s", minute(240), span(60, 240), point(180))
+	assert.Equal(t, `[[null,0,0,3],[null,0,0,2],[null,null,null,1.5]]`, f.text("numbers", long))
+	assert.Equal(t, `[[0,60]]`, f.text("known", long))
+	assert.Equal(t, `[[0,8]]`, f.text("known", history("1m", minute(8), "", "")))
+	assert.Equal(t, `[]`, f.text("known", history("1m", minute(8), span(0, 6), "")), "not yet")
+
+	const day = 86_400
+	assert.Equal(t, `[99000,99600]`, f.text("zoom", 99_290, 99_310, 100_000), "10 minutes at least")
+	assert.Equal(t, `[99400,100000]`, f.text("zoom", 99_990, 100_000, 100_000), "not the future")
+	assert.Equal(t, `[89200,110800]`, f.text("zoom", 99_990, 100_010, 100_000+3*day),
+		"hours are known, not minutes")
 }

@@ -17,6 +17,7 @@ func TestRollsOfAType(t *testing.T) {
 	const name = "rolled"
 	p.makeType(name)
 	p.open("/console/types/" + name)
+	p.Click("Rolls")
 	row := func(n int) string {
 		return fmt.Sprintf(`words(document.querySelectorAll("[aria-label=Rolls] tbody tr")[%d])`, n)
 	}
@@ -49,6 +50,7 @@ func TestRollsOfAType(t *testing.T) {
 	}
 	until(func(rolls []client.Roll) bool { return !rolls[1].DrainedAt.IsZero() })
 	p.open("/console/types/" + own)
+	p.Click("Rolls")
 	p.Run(`return /^\d+ 0 [\d.]+ KiB .* open next at 1,000 tasks$/.test(` + row(0) + `)`)
 	p.Run(`return /^\d+ 1,000 [\d.]+ KiB .* drained .* a task may be live 2 d after its last task/` +
 		`.test(` + row(1) + `)`)
@@ -59,6 +61,7 @@ func TestRollsOfAType(t *testing.T) {
 	require.NoError(t, err)
 	until(func(rolls []client.Roll) bool { return !rolls[1].DropsAt.IsZero() })
 	p.open("/console/types/" + own)
+	p.Click("Rolls")
 	p.Run(`return /all tasks ended .* (in 1 d 23 h|in 2 d)(, but for live tasks)?$/.test(` + row(1) + `)`)
 	p.quiet()
 }

@@ -6,7 +6,8 @@ import "embed"
 
 //go:generate go run ./build
 
-// Assets has the bundled files: index.html, console.js, console.css, favicon.svg, LICENSE.txt.
+// Assets has the bundled files: index.html, console.js, plot.js, console.css, favicon.svg,
+// LICENSE.txt.
 //
 //go:embed assets
 var Assets embed.FS

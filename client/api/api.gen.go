@@ -2511,6 +2511,15 @@ type HistoryPoint struct {
 	Waiting int64 `json:"waiting"`
 }
 
+// HistorySpan A time in which some node recorded the history, at least in a part of each step.
+type HistorySpan struct {
+	// From The beginning of its first step.
+	From time.Time `json:"from"`
+
+	// Until The end of its last step.
+	Until time.Time `json:"until"`
+}
+
 // HistoryTimes How long tasks were due until they were started (wait), or attempts at endpoints took
 // (duration). Up to 19 % off. Absent without any.
 type HistoryTimes struct {
@@ -3778,6 +3787,10 @@ type StatsHistory struct {
 
 	// Points Oldest first. A step without data has none.
 	Points []HistoryPoint `json:"points"`
+
+	// Recorded When nodes recorded, by steps, oldest first. A step in it that has no point is one in
+	// which nothing happened; of any other step without a point, nothing is known.
+	Recorded []HistorySpan `json:"recorded"`
 
 	// Stage A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -5901,9 +5914,9 @@ type ClientInterface interface {
 	// GetTypeHistory Read what the tasks of a type did over time
 	//
 	// By minute for the last 24 hours, by hour for the last 30 days. A step without a point is one in
-	// which nothing happened and no task was due or running, or in which no node recorded. The
-	// minute under way has no counts yet. A chart draws counts that are missing as 0, and times that
-	// are missing as a gap.
+	// which nothing happened and no task was due or running, or in which no node recorded: recorded
+	// tells them apart. The minute under way has no counts yet. A chart draws counts that are missing
+	// in a recorded time as 0, and all else that is missing as a gap.
 	//
 	// Corresponds with GET /v1/stats/{type}/history (the `GetTypeHistory` operationId).
 	GetTypeHistory(ctx context.Context, pType Type, params *GetTypeHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7963,9 +7976,9 @@ func (c *Client) GetStatsHistory(ctx context.Context, params *GetStatsHistoryPar
 // GetTypeHistory Read what the tasks of a type did over time
 //
 // By minute for the last 24 hours, by hour for the last 30 days. A step without a point is one in
-// which nothing happened and no task was due or running, or in which no node recorded. The
-// minute under way has no counts yet. A chart draws counts that are missing as 0, and times that
-// are missing as a gap.
+// which nothing happened and no task was due or running, or in which no node recorded: recorded
+// tells them apart. The minute under way has no counts yet. A chart draws counts that are missing
+// in a recorded time as 0, and all else that is missing as a gap.
 //
 // Corresponds with GET /v1/stats/{type}/history (the `GetTypeHistory` operationId).
 func (c *Client) GetTypeHistory(ctx context.Context, pType Type, params *GetTypeHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

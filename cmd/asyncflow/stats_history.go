@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,11 +121,12 @@ func chartLines() []chartLine {
 }
 
 // printHistoryChart prints a line of blocks for each kind of number that is not always 0. A block
-// is one step or several, of which it shows the greatest; a blank has no data.
+// is one step or several, of which it shows the greatest; a blank is 0, and a dot is not known.
 func (g *globals) printHistoryChart(h client.StatsHistory) error {
 	steps := int(h.Until.Sub(h.From) / h.Step.Std())
 	each := (steps + chartWidth - 1) / chartWidth // steps in a column
 	width := (steps + each - 1) / each
+	unknown := unknownColumns(h, width, time.Duration(each)*h.Step.Std())
 	for _, line := range chartLines() {
 		values := make([]float64, width)
 		most := 0.0
@@ -140,22 +142,41 @@ func (g *globals) printHistoryChart(h client.StatsHistory) error {
 			continue
 		}
 		if _, err := fmt.Fprintf(g.stdout, "%-11s %s  at most %s\n", line.name,
-			blocks(values, most), line.text(most)); err != nil {
+			blocks(values, most, unknown), line.text(most)); err != nil {
 			return err
 		}
 	}
 	_, err := fmt.Fprintf(g.stdout, "%-11s %s to %s, %s a column\n", "", timeText(h.From),
 		timeText(h.Until), time.Duration(each)*h.Step.Std())
+	if err == nil && slices.Contains(unknown, true) {
+		_, err = fmt.Fprintf(g.stdout, "%-11s ·: no node recorded\n", "")
+	}
 	return err
 }
 
-// blocks returns values as blocks that are higher for greater ones; 0 is a blank.
-func blocks(values []float64, most float64) string {
+// unknownColumns reports which columns have neither a point nor a step that a node recorded.
+func unknownColumns(h client.StatsHistory, width int, column time.Duration) []bool {
+	unknown := make([]bool, width)
+	for i := range unknown {
+		from := h.From.Add(time.Duration(i) * column)
+		until := from.Add(column)
+		unknown[i] = !slices.ContainsFunc(h.Recorded, func(r client.HistorySpan) bool {
+			return r.From.Before(until) && r.Until.After(from)
+		}) && !slices.ContainsFunc(h.Points, func(p client.HistoryPoint) bool {
+			return !p.At.Before(from) && p.At.Before(until)
+		})
+	}
+	return unknown
+}
+
+// blocks returns values as blocks that are higher for greater ones; 0 is a blank, or a dot if it
+// isn't known.
+func blocks(values []float64, most float64, unknown []bool) string {
 	heights := []rune("▁▂▃▄▅▆▇█")
 	var line strings.Builder
-	for _, v := range values {
+	for i, v := range values {
 		if v <= 0 {
-			line.WriteByte(' ')
+			line.WriteRune(map[bool]rune{false: ' ', true: '·'}[unknown[i]])
 			continue
 		}
 		line.WriteRune(heights[min(len(heights)-1, int(v/most*float64(len(heights))))])

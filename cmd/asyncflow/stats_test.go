@@ -145,7 +145,8 @@ func TestStatsHistory(t *testing.T) {
 	var asked url.Values
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	h := client.StatsHistory{Type: "mail", From: at, Until: at.Add(time.Hour),
-		Step: asyncflow.NewDuration(5 * time.Minute),
+		Step:     asyncflow.NewDuration(5 * time.Minute),
+		Recorded: []client.HistorySpan{{From: at, Until: at.Add(time.Hour)}},
 		Points: []client.HistoryPoint{
 			{At: at, Submitted: 8, Failed: 1, Backlog: map[string]int64{"retry": 2, "capacity": 3}},
 			{At: at.Add(55 * time.Minute), Submitted: 1, Wait: client.HistoryTimes{P99Ms: 1500}}},
@@ -175,6 +176,12 @@ func TestStatsHistory(t *testing.T) {
 	require.Equal(t, "failed      █             at most 1", lines[1])
 	require.Equal(t, "backlog     █             at most 5", lines[2])
 	require.Equal(t, "wait p99               █  at most 1.5s", lines[3])
+	require.NotContains(t, out.String(), "no node recorded")
+	h.Recorded[0].From = at.Add(40 * time.Minute)
+	out.Reset()
+	require.NoError(t, (&globals{stdout: &out}).printHistoryChart(h))
+	require.Contains(t, out.String(), "submitted   █·······   ▂  at most 8")
+	require.Contains(t, out.String(), "·: no node recorded")
 	h.Until, h.Step = at.Add(24*time.Hour), asyncflow.NewDuration(time.Minute)
 	out.Reset()
 	require.NoError(t, (&globals{stdout: &out}).printHistoryChart(h))

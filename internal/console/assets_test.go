@@ -128,6 +128,9 @@ func TestCompression(t *testing.T) {
 	}
 	t.Logf("scripts and styles: %d bytes, compressed", sum)
 	assert.LessOrEqual(t, sum, 80_000)
+	charts := b.do("GET", "/console/assets/plot.js", headers{"Accept-Encoding": "gzip"})
+	t.Logf("the bundle of pages with charts: %d bytes more", len(charts.body))
+	assert.LessOrEqual(t, len(charts.body), 30_000)
 }
 
 // Whatever the answer, the browser gets the policy, and the page keeps to it.

@@ -63,6 +63,10 @@ func historyOut(h store.TypeHistory) api.StatsHistory {
 		Points:   make([]api.HistoryPoint, len(h.Points)),
 		Marks:    make([]api.HistoryMark, len(h.Marks)),
 		MarksCut: h.MarksCut,
+		Recorded: make([]api.HistorySpan, len(h.Recorded)),
+	}
+	for i, r := range h.Recorded {
+		out.Recorded[i] = api.HistorySpan{From: r.From, Until: r.Until}
 	}
 	for i, p := range h.Points {
 		out.Points[i] = historyPointOut(p, h.Stage != "")

@@ -13,7 +13,7 @@ import (
 
 // libraries are contained in the bundle.
 var libraries = []string{"preact", "@preact/signals", "@preact/signals-core", "preact-iso",
-	"openapi-fetch"}
+	"openapi-fetch", "uplot"}
 
 func main() {
 	if err := run(); err != nil {
@@ -24,9 +24,10 @@ func main() {
 
 func run() error {
 	result := api.Build(api.BuildOptions{
-		EntryPoints:       []string{"src/console.tsx"},
+		EntryPoints:       []string{"src/console.tsx", "src/chart/plot.ts"},
 		Outdir:            "assets",
 		Bundle:            true,
+		EntryNames:        "[name]",
 		Write:             true,
 		Format:            api.FormatESModule,
 		Target:            api.ES2022,

@@ -1266,9 +1266,9 @@ export interface paths {
         /**
          * Read what the tasks of a type did over time
          * @description By minute for the last 24 hours, by hour for the last 30 days. A step without a point is one in
-         *     which nothing happened and no task was due or running, or in which no node recorded. The
-         *     minute under way has no counts yet. A chart draws counts that are missing as 0, and times that
-         *     are missing as a gap.
+         *     which nothing happened and no task was due or running, or in which no node recorded: recorded
+         *     tells them apart. The minute under way has no counts yet. A chart draws counts that are missing
+         *     in a recorded time as 0, and all else that is missing as a gap.
          */
         get: operations["getTypeHistory"];
         put?: never;
@@ -5561,6 +5561,12 @@ export interface components {
          *           }
          *         }
          *       ],
+         *       "recorded": [
+         *         {
+         *           "from": "2026-11-21T10:40:00Z",
+         *           "until": "2026-11-21T10:50:00Z"
+         *         }
+         *       ],
          *       "marks": [
          *         {
          *           "at": "2026-11-21T10:41:12Z",
@@ -5594,10 +5600,28 @@ export interface components {
             step: components["schemas"]["Duration"];
             /** @description Oldest first. A step without data has none. */
             points: components["schemas"]["HistoryPoint"][];
+            /**
+             * @description When nodes recorded, by steps, oldest first. A step in it that has no point is one in
+             *     which nothing happened; of any other step without a point, nothing is known.
+             */
+            recorded: components["schemas"]["HistorySpan"][];
             /** @description Oldest first. */
             marks: components["schemas"]["HistoryMark"][];
             /** @description There are older marks than the 200 newest ones. */
             marks_cut?: boolean;
+        };
+        /** @description A time in which some node recorded the history, at least in a part of each step. */
+        HistorySpan: {
+            /**
+             * Format: date-time
+             * @description The beginning of its first step.
+             */
+            from: string;
+            /**
+             * Format: date-time
+             * @description The end of its last step.
+             */
+            until: string;
         };
         /**
          * @description What happened in a step. Of a stage, submitted, succeeded, failed, cancelled, redriven,

@@ -17,6 +17,8 @@ type TypeHistory struct {
 	Marks  []Mark  // oldest first
 	// MarksCut reports that there are more marks: older ones.
 	MarksCut bool
+	// Recorded is when nodes recorded, by steps, oldest first.
+	Recorded []RecordedSpan
 }
 
 // Point is what happened in a step.
@@ -41,6 +43,9 @@ func (s *History) ReadHistory(ctx context.Context, q Query) (h TypeHistory, err 
 	byPart, err := s.readUnits(ctx, h.Query)
 	if err == nil {
 		h.Marks, h.MarksCut, err = s.marks(ctx, h.Query)
+	}
+	if err == nil {
+		h.Recorded, err = s.recorded(ctx, h.Query)
 	}
 	if err != nil {
 		return h, postgres.Wrap(err, "ReadHistory(%q, %q)", q.Tenant, q.Type)

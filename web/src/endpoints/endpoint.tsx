@@ -6,6 +6,7 @@ import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
+import { HistoryCharts } from "../chart/history.tsx";
 import { EndpointActions } from "./actions.tsx";
 import { nameOf } from "./endpoints.tsx";
 import { EndpointHistory } from "./history.tsx";
@@ -34,6 +35,7 @@ export function Endpoint() {
       <EndpointActions endpoint={e} etag={etag} changed={endpoint.reload} />
       <Health endpoint={e} />
       <EndpointHistory endpoint={e} />
+      <HistoryCharts type={e.type} stage={e.stage} />
       <Settings endpoint={e} />
       <Secrets endpoint={e} />
     </>
@@ -41,18 +43,20 @@ export function Endpoint() {
 }
 
 const states = {
-  closed: "Deliveries flow.",
-  open: "It has failed, and gets no deliveries for a while.",
-  half_open: "Single tasks test whether it has recovered.",
-  disabled: "It has answered 410, and gets no deliveries until it is enabled.",
+  closed: ["Delivering", ""],
+  open: ["Stopped", "it has failed, and gets no deliveries for a while"],
+  half_open: ["Trying", "single tasks test whether it has recovered"],
+  disabled: ["Stopped", "it has answered 410, and gets no deliveries until it is enabled"],
 };
 
 function Health({ endpoint: { health: h, ...e } }: Shown) {
+  const [word, what] = states[h.state];
   return (
     <section>
       <h2>Health</h2>
-      <p>
-        {states[h.state]}
+      <p class={`health ${h.state}`}>
+        <strong>{word}</strong>{h.since && <> since <Time at={h.since} /></>}
+        {what && `: ${what}`}.
         {h.until && <> They are tried again <Time at={h.until} />.</>}
       </p>
       {h.reason && h.state !== "closed" && <p class="problem">{h.reason}</p>}
@@ -67,7 +71,6 @@ function Health({ endpoint: { health: h, ...e } }: Shown) {
           <dd>{count(h.failures)} of {count(h.attempts)} attempts</dd>
         </div>
         <div><dt>They took (p50 / p99)</dt><dd>{latency(h.latency)}</dd></div>
-        {h.since && <div><dt>In this state since</dt><dd><Time at={h.since} /></dd></div>}
         <div><dt>Challenge</dt><dd><Status status={e.verification} /></dd></div>
         {e.verified_at && <div><dt>Last echoed</dt><dd><Time at={e.verified_at} /></dd></div>}
         {e.verification !== "unverified" && e.verification_error && (

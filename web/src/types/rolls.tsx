@@ -1,3 +1,4 @@
+import { useSignal } from "@preact/signals";
 import { answer, api, type Schemas } from "../api.ts";
 import { now } from "../clock.ts";
 import { bytes, count, span, tasks } from "../format.ts";
@@ -8,14 +9,25 @@ import { Time } from "../parts/time.tsx";
 
 type Roll = Schemas["Roll"];
 
-/** The generations of tables that may have tasks of a type, newest first. */
+/** The generations of tables of a type, under a fold: they are loaded once it is open. */
 export function Rolls({ type }: { type: string }) {
+  const open = useSignal(false);
+  return (
+    <details class="section" onToggle={(e) => (open.value = e.currentTarget.open)}>
+      <summary>Rolls</summary>
+      {open.value && <List type={type} />}
+    </details>
+  );
+}
+
+/** The generations of tables that may have tasks of a type, newest first. */
+function List({ type }: { type: string }) {
   const load = useLoad((signal) => answer(api.GET("/v1/task-types/{type}/rolls",
     { signal, params: { path: { type } } })), [type], 20_000);
   const { data: rolls, older = 0 } = load.data ?? {};
   return (
     <section>
-      <h2>Rolls</h2>
+      <h2 class="hidden">Rolls</h2>
       <Problem error={load.error} retry={load.reload} />
       {rolls?.length === 0 && <p class="quiet">There is none yet.</p>}
       {rolls?.some((r) => !r.own) && (

@@ -1,32 +1,32 @@
-import { answer, api, type Schemas } from "../api.ts";
+import type { Schemas } from "../api.ts";
 import { count, percent, span } from "../format.ts";
-import { useLoad } from "../load.ts";
-import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { branches, nameOf, nexts, Ways } from "../parts/ways.tsx";
 import { given } from "./given.ts";
 
+interface StagesProps {
+  type: Schemas["TaskType"];
+  endpoints: Schemas["EndpointList"] | undefined; // undefined: not known yet
+}
+
 /** The stages of a type in their order, each with its endpoints. */
-export function Stages({ type }: { type: Schemas["TaskType"] }) {
-  const endpoints = useLoad((signal) => answer(api.GET("/v1/endpoints",
-    { signal, params: { query: { type: type.name } } })), [type.name], 3000);
+export function Stages({ type, endpoints }: StagesProps) {
   return (
     <section>
       <h2>Stages</h2>
-      <Problem error={endpoints.error} retry={endpoints.reload} />
       {branches(type.stages) && <Ways stages={type.stages} />}
       <ol class="stages">
         {type.stages.map((s, i) => (
           <li key={s.name}>
             <h3>{s.name}</h3>
             <StageFacts stage={s} next={s.next && after(type.stages, i)} />
-            {(s.mode ?? "push") === "push" && endpoints.data && (
-              <Endpoints of={endpoints.data.data.filter((e) => e.stage === s.name)} />
+            {(s.mode ?? "push") === "push" && endpoints && (
+              <Endpoints of={endpoints.data.filter((e) => e.stage === s.name)} />
             )}
           </li>
         ))}
       </ol>
-      {endpoints.data?.next_cursor && (
+      {endpoints?.next_cursor && (
         <p><a href={`/console/endpoints?type=${type.name}`}>There are more endpoints</a></p>
       )}
     </section>

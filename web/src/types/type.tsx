@@ -7,8 +7,10 @@ import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { branches } from "../parts/ways.tsx";
+import { HistoryCharts } from "../chart/history.tsx";
 import { TypeActions } from "./actions.tsx";
 import { Editor } from "./editor.tsx";
+import { Health } from "./health.tsx";
 import { deadline, flowLimits, limits } from "./limits.ts";
 import { Retries } from "./retries.tsx";
 import { Rolls } from "./rolls.tsx";
@@ -20,6 +22,8 @@ export function Type() {
   const name = useRoute().params.type ?? "";
   const type = useLoad((signal) => answer(api.GET("/v1/task-types/{type}",
     { signal, params: { path: { type: name } } })), [name], 3000);
+  const endpoints = useLoad((signal) => answer(api.GET("/v1/endpoints",
+    { signal, params: { query: { type: name } } })), [name], 3000);
   const t = type.data;
   return (
     <>
@@ -27,20 +31,18 @@ export function Type() {
       <Problem error={type.error} retry={type.reload} />
       {t && (
         <>
-          <TypeActions type={t} changed={type.reload} />
-          {t.paused_at && (
-            <p>
-              It was paused <Time at={t.paused_at} />
-              {t.pause_reason && <>: <bdi>{t.pause_reason}</bdi></>}
-            </p>
-          )}
-          {t.ramp_until && <p>It is ramped up, and back in full <Time at={t.ramp_until} />.</p>}
+          <div class="top">
+            <TypeActions type={t} changed={type.reload} />
+            <Editor type={name} saved={type.reload} />
+          </div>
+          <Health type={t} endpoints={endpoints.data} />
+          <HistoryCharts type={name} />
           <TypeStats type={name} />
-          <Stages type={t} />
+          <Problem error={endpoints.error} retry={endpoints.reload} />
+          <Stages type={t} endpoints={endpoints.data} />
           <Facts type={t} />
-          <Rolls type={name} />
           <Retries stages={t.stages} />
-          <Editor type={name} saved={type.reload} />
+          <Rolls type={name} />
         </>
       )}
     </>

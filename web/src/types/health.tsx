@@ -1,0 +1,73 @@
+import type { Schemas } from "../api.ts";
+import { Time } from "../parts/time.tsx";
+
+type Endpoint = Schemas["Endpoint"];
+
+interface HealthProps {
+  type: Schemas["TaskType"];
+  endpoints: Schemas["EndpointList"] | undefined; // of the type; undefined: not known yet
+}
+
+/** Says in words whether the tasks of a type are delivered. */
+export function Health({ type: t, endpoints }: HealthProps) {
+  if (t.paused_at) {
+    return (
+      <p class="health bad">
+        <strong>Stopped</strong> since <Time at={t.paused_at} />: it is paused
+        {t.pause_reason && <>: <bdi>{t.pause_reason}</bdi></>}.
+      </p>
+    );
+  }
+  if (!endpoints) return <p class="health" aria-busy="true">…</p>;
+  const stages = t.stages.filter((s) => (s.mode ?? "push") === "push" && !s.wait);
+  const troubles = stages.map((s) => <Trouble key={s.name} stage={s.name} of={endpoints} />)
+    .filter((_, i) => troubled(endpoints, stages[i]!.name));
+  return (
+    <>
+      {troubles.length === 0 && (
+        <p class="health good">
+          <strong>Delivering</strong>
+          {stages.length === 0 && ": workers claim its tasks"}.
+        </p>
+      )}
+      {troubles}
+      {t.ramp_until && <p>It is ramped up, and back in full <Time at={t.ramp_until} />.</p>}
+    </>
+  );
+}
+
+/** Returns why an endpoint gets no deliveries; "": it gets some. */
+function outage(e: Endpoint): string {
+  if (e.verification === "unverified") return "it has not echoed its challenge";
+  if (e.health.state === "disabled") return "it has answered 410";
+  return e.health.state === "open" ? e.health.reason || "it fails" : "";
+}
+
+const ofStage = ({ data }: Schemas["EndpointList"], stage: string) =>
+  data.filter((e) => e.stage === stage);
+
+/** Reports whether a stage has no endpoint, or one that gets no deliveries. */
+function troubled(list: Schemas["EndpointList"], stage: string): boolean {
+  const all = ofStage(list, stage);
+  return all.length === 0 ? !list.next_cursor : all.some(outage);
+}
+
+function Trouble({ stage, of: list }: { stage: string; of: Schemas["EndpointList"] }) {
+  const all = ofStage(list, stage), out = all.filter(outage);
+  if (all.length === 0) {
+    return (
+      <p class="health bad"><strong>Stopped</strong> in stage {stage}: it has no endpoint.</p>
+    );
+  }
+  const whole = out.length === all.length && !list.next_cursor;
+  const since = out.map((e) => e.health.since ?? e.updated_at).sort();
+  return (
+    <p class={whole ? "health bad" : "health busy"}>
+      <strong>{whole ? "Stopped" : "Delivering"}</strong>
+      {whole
+        ? <> since <Time at={since.at(-1)} /> in stage {stage}: {outage(out[0]!)}.</>
+        : <>, but {out.length} of {all.length} endpoints of stage {stage} get nothing
+          since <Time at={since[0]} />: {outage(out[0]!)}.</>}
+    </p>
+  );
+}
