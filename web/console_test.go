@@ -333,9 +333,9 @@ func TestOverviewIsLive(t *testing.T) {
 	other.logIn(p.token)
 	p.open("/console")
 	p.See("live")
-	const row = `words([...document.querySelectorAll("tr")].find(r => words(r).startsWith("live ")))`
+	const cell = `words(document.querySelector('td a[href*="type=live&status=succeeded"]'))`
 	succeeded := func(n int) string {
-		return `return ` + row + `.startsWith("live 0 0 0 ` + strconv.Itoa(n) + ` 0")`
+		return `return ` + cell + ` === "` + strconv.Itoa(n) + `"`
 	}
 	shown := 0
 	p.Run(succeeded(shown))

@@ -40,6 +40,31 @@ func (p *page) failing(name string) client.Endpoint {
 	return e
 }
 
+// answering makes a task type with one stage, whose endpoint answers each delivery with a status.
+// Its tasks are retried at once, and often.
+func (p *page) answering(name string, status func() int) client.Endpoint {
+	p.t.Helper()
+	_, err := p.api.PutTaskType(p.t.Context(), name, client.TaskTypeSpec{Stages: []client.Stage{
+		{Name: "only", Retry: client.RetryPolicy{MaxAttempts: 100,
+			Interval: asyncflow.Seconds(1)}}}})
+	require.NoError(p.t, err)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ Challenge string }
+		w.Header().Set("Content-Type", "application/json")
+		if json.NewDecoder(r.Body).Decode(&body) == nil && body.Challenge != "" {
+			_ = json.NewEncoder(w).Encode(map[string]string{"challenge": body.Challenge})
+			return
+		}
+		w.WriteHeader(status())
+		_, _ = w.Write([]byte("{}"))
+	}))
+	p.t.Cleanup(server.Close)
+	e, err := p.api.CreateEndpoint(p.t.Context(), client.NewEndpoint{Type: name, Stage: "only",
+		URL: server.URL})
+	require.NoError(p.t, err)
+	return e
+}
+
 // The pages show how an endpoint that fails slowly does: failures by code, latency, tasks in flight
 // and the states of its circuit breaker.
 func TestEndpointThatFails(t *testing.T) {

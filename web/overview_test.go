@@ -2,6 +2,9 @@ package web_test
 
 import (
 	"context"
+	"net/http"
+	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
+	"github.com/asyncflow/asyncflow/internal/document"
 )
 
 // The overview says how many nodes serve, without their names, and which alerts are firing.
@@ -49,15 +53,131 @@ func TestOverviewNow(t *testing.T) {
 		Stages: []client.Stage{{Name: "only"}}})
 	require.NoError(t, err)
 	p.open("/console")
-	p.See("nobody asks for tasks unclaimed firing")
+	p.See("nobody asks for tasks unclaimed, since 1 h ago. What to do")
 	p.See("below-alerts")
 	for heading, text := range map[string]string{"Alerts now": "unclaimed",
 		"Task types": "below-alerts"} {
 		p.Run(`return [...document.querySelectorAll("section")].some(s =>
 			words(s.querySelector("h2")) === ` + browsertest.Quote(heading) + ` &&
-			words(s.querySelector("table")).includes(` + browsertest.Quote(text) + `))`)
+			words(s.querySelector("table, ul")).includes(` + browsertest.Quote(text) + `))`)
 	}
 	assert.Empty(t, p.axe())
+	p.quiet()
+}
+
+// Alerts are lines, the oldest five, with the URL of an endpoint in place of its id and a link to
+// what to do. Tiles lead to what they count.
+func TestOverviewAlerts(t *testing.T) {
+	p := openPageOf(t, "watched")
+	e := p.failing("mail")
+	a, err := p.api.PutAlerts(t.Context(), client.NewAlerts{URL: p.node.URL + "/alerts",
+		Rules: client.AlertRules{NoClaimers: client.NewDuration(time.Hour),
+			EndpointFailureRate: 0.5}})
+	require.NoError(t, err)
+	db := p.database()
+	alert := func(name, subject string, minutes int) {
+		_, err := db.Exec(t.Context(), `INSERT INTO tenant_watched.alert_episodes
+			(id, endpoint, alert, subject, since, value, bound) VALUES
+			(gen_random_uuid(), $1::uuid, $2, $3, now() - $4 * interval '1 min', 1, 0.5)`,
+			a.Endpoint, name, subject, minutes)
+		require.NoError(t, err)
+	}
+	alert("endpoint_failing", "mail/only/"+e.ID, 180)
+	for i := range 6 {
+		alert("no_claimers", "claimed-"+string(rune('a'+i)), 120-i)
+	}
+	p.open("/console")
+	p.See("an endpoint fails " + e.URL + " of mail/only, since 3 h ago. What to do")
+	p.See("and 2 more")
+	p.Run(`return document.querySelectorAll(".lines li").length === 5`)
+	p.Run(`return [...document.querySelectorAll(".lines li a")].some(a =>
+		a.getAttribute("href").endsWith("/docs/alerts.md#endpoint_failing"))`)
+	assert.Empty(t, p.axe())
+	p.Run(`document.querySelector('.totals a[aria-label^="Failed, last hour"]').click();
+		return true`)
+	p.See("Nothing failed in the last hour")
+	p.quiet()
+}
+
+// Where deliveries stand still, the overview says why, and who may can let them go on. A type in
+// trouble is above one that is well.
+func TestOverviewStandsStill(t *testing.T) {
+	p := openPageOf(t, "stuck")
+	ctx := t.Context()
+	p.delayedTasks("a-fine-one", 1)
+	var well atomic.Bool
+	e := p.answering("post", func() int {
+		if well.Load() {
+			return http.StatusOK
+		}
+		return http.StatusGone
+	})
+	sent, err := p.api.Submit(ctx, client.NewTask{Type: "post", Context: client.JSON(`2`)})
+	require.NoError(t, err)
+	p.delayedTasks("halted", 1)
+	_, err = p.api.PauseTaskType(ctx, "halted", "a look at the books")
+	require.NoError(t, err)
+	p.open("/console")
+	p.See("Deliveries stand still")
+	p.See("1 task of post waits in the stage only: " + e.URL + " is disabled")
+	p.See("halted is paused since")
+	p.See("a look at the books")
+	p.Run(`return words(document.querySelector("tbody th")) === "post stands still"`)
+	assert.Empty(t, p.axe())
+
+	reader, err := p.node.TokenOf("stuck", time.Hour, auth.ScopeRead)
+	require.NoError(t, err)
+	p.enter(reader)
+	p.open("/console")
+	p.See("is disabled")
+	p.Run(`return !called("button", "Enable") && !called("button", "Resume")`)
+	p.enter(p.token)
+	p.open("/console")
+	well.Store(true)
+	p.Click("Enable")
+	p.See("deliveries flow at once")
+	p.Click("Enable")
+	p.See("The endpoint is enabled")
+	ended, err := p.api.Wait(ctx, sent.ID, patience)
+	require.NoError(t, err)
+	assert.Equal(t, client.StatusSucceeded, ended.Status)
+	p.Gone("is disabled")
+	p.Click("Resume")
+	p.See("In full after")
+	p.Click("Resume")
+	p.See("halted is resumed")
+	p.Gone("Deliveries stand still")
+	resumed, err := p.api.TaskType(ctx, "halted")
+	require.NoError(t, err)
+	assert.True(t, resumed.PausedAt.IsZero())
+	p.quiet()
+}
+
+// A tenant without types is offered three to begin with: as files that can be applied, and by a
+// button.
+func TestOverviewTemplates(t *testing.T) {
+	p := openPageOf(t, "fresh")
+	p.open("/console")
+	p.See("There are no task types yet")
+	assert.Empty(t, p.axe())
+	files := browsertest.Ask[[]string](t, p.ctx, `[...document.querySelectorAll(".command")]
+		.map(e => e.textContent).filter(s => s.startsWith("types:"))`)
+	require.Len(t, files, 3)
+	for _, file := range files {
+		doc, err := document.Parse([]byte(file), os.LookupEnv)
+		require.NoError(t, err, file)
+		require.Len(t, doc.Types, 1)
+		made := doc.Types[0]
+		_, err = p.api.PutTaskType(t.Context(), made.Name, made.TaskTypeSpec)
+		require.NoError(t, err, file)
+		require.NoError(t, p.api.DeleteTaskType(t.Context(), made.Name, false))
+	}
+	p.open("/console")
+	p.Click("Create thumbnails")
+	p.See("thumbnails is created")
+	got, err := p.api.TaskType(t.Context(), "thumbnails")
+	require.NoError(t, err)
+	assert.Equal(t, "resize", got.Stages[1].Name)
 	p.quiet()
 }
 

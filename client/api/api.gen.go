@@ -3908,6 +3908,10 @@ type Task struct {
 	// Existing Only in the answer to a submit: true if the key already belonged to this task.
 	Existing bool `json:"existing,omitempty,omitzero"`
 
+	// Fingerprint Of its error, for the filter fingerprint of listTasks. Only getTask has it, and only if
+	// the task has an error.
+	Fingerprint Fingerprint `json:"fingerprint,omitempty,omitzero"`
+
 	// FinishedAt Present once the task is final.
 	FinishedAt time.Time `json:"finished_at,omitempty,omitzero"`
 

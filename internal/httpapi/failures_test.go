@@ -27,6 +27,7 @@ func TestFailures(t *testing.T) {
 	assert.Equal(t, []api.FailurePlace{{Type: "pipe", Stage: "second", Count: 2}}, group.Places)
 	assert.Equal(t, []any{"no", "no", 2, 24}, []any{group.Pattern, group.Example.Error, group.Count,
 		len(group.Steps)})
+	assert.Equal(t, group.Fingerprint, b.task(id).Fingerprint)
 	by := "fingerprint=" + group.Fingerprint
 	assert.Len(t, read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?"+by, "")).Data, 2)
 	assert.Equal(t, api.TaskCount{Count: 2, Exact: true},

@@ -29,7 +29,11 @@ func (s *Server) GetTask(
 	} else {
 		task, err = s.awaitFinal(ctx, tenant, id, wait)
 	}
-	return GetTask200JSONResponse(s.taskOut(tenant, task)), err
+	out := s.taskOut(tenant, task)
+	if task.Error != "" {
+		out.Fingerprint = asyncflow.Fingerprint(task.Code, asyncflow.ErrorPattern(task.Error))
+	}
+	return GetTask200JSONResponse(out), err
 }
 
 func (s *Server) awaitFinal(

@@ -21,6 +21,8 @@ export class CallError extends Error {
   /** The HTTP status; 0: there was no answer. */
   readonly status: number;
   readonly problem: Partial<Schemas["Problem"]>;
+  /** When the page makes the call again by itself, in ms since 1970; undefined: it doesn't. */
+  again: number | undefined;
 
   constructor(status: number, problem: Partial<Schemas["Problem"]>) {
     super(problem.detail ?? problem.title ?? `the server answered ${status}`);

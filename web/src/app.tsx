@@ -57,7 +57,7 @@ const broken = signal("");
 export function App() {
   const s = session.value;
   if (s === undefined) {
-    return <p class="empty">The server can't be reached yet. It is tried again.</p>;
+    return <p class="empty">The server can't be reached yet. The page tries again every 3 s.</p>;
   }
   if (!s.logged_in) return <Login />;
   const all = isOperator() ? operatorPages : tenantPages;

@@ -47,8 +47,10 @@ function follow(): () => void {
       source?.close();
       void whyRefused().then((e) => {
         if (over) return;
+        const pause = again * (1 + Math.random());
+        if (e) e.again = Date.now() + pause;
         feedError.value = e;
-        timer = setTimeout(open, again * (1 + Math.random()));
+        timer = setTimeout(open, pause);
       });
     };
   };

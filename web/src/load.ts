@@ -35,6 +35,8 @@ export function useLoad<T>(
   const loading = useSignal(true);
   const latest = useRef(load);
   latest.current = load;
+  const often = useRef(every);
+  often.current = every;
   const under = useRef<AbortController | undefined>(undefined);
 
   const reload = useCallback(async () => {
@@ -50,7 +52,9 @@ export function useLoad<T>(
       error.value = undefined;
     } catch (e) {
       if (mine.signal.aborted) return;
-      error.value = e instanceof CallError ? e : new CallError(0, { detail: String(e) });
+      const failure = e instanceof CallError ? e : new CallError(0, { detail: String(e) });
+      if (passes(failure)) failure.again = Date.now() + Math.max(often.current, again);
+      error.value = failure;
     }
     loading.value = false;
   }, []);

@@ -3955,6 +3955,11 @@ export interface components {
             /** @description Why its last attempt failed. */
             error?: string;
             error_code?: components["schemas"]["TaskErrorCode"];
+            /**
+             * @description Of its error, for the filter fingerprint of listTasks. Only getTask has it, and only if
+             *     the task has an error.
+             */
+            fingerprint?: components["schemas"]["Fingerprint"];
             erased?: components["schemas"]["Erasure"];
             /** Format: date-time */
             created_at: string;

@@ -5,6 +5,7 @@ import { Action } from "../parts/action.tsx";
 import { Empty } from "../parts/empty.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { NewSecret } from "../parts/secret.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { Episodes } from "./episodes.tsx";
@@ -33,6 +34,7 @@ export function Alerts() {
     <>
       <Title text="Alerts" />
       <Problem error={alerts.error} retry={alerts.reload} />
+      <Skeleton of={alerts} />
       <p class="buttons">
         <button type="button" disabled={alerts.loading} onClick={alerts.reload}>Refresh</button>
         {alerts.data && <SetAlerts alerts={read} done={done} />}

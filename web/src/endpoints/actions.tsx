@@ -4,6 +4,7 @@ import { Action } from "../parts/action.tsx";
 import { Change } from "./change.tsx";
 import { nameOf } from "./endpoints.tsx";
 import { Rotate } from "./rotate.tsx";
+import { Enable } from "./enable.tsx";
 import { Test } from "./test.tsx";
 
 interface Props {
@@ -22,17 +23,9 @@ export function EndpointActions({ endpoint: e, etag, changed }: Props) {
     if (why) throw new CallError(0, { detail: `The endpoint failed the challenge: ${why}` });
     return `The endpoint is ${verification}`;
   };
-  const enable = async () => {
-    await answer(api.POST("/v1/endpoints/{id}/enable", path));
-    await changed();
-    return "The endpoint is enabled";
-  };
   return (
     <p class="buttons">
-      {e.health.state !== "closed" && (
-        <Action label="Enable" scope="operate" run={enable}
-          ask={<p>Its failures are forgotten, and deliveries flow at once.</p>} />
-      )}
+      {e.health.state !== "closed" && <Enable endpoint={e} changed={changed} />}
       {!e.listen && (
         <Action label="Verify" scope="manage" run={verify}
           ask={<p>It is sent a challenge, and has 10 seconds to echo it.</p>} />

@@ -7,6 +7,7 @@ import { Select } from "../parts/field.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Title } from "../parts/title.tsx";
 import { limits } from "../types/limits.ts";
@@ -24,6 +25,7 @@ export function Endpoints() {
       <NewEndpoint type={type} stage={stage} />
       <Filters type={type} stage={stage} />
       <Problem error={list.error} retry={list.reload} />
+      <Skeleton of={list} />
       {shown?.length === 0 && list.data?.next_cursor && (
         <Empty title="No endpoint on this page matches">The next page may have some.</Empty>
       )}

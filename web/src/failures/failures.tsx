@@ -4,6 +4,7 @@ import { useLoad } from "../load.ts";
 import { Empty } from "../parts/empty.tsx";
 import { useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Title } from "../parts/title.tsx";
 import { Group } from "./group.tsx";
 
@@ -45,6 +46,7 @@ export function Failures() {
       </nav>
       {type && <p>Only of the type {type}. <a href={link({ type: "" })}>Show all types</a></p>}
       <Problem error={load.error} retry={load.reload} />
+      <Skeleton of={load} />
       {load.data && <Groups report={load.data} type={type} span={span.name} />}
     </>
   );

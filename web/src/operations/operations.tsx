@@ -6,9 +6,11 @@ import { Empty } from "../parts/empty.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
+import { Outcomes } from "./outcomes.tsx";
 import { nameOf, Progress } from "./progress.tsx";
 import { Stop } from "./stop.tsx";
 
@@ -27,6 +29,7 @@ export function Operations() {
       <Title text="Operations" />
       {id && <Chosen key={id} id={id} />}
       <Problem error={list.error} retry={list.reload} />
+      <Skeleton of={list} />
       {data?.length === 0 && (
         <Empty title="There are no operations">
           An operation cancels, redrives, runs again, changes or counts many tasks. Filter the{" "}
@@ -91,9 +94,7 @@ function Chosen({ id }: { id: string }) {
             </div>
             {o.filter && <div><dt>Filter</dt><dd><FilterLink operation={o} /></dd></div>}
             {o.pace && <div><dt>Pace</dt><dd>at most {o.pace} tasks per second</dd></div>}
-            {o.done > 0 && o.kind !== "count" && o.kind !== "erase" && o.kind !== "cancel" && (
-              <div><dt>What came of them</dt><dd><Since operation={o} /></dd></div>
-            )}
+            {o.done > 0 && o.kind !== "count" && o.kind !== "erase" && <Outcomes operation={o} />}
             <div><dt>Begun</dt><dd><Time at={o.created_at} /></dd></div>
             {o.finished_at && <div><dt>Ended</dt><dd><Time at={o.finished_at} /></dd></div>}
             <div><dt>Id</dt><dd><code>{o.id}</code></dd></div>
@@ -117,20 +118,6 @@ const whySkipped: Partial<Record<Operation["kind"], string>> = {
   priority: "They had begun.",
   erase: "Something still needs their contents: erase them later.",
 };
-
-/** Where the tasks of an operation stand that it has changed, as links to lists. */
-function Since({ operation: o }: { operation: Operation }) {
-  const ids = o.filter?.ids;
-  const type: Record<string, string> = o.filter?.all_types ? {} : { type: o.type };
-  if (ids?.length === 1) return <a href={`/console/tasks/${ids[0]}`}>{ids[0]}</a>;
-  const link = (status: string) => `/console/tasks?${new URLSearchParams(
-    { ...type, status, ended_since: o.created_at, children: "true" })}`;
-  return (
-    <>
-      <a href={link("succeeded")}>succeeded</a>, <a href={link("failed")}>failed</a> since it began
-    </>
-  );
-}
 
 /** The filter of an operation, as a link to the tasks that match it now. */
 function FilterLink({ operation: o }: { operation: Operation }) {

@@ -1,7 +1,14 @@
 import { useSignal } from "@preact/signals";
 
+interface CopyProps {
+  text: string;
+  label?: string;
+  /** What is copied: the rest of the button's name, for screen readers. */
+  of?: string;
+}
+
 /** A button that copies a text, and says whether that has worked. */
-export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
+export function Copy({ text, label = "Copy", of }: CopyProps) {
   const said = useSignal("");
   const copy = async () => {
     try {
@@ -12,9 +19,11 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
     }
     setTimeout(() => (said.value = ""), 2000);
   };
+  const shown = said.value || label;
   return (
-    <button type="button" class="small" onClick={() => void copy()}>
-      {said.value || label}
+    <button type="button" class="small" aria-label={of && `${shown} ${of}`}
+      onClick={() => void copy()}>
+      {shown}
     </button>
   );
 }

@@ -16,7 +16,7 @@ export function Json({ label, text }: { label: string; text: string | undefined 
   return (
     <details class="json" open>
       <summary>{label} <span class="quiet">{bytes(new Blob([text]).size)}</span></summary>
-      <Copy text={text} />
+      <Copy text={text} of={label} />
       <div class="code" tabIndex={0} role="group" aria-label={label}>{tree}</div>
     </details>
   );
@@ -53,7 +53,7 @@ function Branch({ node, last, top = false, open: first }: BranchProps) {
   const name = node.name && <><span class="name">{node.name}</span>: </>;
   const comma = last ? "" : ",";
   if (node.text !== "{" && node.text !== "[") {
-    return <div>{name}<span class={kind(node.text)}>{node.text}</span>{comma}</div>;
+    return <div>{name}<span class={kind(node.text)}>{withLines(node.text)}</span>{comma}</div>;
   }
   const end = node.text === "{" ? "}" : "]";
   const n = node.children.length;
@@ -76,6 +76,12 @@ function Branch({ node, last, top = false, open: first }: BranchProps) {
       )}
     </details>
   );
+}
+
+/** Returns a string with line breaks, such as a stack trace, with a line for each of its lines. */
+export function withLines(text: string): string {
+  return text.replaceAll(/\\(r\\n|.)/g, (all, c: string) =>
+    c === "n" || c === "r\\n" ? "\n" : c === "t" ? "\t" : all);
 }
 
 function kind(text: string): string {

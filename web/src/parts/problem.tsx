@@ -1,4 +1,5 @@
 import type { CallError } from "../api.ts";
+import { now } from "../clock.ts";
 
 /** What failed and why. A single fault is listed only if the message doesn't have it. */
 export function Problem({ error, retry }: { error: CallError | undefined; retry?: () => void }) {
@@ -17,9 +18,17 @@ export function Problem({ error, retry }: { error: CallError | undefined; retry?
           {code} {error.status || ""} {request_id && <>request <code>{request_id}</code></>}
         </div>
       )}
+      {error.again !== undefined && <Again at={error.again} />}
       {retry && <button type="button" onClick={retry}>Try again</button>}
     </div>
   );
+}
+
+/** Says when the page tries again. A screen reader hears of the failure, not of each second. */
+function Again({ at }: { at: number }) {
+  const left = Math.ceil((at - now.value) / 1000);
+  const text = left > 0 ? `The page tries again in ${left} s.` : "The page tries again now.";
+  return <div class="quiet" aria-live="off">{text}</div>;
 }
 
 /** Somebody else's change came first. The page in another tab leaves alone what was typed. */

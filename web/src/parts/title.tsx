@@ -5,6 +5,9 @@ import { session } from "../session.ts";
 
 const page = signal("");
 
+/** The heading that the title is of. */
+let shown: object | undefined;
+
 effect(() => {
   const { name, color } = session.value?.instance ?? {};
   document.title = [page.value, name, "asyncflow"].filter(Boolean).join(" – ");
@@ -25,8 +28,12 @@ function square(color: string): string {
 /** The heading of a page, which is also the title of its tab. children stand beside it. */
 export function Title({ text, children }: { text: string; children?: ComponentChildren }) {
   useEffect(() => {
+    const mine = {};
+    shown = mine;
     page.value = text;
-    return () => (page.value = "");
+    return () => {
+      if (shown === mine) page.value = ""; // the next heading may already be there
+    };
   }, [text]);
   return <h1>{text} {children}</h1>;
 }

@@ -6,6 +6,7 @@ import { Empty } from "../parts/empty.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
@@ -26,6 +27,7 @@ export function Schedules() {
         <SetSchedule saved={(name) => route(`/console/schedules/${name}`)} />
       </p>
       <Problem error={list.error} retry={list.reload} />
+      <Skeleton of={list} />
       {data?.length === 0 && (
         <Empty title="There are no schedules yet">
           A schedule submits a task at certain times. Describe one in a file, and apply it:{" "}

@@ -1,25 +1,32 @@
 import { answer, api, type Schemas } from "../api.ts";
 import { now } from "../clock.ts";
-import { claimerOf, duration, words } from "../format.ts";
+import { claimerOf, duration } from "../format.ts";
 import { rowsOf } from "../json.ts";
-import { useLoad } from "../load.ts";
+import { type Loaded, useLoad } from "../load.ts";
 import { Json } from "../parts/json.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { ErrorText } from "./error.tsx";
 import { Worker } from "./run.tsx";
 
 /** An attempt, with the text of its output as it is stored. */
-type Row = Schemas["Attempt"] & {
+export type Row = Schemas["Attempt"] & {
   text: string | undefined;
 };
 
-/** The attempts of a task: a chart of when they ran, and a list. */
-export function Attempts({ task }: { task: Schemas["Task"] }) {
+/** The attempts of a task on the page of the list that the URL names. */
+export interface AttemptRows {
+  rows: Row[];
+  next: string | undefined;
+}
+
+/** Loads the attempts of a task, again when another has ended. */
+export function useAttempts(task: Schemas["Task"]): Loaded<AttemptRows> {
   const [query] = useQuery();
   const state = `${task.status} ${task.stage} ${task.attempt}`;
-  const list = useLoad(async (signal) => {
+  return useLoad<AttemptRows>(async (signal) => {
     const text = await answer(api.GET("/v1/tasks/{id}/attempts", { signal, parseAs: "text",
       params: { path: { id: task.id }, query: { cursor: query.cursor, limit: 100 } } })) as string;
     const page = JSON.parse(text) as Schemas["AttemptList"];
@@ -27,20 +34,45 @@ export function Attempts({ task }: { task: Schemas["Task"] }) {
     const rows: Row[] = page.data.map((a, i) => ({ ...a, text: texts[i]?.output }));
     return { rows, next: page.next_cursor };
   }, [task.id, state, query.cursor]);
+}
+
+interface AttemptsProps {
+  task: Schemas["Task"];
+  list: Loaded<AttemptRows>;
+}
+
+/** The attempts of a task as a list. */
+export function Attempts({ task, list }: AttemptsProps) {
   const { rows = [], next } = list.data ?? {};
+  const known = useEndpoints(task.type, rows.some((a) => a.endpoint));
   return (
     <section>
       <h2>Attempts</h2>
       <Problem error={list.error} retry={list.reload} />
       {rows.length === 0 && !list.loading && <p class="quiet">None has ended yet.</p>}
-      {rows.length > 0 && <Chart rows={rows} begin={task.created_at} />}
-      <ol class="attempts">{rows.map((a) => <Attempt key={a.seq} attempt={a} />)}</ol>
+      <ol class="attempts">
+        {rows.map((a) => (
+          <Attempt key={a.seq} attempt={a} endpoint={known[`${a.stage} ${a.endpoint}`]} />
+        ))}
+      </ol>
       <Pager next={next} />
     </section>
   );
 }
 
-function Attempt({ attempt: a }: { attempt: Row }) {
+/** Returns the ids of a type's endpoints, by stage and URL: an attempt has only these. */
+function useEndpoints(type: string, needed: boolean): Record<string, string> {
+  const list = useLoad(async (signal) => needed ? (await answer(api.GET("/v1/endpoints",
+    { signal, params: { query: { type } } }))).data : [], [type, needed]);
+  return Object.fromEntries((list.data ?? []).map((e) => [`${e.stage} ${e.url}`, e.id]));
+}
+
+interface AttemptProps {
+  attempt: Row;
+  endpoint: string | undefined; // its id, if it is still there
+}
+
+function Attempt({ attempt: a, endpoint }: AttemptProps) {
   return (
     <li class={a.outcome}>
       <div>
@@ -53,13 +85,16 @@ function Attempt({ attempt: a }: { attempt: Row }) {
         {a.next_time && <Next at={a.next_time} />}
       </div>
       {(a.endpoint || a.claimer || a.worker) && <div class="quiet">
-        {a.endpoint ?? (a.claimer && `claimed by ${claimerOf(a)}`)}
+        {endpoint && <a href={`/console/endpoints/${endpoint}`}>{a.endpoint}</a>}
+        {!endpoint && (a.endpoint ?? (a.claimer && `claimed by ${claimerOf(a)}`))}
         {a.worker && <> worker <Worker name={a.worker} /></>}
         {a.node && <>, node <code>{a.node}</code></>}
       </div>}
       {a.outcome === "changed" && a.subject && <div class="quiet">by {a.subject}</div>}
       <Decided attempt={a} />
-      {a.error && <pre class="problem">{a.error}</pre>}
+      {a.error && (
+        <ErrorText text={a.error} of={`the error of attempt ${a.attempt} in ${a.stage}`} />
+      )}
       <Json label="Output" text={a.text} />
       {a.output_excerpt && (
         <Json label={`Start of the output, of ${a.output_bytes} bytes`} text={a.output_excerpt} />
@@ -79,33 +114,4 @@ function Decided({ attempt: a }: { attempt: Row }) {
 /** When the next attempt is due, until then. */
 function Next({ at }: { at: string }) {
   return Date.parse(at) > now.value ? <>, next <Time at={at} /></> : null;
-}
-
-/** Bars of when attempts ran, from the submit to the last end. */
-function Chart({ rows, begin }: { rows: Row[]; begin: string }) {
-  const from = Date.parse(begin);
-  const to = Math.max(...rows.map((a) => Date.parse(a.at)), from + 1);
-  const place = (ms: number) => ((ms - from) / (to - from)) * 1000;
-  const shown = rows.slice(-50);
-  return (
-    <figure class="chart">
-      <svg viewBox={`0 0 1000 ${shown.length * 10}`} preserveAspectRatio="none" role="img"
-        height={Math.max(shown.length * 10, 20)}
-        aria-label={`When each attempt ran, over ${duration(to - from)}`}>
-        {shown.map((a, i) => {
-          const end = place(Date.parse(a.at));
-          const width = Math.max(place(from + (a.duration_ms ?? 0)), 4);
-          return (
-            <rect key={a.seq} class={a.outcome} x={Math.max(end - width, 0)} y={i * 10 + 1}
-              width={width} height="8">
-              <title>{`${a.stage}, attempt ${a.attempt}: ${words(a.outcome)}`}</title>
-            </rect>
-          );
-        })}
-      </svg>
-      <figcaption class="quiet">
-        <span>submitted</span><span>{duration(to - from)} later</span>
-      </figcaption>
-    </figure>
-  );
 }

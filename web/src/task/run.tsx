@@ -8,25 +8,17 @@ export function Worker({ name }: { name: string }) {
   return <a href={`/console/tasks?${query}`}><code>{name}</code></a>;
 }
 
-/** Where a running task runs, as facts. */
-export function Run({ run }: { run: Schemas["TaskRun"] | undefined }) {
-  if (!run) return null;
+/** Says where a running task runs now. */
+export function RunsNow({ run }: { run: Schemas["TaskRun"] }) {
+  const { worker, endpoint, endpoint_id: id, claimer } = run;
   return (
-    <>
-      <div>
-        <dt>Runs since</dt>
-        <dd>
-          <Time at={run.since} />
-          {run.wait_ms !== undefined && <>, due {duration(run.wait_ms)} before</>}
-        </dd>
-      </div>
-      {run.worker && <div><dt>Worker</dt><dd><Worker name={run.worker} /></dd></div>}
-      {run.endpoint && <div><dt>Endpoint</dt><dd>{run.endpoint}</dd></div>}
-      {run.claimer && <div><dt>Claimed by</dt><dd><bdi>{run.claimer}</bdi></dd></div>}
-      <div><dt>Node</dt><dd><code>{run.node}</code></dd></div>
-      {run.last_heartbeat && (
-        <div><dt>Last heartbeat</dt><dd><Time at={run.last_heartbeat} /></dd></div>
-      )}
-    </>
+    <p>
+      It runs since <Time at={run.since} />
+      {run.wait_ms !== undefined && <>, due {duration(run.wait_ms)} before</>}
+      {worker && <>, at the worker <Worker name={worker} /></>}
+      {endpoint && <>, at <a href={`/console/endpoints/${id}`}>{endpoint}</a></>}
+      {claimer && <>, claimed by <bdi>{claimer}</bdi></>}, by the node <code>{run.node}</code>.
+      {run.last_heartbeat && <> Its last heartbeat was <Time at={run.last_heartbeat} />.</>}
+    </p>
   );
 }

@@ -1,31 +1,33 @@
 import { useSignal } from "@preact/signals";
 import { useRoute } from "preact-iso";
-import { answer, api, type Schemas } from "../api.ts";
+import { answer, api, type CallError, type Schemas } from "../api.ts";
 import { useLoad } from "../load.ts";
 import { members } from "../json.ts";
 import { duration, span } from "../format.ts";
+import { Copy } from "../parts/copy.tsx";
 import { Json } from "../parts/json.tsx";
 import { Problem } from "../parts/problem.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { branches } from "../parts/ways.tsx";
 import { given } from "../types/given.ts";
 import { TaskActions } from "./actions.tsx";
-import { Attempts } from "./attempts.tsx";
+import { Attempts, useAttempts } from "./attempts.tsx";
 import { Checkpoint } from "./checkpoint.tsx";
 import { isFinal } from "./final.ts";
+import { Headline } from "./headline.tsx";
 import { Lifetime } from "./lifetime.tsx";
 import { Path, TaskWays } from "./path.tsx";
 import { Pipeline } from "./pipeline.tsx";
 import { Parents, Relatives } from "./relatives.tsx";
 import { Repeat } from "./repeat.tsx";
-import { Run } from "./run.tsx";
+import { Timeline } from "./timeline.tsx";
 import { Told } from "./told.tsx";
 import { Trace } from "./trace.tsx";
 import { Votes } from "./votes.tsx";
 import type { WholeTask } from "./whole.ts";
-import { Why } from "./why.tsx";
 
 const pause = 2000; // between two looks at a task that isn't final, in ms
 
@@ -44,28 +46,56 @@ export function Task() {
   const task = whole.data?.task;
   const type = useLoad(async (signal) => task && answer(api.GET("/v1/task-types/{type}",
     { signal, params: { path: { type: task.type } } })), [task?.type]);
-  if (!whole.data || !task) return <Problem error={whole.error} retry={whole.reload} />;
-  const stages = type.data?.stages ?? [];
+  if (!whole.data || !task) {
+    const gone = whole.error?.status === 404;
+    return (
+      <>
+        <Title text={gone ? `There is no task ${id}` : id} />
+        <Problem error={whole.error} retry={whole.reload} />
+        {!whole.error && <Skeleton />}
+      </>
+    );
+  }
+  return (
+    <Shown key={id} whole={whole.data} error={whole.error} reload={whole.reload}
+      stages={type.data?.stages ?? []} />
+  );
+}
+
+interface ShownProps {
+  whole: WholeTask;
+  error: CallError | undefined;
+  reload: () => Promise<void>;
+  stages: Schemas["Stage"][];
+}
+
+/** A task: what failed and what comes next, how it went, and what it has. */
+function Shown({ whole, error, reload, stages }: ShownProps) {
+  const { task } = whole;
+  const attempts = useAttempts(task);
+  const rows = attempts.data?.rows ?? [];
   const Drawing = branches(stages) ? TaskWays : Pipeline;
   return (
     <>
       <Parents task={task} />
-      <Title text={task.id}><Status status={task.status} /></Title>
-      <Problem error={whole.error} retry={whole.reload} />
-      <TaskActions whole={whole.data} stages={stages} changed={whole.reload} />
+      <Title text={task.id}>
+        <Status status={task.status} /> <Copy text={task.id} label="Copy id" />
+      </Title>
+      <Problem error={error} retry={reload} />
+      <Headline task={task} last={rows[rows.length - 1]} />
+      <TaskActions whole={whole} stages={stages} changed={reload} />
       <Drawing task={task} stages={stages} />
-      <Why task={task} />
-      {task.error && <pre class="problem">{task.error}</pre>}
+      <Timeline task={task} rows={rows} />
       <Facts task={task} stage={stages.find((s) => s.name === task.stage)} />
       <Path task={task} />
-      <Attempts task={task} />
+      <Json label="Context" text={whole.context} />
+      <Attempts task={task} list={attempts} />
+      <Json label="Result" text={whole.result} />
+      <Checkpoint task={task} />
       <Relatives task={task} />
       <Votes task={task} stages={stages} />
       <Told task={task} />
-      <Json label="Context" text={whole.data.context} />
-      <Json label="Result" text={whole.data.result} />
-      <Checkpoint task={task} />
-      <Repeat whole={whole.data} />
+      <Repeat whole={whole} />
     </>
   );
 }
@@ -88,7 +118,6 @@ function Facts({ task: t, stage }: FactsProps) {
       <div><dt>Submitted</dt><dd><Time at={t.created_at} /></dd></div>
       {t.order_time && <div><dt>Place in the order</dt><dd><Time at={t.order_time} /></dd></div>}
       {t.deadline && <div><dt>Attempt ends</dt><dd><Time at={t.deadline} /></dd></div>}
-      <Run run={t.run} />
       {t.finished_at && <div><dt>Ended</dt><dd><Time at={t.finished_at} /></dd></div>}
       <Lifetime task={t} />
       {t.erased && (
@@ -111,7 +140,12 @@ function Facts({ task: t, stage }: FactsProps) {
         <div><dt>Priority</dt><dd>{JSON.stringify(t.priority)} s</dd></div>
       )}
       {t.retry && <div><dt>Retries of its own</dt><dd>{JSON.stringify(t.retry)}</dd></div>}
-      {t.key && <div><dt>Key</dt><dd><code>{t.key}</code></dd></div>}
+      {t.key && (
+        <div>
+          <dt>Key</dt>
+          <dd><code>{t.key}</code> <Copy text={t.key} of="the key" /></dd>
+        </div>
+      )}
       {t.flow_key && <div><dt>Flow key</dt><dd><code>{t.flow_key}</code></dd></div>}
       {t.user && (
         <div><dt>User</dt><dd><a href={found({ user: t.user })}><bdi>{t.user}</bdi></a></dd></div>

@@ -7,6 +7,7 @@ import { Empty, NoTypes } from "../parts/empty.tsx";
 import { useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { may } from "../session.ts";
@@ -78,6 +79,7 @@ function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
         <Ticked ids={[...ticked.value]} clear={() => (ticked.value = new Set())} />
       )}
       <Problem error={list.error} retry={list.reload} />
+      <Skeleton of={list} />
       {data && data.length > 0 && <TaskTable tasks={data} ticked={ticked} />}
       {data?.length === 0 && next && (
         <Empty title={`None of ${tasks(searched?.tasks ?? 0)} matches`}>

@@ -9,6 +9,7 @@ import { Field } from "../parts/field.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
@@ -28,6 +29,7 @@ export function Tenants() {
         <Create />
       </p>
       <Problem error={list.error} retry={list.reload} />
+      <Skeleton of={list} />
       {data?.length === 0 && (
         <Empty title="There are no tenants yet">Create one with the button above.</Empty>
       )}

@@ -41,7 +41,8 @@ function Pause({ type, changed }: Props) {
   return <Action label="Pause" scope="operate" ask={ask} run={run} />;
 }
 
-function Resume({ type, changed }: Props) {
+/** A button that lets the tasks of a paused type begin again. */
+export function Resume({ type, changed }: Props) {
   const ramp = useSignal("");
   const run = async () => {
     const body = ramp.value ? { ramp: ramp.value } : {};

@@ -1,0 +1,105 @@
+package web_test
+
+import (
+	"testing"
+
+	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/browsertest"
+)
+
+// before runs a script in each page before its own ones.
+func (p *page) before(script string) {
+	p.t.Helper()
+	_, err := chromedp.Call(p.ctx, cdppage.AddScriptToEvaluateOnNewDocument,
+		cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+	require.NoError(p.t, err)
+}
+
+// What loads for longer than a moment has a place on the page; what loads fast doesn't flicker.
+func TestSkeleton(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("slow-page")
+	id := p.submit("slow-page", `1`, client.StatusSucceeded)
+	p.before(`const through = window.fetch;
+		const held = new Promise(go => (window.letGo = go));
+		window.fetch = async (...all) => {
+			if ((all[0].url ?? String(all[0])).includes("/v1/tasks/")) await held;
+			return through(...all);
+		}`)
+	p.open("/console/tasks/" + id)
+	p.Run(`const e = document.querySelector(".skeleton");
+		return e && getComputedStyle(e).visibility === "visible" &&
+			getComputedStyle(e).animationDelay === "0.2s"`)
+	assert.Empty(t, p.axe())
+	p.Run(`window.letGo(); return true`)
+	p.See("slow-page")
+	p.Run(`return !document.querySelector(".skeleton")`)
+	p.quiet()
+}
+
+// A page that has lost the server says when it tries again, and goes on by itself.
+func TestServerLost(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("lost-server")
+	id := p.submit("lost-server", `1`, client.StatusSucceeded)
+	p.before(`const through = window.fetch;
+		window.fetch = (...all) =>
+			window.lost ? Promise.reject(new TypeError("no network")) : through(...all);`)
+	p.open("/console/tasks?type=lost-server")
+	p.See(id)
+	p.Run(`return window.lost = true`)
+	p.See("The server can't be reached.")
+	p.Run(`return /The page tries again (in \d+ s|now)\./.test(words(document.body))`)
+	p.See(id) // what was loaded stays
+	p.Run(`window.lost = false; return true`)
+	p.Gone("The server can't be reached.")
+	p.Gone("The page tries again")
+	p.See(id)
+	p.quiet()
+}
+
+// A task that isn't there has a title, and is asked for once: no timer is left but the clock's.
+func TestTaskThatIsGone(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("gone-tasks")
+	p.before(`window.timers = new Map();
+		const set = window.setInterval, clear = window.clearInterval;
+		window.setInterval = (f, ms, ...more) => {
+			const id = set(f, ms, ...more);
+			timers.set(id, ms);
+			return id;
+		};
+		window.clearInterval = id => { timers.delete(id); clear(id) };`)
+	p.open("/console/tasks/gone-tasks.1.999")
+	p.See("There is no task gone-tasks.1.999")
+	p.Run(`return document.title === "There is no task gone-tasks.1.999 – asyncflow"`)
+	p.Run(`return [...timers.values()].join() === "1000"`)
+	assert.NotContains(t, p.Text(), "tries again")
+	assert.Empty(t, p.axe())
+	p.quiet("404")
+}
+
+// Who comes back to a list is where they were: as far down, and on the link that they followed.
+func TestBack(t *testing.T) {
+	p := openPage(t, all...)
+	p.delayedTasks("long-list", 50)
+	p.resize(1000, 500)
+	p.open("/console/tasks?type=long-list")
+	const at = `const link = [...document.querySelectorAll("a[data-row]")][40];`
+	p.Run(at + `link?.scrollIntoView(); return !!link`)
+	p.Run(`return scrollY > 600`)
+	top := browsertest.Ask[float64](t, p.ctx, `scrollY`)
+	p.Run(at + `link.click(); return true`)
+	p.See("Copy id")
+	p.Run(`return scrollY === 0`)
+	p.Run(`history.back(); return true`)
+	p.See("50 tasks match")
+	p.Run(at + `return document.activeElement === link`)
+	assert.InDelta(t, top, browsertest.Ask[float64](t, p.ctx, `scrollY`), 60)
+	p.quiet()
+}

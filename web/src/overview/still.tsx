@@ -1,0 +1,96 @@
+import { answer, api, type Schemas } from "../api.ts";
+import { Enable, Register } from "../endpoints/enable.tsx";
+import { nameOf } from "../endpoints/endpoints.tsx";
+import { count, tasks } from "../format.ts";
+import { useLoad } from "../load.ts";
+import { Time } from "../parts/time.tsx";
+import { Resume } from "../types/actions.tsx";
+
+type Stats = Schemas["Stats"];
+type Endpoint = Schemas["Endpoint"];
+
+const pause = 5000; // between two loads, in ms
+const most = 5; // types
+
+/** Says where due tasks go nowhere, why, and what can be done here. */
+export function Still({ stats }: { stats: Stats[] }) {
+  const all = [...stats.filter((s) => !s.paused && s.backlog?.some(isStill)),
+    ...stats.filter((s) => s.paused)];
+  if (all.length === 0) return null;
+  const more = all.length - most;
+  return (
+    <section class="still">
+      <h2>Deliveries stand still</h2>
+      {all.slice(0, most).map((s) => s.paused
+        ? <PausedType key={s.type} stats={s} /> : <StillType key={s.type} stats={s} />)}
+      {more > 0 && <p><a href="/console/types">and {count(more)} more types</a></p>}
+    </section>
+  );
+}
+
+const isStill = (b: { waits_for: string }): boolean =>
+  b.waits_for === "endpoint" || b.waits_for === "endpoint_unhealthy";
+
+function PausedType({ stats: s }: { stats: Stats }) {
+  const load = useLoad((signal) => answer(api.GET("/v1/task-types/{type}",
+    { signal, params: { path: { type: s.type } } })), [s.type]);
+  const t = load.data;
+  return (
+    <div class="problem">
+      <a href={`/console/types/${s.type}`}>{s.type}</a> is paused
+      {t?.paused_at && <> since <Time at={t.paused_at} /></>}
+      {t?.pause_reason && <>: <bdi>{t.pause_reason}</bdi></>}.
+      {s.pending > 0 && <> {tasks(s.pending)} {s.pending === 1 ? "is" : "are"} due.</>}{" "}
+      {t?.paused_at && <Resume type={t} changed={() => void load.reload()} />}
+    </div>
+  );
+}
+
+/** The stages of a type whose tasks wait for an endpoint. */
+function StillType({ stats: s }: { stats: Stats }) {
+  const load = useLoad(async (signal) => (await answer(api.GET("/v1/endpoints",
+    { signal, params: { query: { type: s.type } } }))).data, [s.type], pause);
+  const stages = [...new Set(s.backlog?.filter(isStill).map((b) => b.stage ?? ""))];
+  return (
+    <>
+      {stages.map((stage) => {
+        const waiting = s.backlog?.filter((b) => isStill(b) && (b.stage ?? "") === stage) ?? [];
+        const n = waiting.reduce((sum, b) => sum + b.tasks, 0);
+        const sick = load.data?.filter((e) => e.stage === stage && isSick(e)) ?? [];
+        return (
+          <div key={stage} class="problem">
+            {tasks(n)} of <a href={`/console/types/${s.type}`}>{s.type}</a>{" "}
+            {n === 1 ? "waits" : "wait"} in the stage {stage}
+            {load.data && sick.length === 0
+              ? <>: the stage has no endpoint that gets deliveries.{" "}
+                <Register type={s.type} stage={stage} /></>
+              : ":"}
+            {sick.slice(0, most).map((e) => (
+              <Sick key={e.id} endpoint={e} changed={load.reload} />
+            ))}
+          </div>
+        );
+      })}
+    </>
+  );
+}
+
+const isSick = (e: Endpoint): boolean =>
+  e.health.state !== "closed" || e.verification === "unverified";
+
+/** One endpoint that gets no deliveries, and why. */
+function Sick({ endpoint: e, changed }: { endpoint: Endpoint; changed: () => Promise<void> }) {
+  const { state, until, reason } = e.health;
+  return (
+    <p>
+      <a href={`/console/endpoints/${e.id}`}>{nameOf(e)}</a>{" "}
+      {state === "disabled" && "is disabled"}
+      {state === "open" && "fails"}
+      {state === "half_open" && "has failed, and single tasks test it"}
+      {state === "closed" && "has not echoed its challenge"}
+      {(reason || e.verification_error) && <>: <bdi>{reason || e.verification_error}</bdi></>}.
+      {until && <> The next probe is <Time at={until} />.</>}{" "}
+      {state !== "closed" && <Enable endpoint={e} changed={changed} />}
+    </p>
+  );
+}
