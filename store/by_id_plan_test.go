@@ -123,9 +123,6 @@ func TestRowsAreFoundByIDs(t *testing.T) {
 		b.fillByID()
 		for pool, conn := range conns {
 			for name, c := range store.ByIDSQL {
-				if name == "ParkReadySQL" {
-					continue // ADR 56 says what it reads where all rows have the same time
-				}
 				t.Run(state+": "+pool+": "+name, func(t *testing.T) {
 					for runs := 1; runs <= 2; runs++ {
 						pages, plan := pagesOf(t, conn, fill(pipe, 1, `EXPLAIN (ANALYZE, BUFFERS)

@@ -69,19 +69,15 @@ func (f *followUp) park(t *config.Type, r records.ChildRun) error {
 	if err != nil {
 		return err
 	}
+	b := &pgx.Batch{}
 	for _, p := range t.Live() {
-		rows, err := f.tx.Query(f.ctx, t.SQL(p, ParkReadySQL), orders, ids, t.Number())
-		if err != nil {
-			return err
-		}
-		err = f.moved(t, rows, r.Type == 0, func(int) asyncflow.Verdict {
-			return asyncflow.Verdict{Kind: asyncflow.Park, Reason: asyncflow.WaitParent}
-		})
-		if err != nil {
-			return err
-		}
+		records.QueueTake(b, func(rows pgx.Rows) error {
+			return f.moved(t, rows, r.Type == 0, func(int) asyncflow.Verdict {
+				return asyncflow.Verdict{Kind: asyncflow.Park, Reason: asyncflow.WaitParent}
+			})
+		}, t.SQL(p, ParkReadySQL), orders, ids, t.Number())
 	}
-	return nil
+	return f.tx.SendBatch(f.ctx, b).Close()
 }
 
 // resume moves the children of a run back that waited for the end of a pause, and leaves what they
@@ -145,11 +141,11 @@ func (f *followUp) moved(
 const (
 	// ParkReadySQL has the form of records.TakeAnyReadySQL.
 	ParkReadySQL = `
-DELETE FROM {ready} k
-USING (SELECT order_time, id, $3::int AS type
-  FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id) OFFSET 0) u
-WHERE k.type = ANY (ARRAY[u.type]) AND k.order_time BETWEEN u.order_time AND u.order_time
-  AND k.id BETWEEN u.id AND u.id
+DELETE FROM {ready} k WHERE ctid = ANY (ARRAY(
+  SELECT r.t FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id), LATERAL (
+    SELECT ctid AS t FROM {ready} WHERE type = $3
+      AND order_time = u.order_time AND id BETWEEN u.id AND u.id
+    ORDER BY id LIMIT 1 FOR UPDATE) r))
 RETURNING k.id, k.seq, k.stage, k.attempt, k.order_time, coalesce(k.since, k.order_time),
   coalesce(k.key, '')`
 	unparkSQL = `
