@@ -23,7 +23,11 @@ func (c *Committer) addKeyed(key store.TypeKey, items []*submission) {
 	byName := make(map[string]*submission, len(items))
 	for _, item := range items {
 		if first := byName[item.Key.Name]; first != nil {
-			c.keyed.AddPending(1) // until it is queued itself
+			c.keyed.AddPending(1)  // until it is queued itself
+			if item.Lease != nil { // mostly it never begins, and the first one may wait for long
+				item.call.unused(item)
+				item.Lease = nil
+			}
 			first.followers = append(first.followers, item)
 			continue
 		}

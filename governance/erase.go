@@ -31,7 +31,6 @@ type eraseJob struct {
 
 func (j *eraseJob) run(ctx context.Context) (int, error) {
 	now := j.store.Clock.Now()
-	j.held.forget(now)
 	restless := j.rests.restless(j.store.Catalog.Versions(), nil, now)
 	names := make([]string, 0, len(restless))
 	for tenant, state := range restless {
@@ -66,7 +65,7 @@ func (j *eraseJob) run(ctx context.Context) (int, error) {
 		})
 	}
 	_ = group.Wait()
-	return sum, errors.Join(errs...)
+	return sum, errors.Join(append(errs, j.held.errors(j.store.Clock.Now())...)...)
 }
 
 // eraseTenant takes steps for the types of a tenant in turn, until none is due or the tenant's turn
@@ -94,15 +93,16 @@ func (j *eraseJob) eraseTenant(ctx context.Context, tenant string) (
 			if !until.IsZero() && until.Before(next) {
 				next = until
 			}
-			step, err := j.store.EraseAged(ctx, tenant, name, without...)
+			step, err := j.store.EraseAged(ctx, tenant, name, without)
 			sum += step.Done
 			switch {
 			case err != nil:
 				errs = append(errs, err)
-			case step.Held != 0:
-				errs = append(errs, j.held.note(tenant, name, step.Held, j.store.Clock.Now()))
+			case step.Held:
+				j.held.note(tenant, name, step.Roll, j.store.Clock.Now())
 				more = append(more, name)
 			case step.More:
+				j.held.freed(tenant, name, step.Roll)
 				more = append(more, name)
 			case !step.Next.IsZero() && step.Next.Before(next):
 				next = step.Next

@@ -13,6 +13,8 @@ const (
 	heldPause = 20 * time.Second
 	// heldReport is for how long a roll may be held before runs of the job fail with it.
 	heldReport = time.Minute
+	// heldForget is when a roll is forgotten that no step has looked at again: its type may be gone.
+	heldForget = 5 * time.Minute
 )
 
 // heldRoll names a roll with contents of a type.
@@ -48,8 +50,8 @@ func (h *heldRolls) positions(
 	return positions, until
 }
 
-// note remembers that a roll is held. It returns an error if that has been so for long.
-func (h *heldRolls) note(tenant, taskType string, position int, now time.Time) error {
+// note remembers that a step found a roll held.
+func (h *heldRolls) note(tenant, taskType string, position int, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.rolls == nil {
@@ -62,20 +64,29 @@ func (h *heldRolls) note(tenant, taskType string, position int, now time.Time) e
 	}
 	t.until = now.Add(heldPause)
 	h.rolls[r] = t
-	if held := now.Sub(t.since); held >= heldReport {
-		return fmt.Errorf("contents of %s/%s: another transaction has held roll %d for %s",
-			tenant, taskType, position, held.Round(time.Second))
-	}
-	return nil
 }
 
-// forget forgets rolls that no step has found held again.
-func (h *heldRolls) forget(now time.Time) {
+// freed forgets a roll in which a step has worked.
+func (h *heldRolls) freed(tenant, taskType string, position int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.rolls, heldRoll{tenant, taskType, position})
+}
+
+// errors returns an error for each roll that has been held for long.
+func (h *heldRolls) errors(now time.Time) (all []error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for r, t := range h.rolls {
-		if now.After(t.until.Add(heldPause)) {
+		held := now.Sub(t.since)
+		switch {
+		case now.After(t.until.Add(heldForget)):
 			delete(h.rolls, r)
+		case held >= heldReport:
+			all = append(all, fmt.Errorf(
+				"contents of %s/%s: another transaction has held roll %d for %s", r.tenant,
+				r.taskType, r.position, held.Round(time.Second)))
 		}
 	}
+	return all
 }

@@ -102,6 +102,8 @@ func TestEraseBesideHeldRoll(t *testing.T) {
 	b.gov.HeldSince(time.Hour)
 	_, err = b.jobs["erase"].Run(t.Context())
 	require.ErrorContains(t, err, "another transaction has held roll 1 for 1h0m")
+	_, err = b.jobs["erase"].Run(t.Context())
+	require.ErrorContains(t, err, "has held roll 1", "also in a run that leaves it alone")
 	_, err = conn.Exec(t.Context(), `ROLLBACK`)
 	require.NoError(t, err)
 	b.gov.HeldSince(time.Hour)

@@ -18,7 +18,15 @@ type historyJob struct {
 
 	mu   sync.Mutex
 	last map[string]time.Time // when this node last recorded a tenant
+	good historyRun           // the last one without an error
 }
+
+// historyRun is a run that recorded all tenants. It may take long.
+type historyRun struct{ began, ended time.Time }
+
+// historyPause is the shortest time between two runs after which the history is not known in
+// between: there are no samples.
+const historyPause = 5 * time.Minute
 
 func (j *historyJob) run(ctx context.Context) (int, error) {
 	restless, err := j.restless(ctx)
@@ -35,9 +43,22 @@ func (j *historyJob) run(ctx context.Context) (int, error) {
 		}
 	}
 	if err = errors.Join(errs...); err == nil {
-		err = j.store.ExtendHistory(ctx, began)
+		err = j.extend(ctx, began)
 	}
 	return sum, err
+}
+
+// extend says that the history of all tenants is recorded until a run began.
+func (j *historyJob) extend(ctx context.Context, began time.Time) error {
+	j.mu.Lock()
+	before := j.good
+	j.good = historyRun{began, j.store.Clock.Now()}
+	j.mu.Unlock()
+	from := began
+	if began.Sub(before.ended) < historyPause {
+		from = before.began
+	}
+	return j.store.ExtendHistory(ctx, from, began)
 }
 
 // recordTenant records a tenant's history. The tenant rests until minutes are to be folded, unless

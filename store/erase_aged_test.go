@@ -44,7 +44,7 @@ func (b *bundle) eraseOld() (sum int, next time.Time) {
 	_, _, err := b.BeginAging(b.t.Context(), tenant)
 	require.NoError(b.t, err)
 	for range 100 {
-		step, err := b.EraseAged(b.t.Context(), tenant, "pipe")
+		step, err := b.EraseAged(b.t.Context(), tenant, "pipe", nil)
 		require.NoError(b.t, err)
 		sum += step.Done
 		if !step.More {
@@ -123,7 +123,7 @@ func testEraseAged(t *testing.T, b *bundle) {
 	b.ageAll(30 * 24 * time.Hour)
 	assert.Empty(t, b.AgingTypes("other"))
 	assert.Equal(t, []string{"pipe"}, b.AgingTypes(tenant))
-	step, err := b.EraseAged(t.Context(), tenant, "other")
+	step, err := b.EraseAged(t.Context(), tenant, "other", nil)
 	require.NoError(t, err)
 	assert.Equal(t, store.AgedStep{}, step)
 	b.erasesAged(0)
@@ -247,14 +247,14 @@ func TestAgedInSteps(t *testing.T) {
 	types, _, err := b.BeginAging(t.Context(), tenant)
 	require.NoError(t, err)
 	require.Equal(t, []string{"pipe"}, types)
-	step, err := b.EraseAged(t.Context(), tenant, "pipe")
+	step, err := b.EraseAged(t.Context(), tenant, "pipe", nil)
 	require.NoError(t, err)
 	require.Equal(t, store.AgedStep{Done: 100, More: true}, step)
 
 	b.exec(b.at(1, `UPDATE {task} SET context = '"' || repeat('x', 9 << 20) || '"'
 		WHERE options IS NULL AND id = ANY (ARRAY(SELECT id FROM {task} WHERE options IS NULL
 		  ORDER BY id LIMIT 2))`))
-	step, err = b.EraseAged(t.Context(), tenant, "pipe")
+	step, err = b.EraseAged(t.Context(), tenant, "pipe", nil)
 	require.NoError(t, err)
 	require.Equal(t, store.AgedStep{Done: 1, More: true}, step)
 
@@ -266,7 +266,7 @@ func TestAgedInSteps(t *testing.T) {
 	dies := make(chan error, 1)
 	go func() {
 		for err := error(nil); ; { // it gives up after a while
-			if _, err = b.EraseAged(t.Context(), tenant, "pipe"); err != nil {
+			if _, err = b.EraseAged(t.Context(), tenant, "pipe", nil); err != nil {
 				dies <- err
 				return
 			}
@@ -286,7 +286,7 @@ func TestAgedInSteps(t *testing.T) {
 	for i, node := range []*bundle{b, second} {
 		wait.Go(func() {
 			for more := true; more; {
-				step, err := node.EraseAged(t.Context(), tenant, "pipe")
+				step, err := node.EraseAged(t.Context(), tenant, "pipe", nil)
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -447,11 +447,11 @@ func agedBesideHeldRoll(t *testing.T, b *bundle) {
 	var without []int
 	sum := 0
 	for range 20 {
-		step, err := b.EraseAged(t.Context(), tenant, "pipe", without...)
+		step, err := b.EraseAged(t.Context(), tenant, "pipe", without)
 		require.NoError(t, err)
 		sum += step.Done
-		if step.Held != 0 {
-			without = append(without, step.Held)
+		if step.Held {
+			without = append(without, step.Roll)
 			require.Zero(t, step.Done)
 		} else if !step.More {
 			break

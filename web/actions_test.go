@@ -285,7 +285,7 @@ func TestEnableAnEndpoint(t *testing.T) {
 	_, err = p.api.Wait(ctx, task.ID, patience)
 	require.NoError(t, err)
 	p.open("/console/endpoints/" + e.ID)
-	p.See("It has answered 410")
+	p.See("it has answered 410")
 	p.do("/console/endpoints/"+e.ID,
 		act{label: "Enable", asks: true, says: "The endpoint is enabled",
 			check: has(p, func() (client.Endpoint, error) { return p.api.Endpoint(ctx, e.ID) },

@@ -208,7 +208,7 @@ func TestNumbersOfACharts(t *testing.T) {
 	browsertest.Ask[bool](t, f.page.Context, `(() => {
 		const all = {count: p => p.failed, sample: p => p.running};
 		exported.numbers = h => JSON.stringify(exported.columns(h, ["count", "sample", undefined]
-			.map(zero => ({zero, of: p => zero ? all[zero](p) : p.wait?.p50_ms || undefined})))
+			.map(zero => ({zero, of: p => zero ? all[zero](p) : p.wait?.p50_ms || undefined})), 480)
 			.slice(1));
 		exported.known = h => JSON.stringify(exported.gaps(h).map(([a, b]) => [a / 60, b / 60]));
 		exported.zoom = (a, b, now) => JSON.stringify(exported.zoomed([a, b], now));

@@ -154,13 +154,17 @@ func (g *globals) printHistoryChart(h client.StatsHistory) error {
 	return err
 }
 
-// unknownColumns reports which columns have neither a point nor a step that a node recorded.
+// recordedLate is how long after a time nodes may not have recorded it yet.
+const recordedLate = 3 * time.Minute
+
+// unknownColumns reports which columns have neither a point nor a step that a node recorded. The
+// last minutes are not known yet.
 func unknownColumns(h client.StatsHistory, width int, column time.Duration) []bool {
 	unknown := make([]bool, width)
 	for i := range unknown {
 		from := h.From.Add(time.Duration(i) * column)
 		until := from.Add(column)
-		unknown[i] = !slices.ContainsFunc(h.Recorded, func(r client.HistorySpan) bool {
+		unknown[i] = until.Before(time.Now().Add(-recordedLate)) && !slices.ContainsFunc(h.Recorded, func(r client.HistorySpan) bool {
 			return r.From.Before(until) && r.Until.After(from)
 		}) && !slices.ContainsFunc(h.Points, func(p client.HistoryPoint) bool {
 			return !p.At.Before(from) && p.At.Before(until)
@@ -176,7 +180,11 @@ func blocks(values []float64, most float64, unknown []bool) string {
 	var line strings.Builder
 	for i, v := range values {
 		if v <= 0 {
-			line.WriteRune(map[bool]rune{false: ' ', true: '·'}[unknown[i]])
+			blank := ' '
+			if unknown[i] {
+				blank = '·'
+			}
+			line.WriteRune(blank)
 			continue
 		}
 		line.WriteRune(heights[min(len(heights)-1, int(v/most*float64(len(heights))))])

@@ -16,22 +16,22 @@ type RecordedSpan struct{ From, Until time.Time }
 // gap is the shortest time without a recording that ends a span. Recordings are a minute apart.
 const gap = 5 * time.Minute
 
-// extendSQL says that nodes recorded until $1. It extends the newest span, or, after the gap $2,
-// begins one, and deletes spans that ended before $3. Two nodes that begin one at once leave two
-// spans in the same time, which does no harm.
+// extendSQL says that nodes recorded from $4 until $1. It extends the newest span, or, if $4 is more
+// than the gap $2 after that, begins one. It deletes spans that ended before $3. Two nodes that
+// begin one at once leave two spans in the same time, which does no harm.
 const extendSQL = `
 WITH newest AS (
   SELECT since, until FROM asyncflow.history_spans ORDER BY since DESC LIMIT 1),
 extended AS (
   UPDATE asyncflow.history_spans s SET until = greatest(s.until, $1) FROM newest n
-  WHERE s.since = n.since AND n.until >= $1::timestamptz - $2::interval RETURNING 1),
+  WHERE s.since = n.since AND n.until >= $4::timestamptz - $2::interval RETURNING 1),
 forgotten AS (DELETE FROM asyncflow.history_spans WHERE until < $3)
 INSERT INTO asyncflow.history_spans (since, until)
-SELECT $1, $1 WHERE NOT EXISTS (SELECT FROM extended) ON CONFLICT DO NOTHING`
+SELECT $4, $1 WHERE NOT EXISTS (SELECT FROM extended) ON CONFLICT DO NOTHING`
 
-// ExtendHistory says that the history of all tenants is recorded until a time.
-func (s *History) ExtendHistory(ctx context.Context, until time.Time) error {
-	_, err := s.core.Base.Exec(ctx, extendSQL, until, gap, forgetBefore(until))
+// ExtendHistory says that the history of all tenants is recorded from a time until another one.
+func (s *History) ExtendHistory(ctx context.Context, from, until time.Time) error {
+	_, err := s.core.Base.Exec(ctx, extendSQL, until, gap, forgetBefore(until), from)
 	return postgres.Wrap(err, "ExtendHistory")
 }
 

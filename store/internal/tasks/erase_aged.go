@@ -45,9 +45,10 @@ type AgedStep struct {
 	More bool // another step may be due
 	// Next is when the next step is due if none is now; zero: none will be.
 	Next time.Time
-	// Held is the position of the roll at which the step waited for a lock for too long, so that it
-	// did nothing; 0: none.
-	Held int
+	// Roll is the position of the roll in which the step worked; 0: it found nothing to do.
+	Roll int
+	// Held reports whether the step waited for a lock in the roll for too long. It did nothing.
+	Held bool
 }
 
 // AgingTypes returns the names of a tenant's types with contents that are erased after a time.
@@ -165,7 +166,7 @@ type aging struct {
 // waits for a lock for too long has done nothing, and is due again. The step leaves the rolls
 // without alone: a transaction may hold them for long, and other rolls don't wait for it.
 func (s *Tasks) EraseAged(
-	ctx context.Context, tenant, name string, without ...int,
+	ctx context.Context, tenant, name string, without []int,
 ) (AgedStep, error) {
 	t, err := s.core.Catalog.Fresh(ctx, tenant, name)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // it was deleted
@@ -187,11 +188,8 @@ func (s *Tasks) EraseAged(
 	})
 	locked := postgres.State(err) == pgerrcode.LockNotAvailable
 	if errors.Is(err, config.ErrElsewhere) || config.RolledOn(err) || locked {
-		step := AgedStep{Next: s.core.Clock.Now()}
-		if locked {
-			step.Held = x.position
-		}
-		return step, nil
+		held := locked && x.position != 0
+		return AgedStep{Next: s.core.Clock.Now(), Roll: x.position, Held: held}, nil
 	}
 	if err != nil {
 		return AgedStep{}, postgres.Wrap(err, "EraseAged(%q, %q)", tenant, name)
@@ -199,6 +197,7 @@ func (s *Tasks) EraseAged(
 	for _, id := range x.erased {
 		s.core.Watchers.Tell(t.Key(), id)
 	}
+	x.step.Roll = x.position
 	return x.step, nil
 }
 

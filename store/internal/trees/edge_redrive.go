@@ -73,14 +73,15 @@ func (r *Redriving) all(ctx context.Context, id asyncflow.TaskID) error {
 	return nil
 }
 
-// FailedBySQL reads failed edges on tasks, each of another dependent.
+// FailedBySQL reads failed edges on tasks, each of another dependent. A dependent may have two on
+// one task: by its id and by its key.
 const FailedBySQL = `
 SELECT DISTINCT ON (e.type, e.id) e.type, e.id, e.n
 FROM unnest($1::int[], $2::bigint[]) AS u (type, id)
 CROSS JOIN LATERAL (SELECT type, id, n FROM {edges}
   WHERE on_type = u.type AND on_id BETWEEN u.id AND u.id
     AND status <> 'succeeded' AND on_failure <> 'run'
-  ORDER BY on_id LIMIT $3) e
+  ORDER BY on_id LIMIT 2 * $3) e
 LIMIT $3`
 
 // failedBy returns the failed edges on tasks, each of another dependent.

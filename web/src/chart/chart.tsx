@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { exactTime } from "./time.ts";
 import { Table } from "../parts/rows.tsx";
 import { letterOf, type Mark } from "./marks.tsx";
@@ -22,7 +22,7 @@ interface ChartProps {
 /** Numbers of a history over time, as lines and as a table. */
 export function Chart({ title, history, series, text, zoom, reset, children }: ChartProps) {
   const row = useSignal<number | null>(null);
-  const all = history && columns(history, series);
+  const all = useMemo(() => history && columns(history, series), [history]);
   return (
     <figure class="plot" aria-label={title}>
       <figcaption><h3>{title}</h3>{children}</figcaption>

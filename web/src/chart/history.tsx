@@ -115,8 +115,9 @@ function times(h: History | undefined): Series[] {
     of: (p) => p.average_ms || undefined }];
 }
 
-const sum = (p: Point, but: string[] = []) => Object.entries(p.backlog ?? {})
-  .reduce((all, [why, n]) => (but.includes(why) ? all : all + n), 0);
+/** Returns how many tasks were due, for other reasons than some; undefined: it isn't known. */
+const sum = (p: Point, but: string[] = []): number | undefined => p.backlog &&
+  Object.entries(p.backlog).reduce((all, [why, n]) => (but.includes(why) ? all : all + n), 0);
 
 /** Returns the backlog in all, and by its most frequent reasons. */
 function backlog(h: History | undefined): Series[] {
@@ -128,7 +129,7 @@ function backlog(h: History | undefined): Series[] {
   shown.forEach((why, i) => {
     const [colour, shape] = looks[i]!;
     all.push({ name: waitText(why), colour, shape, zero: "sample",
-      of: (p) => p.backlog?.[why] ?? 0 });
+      of: (p) => p.backlog && (p.backlog[why] ?? 0) });
   });
   if (known.length > shown.length) {
     all.push({ name: "other", colour: "quiet", shape: "line", zero: "sample",

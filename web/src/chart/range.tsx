@@ -29,7 +29,8 @@ const iso = (at: number): string => new Date(at * 1000).toISOString();
 export function useRange(): Range {
   const { route } = useLocation();
   const [{ last = "1h", from, until }, link] = useQuery();
-  const { seconds } = ranges[last] ?? ranges["1h"]!;
+  const known = Object.hasOwn(ranges, last) ? last : "1h";
+  const { seconds } = ranges[known]!;
   const fixed: Span = [Date.parse(from ?? "") / 1000, Date.parse(until ?? "") / 1000];
   const now = () => Date.now() / 1000;
   const zoom = (s: Span) => {
@@ -41,8 +42,7 @@ export function useRange(): Range {
   };
   return fixed[0] < fixed[1]
     ? { key: `${from} ${until}`, last: "", span: () => fixed, zoom, reset }
-    : { key: last, last: ranges[last] ? last : "1h", span: () => [now() - seconds, now()], zoom,
-      reset };
+    : { key: known, last: known, span: () => [now() - seconds, now()], zoom, reset };
 }
 
 /** Links to the times that can be shown. */

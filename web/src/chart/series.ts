@@ -16,9 +16,8 @@ export interface Series {
   /** Returns the number of a point; undefined: the point has none. */
   of: (p: Point) => number | undefined;
   /**
-   * What it is if it is 0 in a step that was recorded and has no point; without it, it has none
-   * there.
-   * Counts are known when the minute is over, samples at once.
+   * What it is if it is 0 in a step that was recorded and has no number; without it, it has none
+   * there. Counts are known when the minute is over, samples at once.
    */
   zero?: "count" | "sample";
 }
@@ -34,30 +33,32 @@ const seconds = (at: string): number => Date.parse(at) / 1000;
 /** Returns the length of a step in seconds. */
 export const stepOf = (h: History): number => milliseconds(h.step) / 1000;
 
-/** Returns the numbers of some series, a row for each step of a history. */
-export function columns(h: History, series: Series[]): Columns {
+/** Returns the numbers of some series, a row for each step of a history; now is in seconds. */
+export function columns(h: History, series: Series[], now = Date.now() / 1000): Columns {
   const step = stepOf(h), from = seconds(h.from), until = seconds(h.until);
   const points = new Map(h.points.map((p) => [seconds(p.at), p]));
   const known = recorded(h);
   const last = known.at(-1)?.[1] ?? until;
-  const counted = step > 60 ? until : last - step; // from then on there are no counts yet
+  // From then on there are no counts yet. A step is counted a minute or two after its end.
+  const counted = step > 60 ? until : Math.max(last - step, now - step - 120);
   const times: number[] = [];
   const rows = series.map((): (number | null)[] => []);
   for (let at = from; at < until; at += step) {
     times.push(at);
     const p = points.get(at);
-    const idle = !p && known.some(([a, b]) => at >= a && at < b);
+    const idle = known.some(([a, b]) => at >= a && at < b);
     series.forEach((s, i) => {
       const early = s.zero === "count" && at >= counted;
-      const n = p ? s.of(p) : s.zero && idle ? 0 : null;
-      rows[i]?.push(early ? null : n ?? null);
+      const n = (p && s.of(p)) ?? (s.zero && idle ? 0 : null);
+      rows[i]?.push(early ? null : n);
     });
   }
   return [times, ...rows];
 }
 
-const recorded = (h: History): Span[] =>
-  h.recorded.map((r) => [seconds(r.from), seconds(r.until)]);
+/** Returns the times in which nodes recorded. A node of the version before doesn't say them. */
+const recorded = (h: Partial<Pick<History, "recorded">>): Span[] =>
+  (h.recorded ?? []).map((r) => [seconds(r.from), seconds(r.until)]);
 
 /** For how long nodes may not have recorded yet what was just now, in seconds. */
 const late = 180;

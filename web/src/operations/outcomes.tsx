@@ -7,6 +7,7 @@ import { queryOf } from "../tasks/filters.tsx";
 type Operation = Schemas["Operation"];
 
 const pause = 10_000; // between two counts, in ms
+const counted = 3_600_000; // for how long after the end of an operation its tasks are counted, in ms
 const ends = ["succeeded", "failed", "cancelled"] as const;
 
 /** What of a filter a task keeps, whatever becomes of it. */
@@ -35,6 +36,9 @@ export function Outcomes({ operation: o }: { operation: Operation }) {
   );
 }
 
+const isOver = ({ finished_at: at }: Operation): boolean =>
+  at !== undefined && Date.now() - Date.parse(at) > counted;
+
 /** How many tasks have ended in a status since an operation began. */
 function End({ operation: o, status }: { operation: Operation; status: typeof ends[number] }) {
   const filter: Record<string, string> = { status, ended_since: o.created_at, children: "true" };
@@ -47,7 +51,7 @@ function End({ operation: o, status }: { operation: Operation; status: typeof en
   }
   if (o.filter?.children === false) delete filter.children;
   const n = useLoad((signal) => answer(api.GET("/v1/tasks/count",
-    { signal, params: { query: queryOf(filter) } })), [o.id], pause);
+    { signal, params: { query: queryOf(filter) } })), [o.id], isOver(o) ? 0 : pause);
   if (n.error) return <Problem error={n.error} />;
   if (!n.data) return null;
   const more = n.data.exact ? "" : "+";

@@ -5,6 +5,7 @@ import { count, tasks } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Time } from "../parts/time.tsx";
 import { Resume } from "../types/actions.tsx";
+import { isStill } from "./trouble.ts";
 
 type Stats = Schemas["Stats"];
 type Endpoint = Schemas["Endpoint"];
@@ -28,9 +29,6 @@ export function Still({ stats }: { stats: Stats[] }) {
   );
 }
 
-const isStill = (b: { waits_for: string }): boolean =>
-  b.waits_for === "endpoint" || b.waits_for === "endpoint_unhealthy";
-
 function PausedType({ stats: s }: { stats: Stats }) {
   const load = useLoad((signal) => answer(api.GET("/v1/task-types/{type}",
     { signal, params: { path: { type: s.type } } })), [s.type]);
@@ -48,23 +46,23 @@ function PausedType({ stats: s }: { stats: Stats }) {
 
 /** The stages of a type whose tasks wait for an endpoint. */
 function StillType({ stats: s }: { stats: Stats }) {
-  const load = useLoad(async (signal) => (await answer(api.GET("/v1/endpoints",
-    { signal, params: { query: { type: s.type } } }))).data, [s.type], pause);
+  const load = useLoad((signal) => answer(api.GET("/v1/endpoints",
+    { signal, params: { query: { type: s.type } } })), [s.type], pause);
   const stages = [...new Set(s.backlog?.filter(isStill).map((b) => b.stage ?? ""))];
   return (
     <>
       {stages.map((stage) => {
         const waiting = s.backlog?.filter((b) => isStill(b) && (b.stage ?? "") === stage) ?? [];
         const n = waiting.reduce((sum, b) => sum + b.tasks, 0);
-        const sick = load.data?.filter((e) => e.stage === stage && isSick(e)) ?? [];
+        const own = load.data?.data.filter((e) => e.stage === stage) ?? [];
+        const none = load.data && own.length === 0 && !load.data.next_cursor;
+        const sick = own.filter(isSick);
         return (
           <div key={stage} class="problem">
             {tasks(n)} of <a href={`/console/types/${s.type}`}>{s.type}</a>{" "}
             {n === 1 ? "waits" : "wait"} in the stage {stage}
-            {load.data && sick.length === 0
-              ? <>: the stage has no endpoint that gets deliveries.{" "}
-                <Register type={s.type} stage={stage} /></>
-              : ":"}
+            {none && <>: it has no endpoint. <Register type={s.type} stage={stage} /></>}
+            {sick.length > 0 && ":"}
             {sick.slice(0, most).map((e) => (
               <Sick key={e.id} endpoint={e} changed={load.reload} />
             ))}

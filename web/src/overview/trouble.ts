@@ -11,13 +11,13 @@ interface Trouble {
 
 const late = 60_000; // ms that a task has been due for
 
-/** Why due tasks go nowhere, whatever time passes. */
-const blocked = ["endpoint", "endpoint_unhealthy"];
+/** Reports whether due tasks wait for what gets no deliveries, however much time passes. */
+export const isStill = (b: { waits_for: string }): boolean =>
+  b.waits_for === "endpoint" || b.waits_for === "endpoint_unhealthy";
 
 /** Returns what is wrong with a type now; undefined: nothing. */
 export function troubleOf(s: Stats): Trouble | undefined {
-  const still = s.backlog?.some((b) => blocked.includes(b.waits_for));
-  if (still) return { rank: 0, text: "stands still", kind: "failing" };
+  if (s.backlog?.some(isStill)) return { rank: 0, text: "stands still", kind: "failing" };
   if (s.paused && s.pending > 0) return { rank: 1, text: "paused", kind: "pending" };
   if (s.rates.failures > 0) return { rank: 2, text: "attempts fail", kind: "failing" };
   const due = s.oldest_due ? Date.now() - Date.parse(s.oldest_due) : 0;

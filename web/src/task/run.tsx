@@ -16,7 +16,8 @@ export function RunsNow({ run }: { run: Schemas["TaskRun"] }) {
       It runs since <Time at={run.since} />
       {run.wait_ms !== undefined && <>, due {duration(run.wait_ms)} before</>}
       {worker && <>, at the worker <Worker name={worker} /></>}
-      {endpoint && <>, at <a href={`/console/endpoints/${id}`}>{endpoint}</a></>}
+      {endpoint && <>, at {id ? <a href={`/console/endpoints/${id}`}>{endpoint}</a>
+        : <bdi>{endpoint}</bdi>}</>}
       {claimer && <>, claimed by <bdi>{claimer}</bdi></>}, by the node <code>{run.node}</code>.
       {run.last_heartbeat && <> Its last heartbeat was <Time at={run.last_heartbeat} />.</>}
     </p>
