@@ -13,7 +13,8 @@ const (
 	heldPause = 20 * time.Second
 	// heldReport is for how long a roll may be held before runs of the job fail with it.
 	heldReport = time.Minute
-	// heldForget is when a roll is forgotten that no step has looked at again: its type may be gone.
+	// heldForget is when a roll is forgotten that no step has looked at again: its type may be
+	// gone.
 	heldForget = 5 * time.Minute
 )
 

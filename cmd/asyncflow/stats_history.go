@@ -164,11 +164,14 @@ func unknownColumns(h client.StatsHistory, width int, column time.Duration) []bo
 	for i := range unknown {
 		from := h.From.Add(time.Duration(i) * column)
 		until := from.Add(column)
-		unknown[i] = until.Before(time.Now().Add(-recordedLate)) && !slices.ContainsFunc(h.Recorded, func(r client.HistorySpan) bool {
+		recorded := slices.ContainsFunc(h.Recorded, func(r client.HistorySpan) bool {
 			return r.From.Before(until) && r.Until.After(from)
-		}) && !slices.ContainsFunc(h.Points, func(p client.HistoryPoint) bool {
+		})
+		known := slices.ContainsFunc(h.Points, func(p client.HistoryPoint) bool {
 			return !p.At.Before(from) && p.At.Before(until)
 		})
+		over := until.Before(time.Now().Add(-recordedLate))
+		unknown[i] = over && !recorded && !known
 	}
 	return unknown
 }

@@ -16,8 +16,8 @@ type RecordedSpan struct{ From, Until time.Time }
 // gap is the shortest time without a recording that ends a span. Recordings are a minute apart.
 const gap = 5 * time.Minute
 
-// extendSQL says that nodes recorded from $4 until $1. It extends the newest span, or, if $4 is more
-// than the gap $2 after that, begins one. It deletes spans that ended before $3. Two nodes that
+// extendSQL says that nodes recorded from $4 until $1. It extends the newest span, or begins one if
+// $4 is more than the gap $2 after that. It deletes spans that ended before $3. Two nodes that
 // begin one at once leave two spans in the same time, which does no harm.
 const extendSQL = `
 WITH newest AS (

@@ -7,7 +7,7 @@ import { queryOf } from "../tasks/filters.tsx";
 type Operation = Schemas["Operation"];
 
 const pause = 10_000; // between two counts, in ms
-const counted = 3_600_000; // for how long after the end of an operation its tasks are counted, in ms
+const counted = 3_600_000; // how long after its end the tasks of an operation are counted, in ms
 const ends = ["succeeded", "failed", "cancelled"] as const;
 
 /** What of a filter a task keeps, whatever becomes of it. */
