@@ -120,3 +120,62 @@ func TestExpiredAndErased(t *testing.T) {
 	assert.EqualValues(t, 1, b.stats("pipe").Expired)
 	b.checkTallies("pipe")
 }
+
+// A redrive of a task that expired before such tasks were counted takes nothing off the sum, so
+// that it hides no later one.
+func TestExpiredBeforeTheyWereCounted(t *testing.T) {
+	eachSet(t, testExpiredBeforeTheyWereCounted)
+}
+
+func testExpiredBeforeTheyWereCounted(t *testing.T, b *bundle) {
+	b.put(patient())
+	all := b.submit(within(0, time.Hour), within(0, time.Hour), within(0, time.Hour))
+	expire := func(id asyncflow.TaskID) {
+		b.lapse(id, "end_by")
+		b.expireTasks()
+	}
+	expire(all[0].ID)
+	expire(all[1].ID)
+	// As if a node from before had run.
+	b.exec(`DELETE FROM tenant_acme.expired_tallies`)
+	b.exec(`UPDATE tenant_acme.expired_since SET at = now()`)
+	expire(all[2].ID)
+	require.EqualValues(t, 1, b.stats("pipe").Expired)
+	for _, one := range all[:2] {
+		_, err := b.Redrive(t.Context(), tenant, one.ID, store.Redrive{})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, b.stats("pipe").Expired)
+	}
+	b.checkTallies("pipe")
+	_, err := b.Redrive(t.Context(), tenant, all[2].ID, store.Redrive{})
+	require.NoError(t, err)
+	expire(all[0].ID)
+	require.EqualValues(t, 1, b.stats("pipe").Expired)
+	b.checkTallies("pipe")
+}
+
+// A sum below zero, which a node from before may have left, doesn't outlast the next fold.
+func TestExpiredBelowZero(t *testing.T) {
+	b := setup(t)
+	b.put(patient())
+	b.exec(`INSERT INTO tenant_acme.expired_tallies (type, expired) VALUES ('pipe', -7)`)
+	require.Equal(t, 1, b.foldAll())
+	require.Zero(t, b.expiredRows())
+	b.exec(`INSERT INTO tenant_acme.expired_tallies (type, expired)
+		VALUES ('pipe', -7), ('pipe', 2)`)
+	require.Equal(t, 2, b.foldAll())
+	require.Zero(t, b.expiredRows())
+	id := b.submit(within(0, time.Hour))[0].ID
+	b.lapse(id, "end_by")
+	b.expireTasks()
+	require.EqualValues(t, 1, b.stats("pipe").Expired)
+	b.checkTallies("pipe")
+}
+
+// Such tasks are counted since the migration that made the table, in each tenant.
+func TestExpiredSinceTheMigration(t *testing.T) {
+	b := setup(t)
+	require.Equal(t, 1, b.count(`SELECT count(*) FROM tenant_acme.expired_since s
+		JOIN tenant_acme.schema_versions v ON v.tstamp::timestamptz = s.at
+		WHERE v.version_id = 38`))
+}

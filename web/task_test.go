@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 )
 
@@ -69,5 +70,31 @@ func TestRunningTaskInShort(t *testing.T) {
 	p.resize(390, 800)
 	p.Run(`return document.documentElement.scrollWidth <= 390`)
 	assert.Empty(t, p.axe())
+	p.quiet()
+}
+
+// The page of a task with rules says who may claim it, and why it waits.
+func TestClaimRulesOfATask(t *testing.T) {
+	p := openPage(t, all...)
+	_, err := p.api.PutTaskType(t.Context(), "judged", client.TaskTypeSpec{
+		Stages: []client.Stage{{Name: "only", Mode: "claim"}}})
+	require.NoError(t, err)
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "judged", Context: client.JSON(`1`),
+		Claim: &asyncflow.ClaimRules{Exclude: []string{"anna", "<b>desk</b>-*"},
+			Labels: map[string]string{"lang": "de"}}})
+	require.NoError(t, err)
+	p.open("/console/tasks/" + task.ID)
+	p.See("It waits for a worker that asks for it: only claimers with the labels lang=de may " +
+		"have it; 2 claimers are excluded.")
+	p.See("Not for the claimers")
+	p.See("anna, <b>desk</b>-*")
+	p.See("Only for claimers with")
+	p.Run(`return words(document.querySelector(".facts")).includes("lang=de")`)
+	assert.Empty(t, p.axe())
+	_, err = p.api.Change(t.Context(), task.ID, client.TaskPatch{Claim: &asyncflow.ClaimRules{}})
+	require.NoError(t, err)
+	p.open("/console/tasks/" + task.ID)
+	p.See("It waits for a worker that asks for it.")
+	p.Run(`return !words(document.querySelector(".facts")).includes("claimers")`)
 	p.quiet()
 }

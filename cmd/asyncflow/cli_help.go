@@ -141,6 +141,8 @@ var longTexts = map[string]map[string]string{
 		"--forward": "URL on this machine that gets the deliveries, such as http://localhost:3000.",
 		"--type":    "Only this task type; repeat the flag for several. Default: all.",
 		"--stage":   "Only stages of this name; repeat the flag for several. Default: all.",
+		"--label": "Label of the claimer, such as lang=de, for tasks with rules; repeat the flag " +
+			"for several.",
 		"--secret": "Signing secret for new endpoints: whsec_ and base64. Better set in the " +
 			"environment. Default: one that this machine has used for the server, or a new one.",
 		"--print-secret": "Print the signing secret and nothing else, and end.",

@@ -16,6 +16,7 @@ type listenCmd struct {
 	Forward     string   `placeholder:"URL"`
 	Type        []string `placeholder:"NAME" sep:"none"`
 	Stage       []string `placeholder:"NAME" sep:"none"`
+	Label       []string `placeholder:"NAME=VALUE" sep:"none"`
 	Secret      string   `env:"ASYNCFLOW_ENDPOINT_SECRET" placeholder:"SECRET"`
 	PrintSecret bool
 }
@@ -48,6 +49,10 @@ func (c *listenCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return usageError(err)
 	}
+	labels, err := claimerLabels(c.Label)
+	if err != nil {
+		return usageError(err)
+	}
 	secrets, err := openListenSecrets(g)
 	if err != nil {
 		return err
@@ -65,6 +70,7 @@ func (c *listenCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
+	l.labels = labels
 	return l.run(ctx, stages)
 }
 

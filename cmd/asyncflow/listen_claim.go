@@ -81,7 +81,7 @@ func (s *stageListener) run(ctx, work context.Context, stop func()) error {
 // shows that the connection is back.
 func (s *stageListener) ask(most int, wait bool) client.ClaimRequest {
 	r := client.ClaimRequest{Type: s.stage.taskType, Stage: s.stage.name, Claimer: s.claimer,
-		Max: most, Held: s.held.IDs()}
+		Labels: s.labels, Max: most, Held: s.held.IDs()}
 	if wait {
 		r.Wait = asyncflow.NewDuration(listenWait)
 	}

@@ -26,6 +26,7 @@ type listener struct {
 	out      *listenOutput
 	to       *url.URL
 	claimer  string
+	labels   asyncflow.ClaimerLabels
 
 	away outage // asyncflow can't be reached
 	down outage // the worker can't be reached

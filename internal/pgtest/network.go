@@ -18,6 +18,7 @@ type Network struct {
 	mu     sync.Mutex
 	silent bool // new connections, too
 	paths  []*path
+	noted  *Statements // that new connections send; nil: nobody asks
 }
 
 // path is one connection with its two ends.
@@ -85,14 +86,15 @@ func (n *Network) accept() {
 		n.mu.Lock()
 		p := &path{ends: [2]net.Conn{near, far}, cut: n.silent}
 		n.paths = append(n.paths, p)
+		sent := &messages{to: n.noted}
 		n.mu.Unlock()
-		go p.copyUntilCut(near, far)
-		go p.copyUntilCut(far, near)
+		go p.copyUntilCut(near, far, sent)
+		go p.copyUntilCut(far, near, &messages{})
 	}
 }
 
 // copyUntilCut copies bytes one way until the path is cut; then it discards them.
-func (p *path) copyUntilCut(from, to net.Conn) {
+func (p *path) copyUntilCut(from, to net.Conn, seen *messages) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
@@ -104,6 +106,7 @@ func (p *path) copyUntilCut(from, to net.Conn) {
 			return
 		}
 		if err == nil {
+			seen.read(buf[:n])
 			_, err = to.Write(buf[:n])
 		}
 		if err != nil {

@@ -121,6 +121,7 @@ func (t *TableNames) SQL(position int, sql string) string {
 		"{deleted}", t.Qualify("deleted_types"), "{locks}", t.Qualify("locks"),
 		"{tallies}", t.Qualify("tallies"),
 		"{expired_tallies}", t.Qualify("expired_tallies"),
+		"{expired_since}", t.Qualify("expired_since"),
 		"{outbox}", t.Qualify("outbox"), "{edges}", t.Qualify("edges"),
 		"{fan_outs}", t.Qualify("fan_outs"), "{spawns}", t.Qualify("spawns"),
 		"{notifications}", t.Qualify("notifications"),

@@ -38,6 +38,8 @@ type fairTake struct {
 	last    turn   // the turn before this lease
 	passed  string // the last key that was looked at
 	least   time.Time
+	full    bool // no stage has capacity: what is due is only filed
+	seen    bool // it has looked at all due tasks
 	more    bool // there may be more due tasks
 	memory  *fairType
 	marks   *markedKeys          // while many tasks are due
@@ -129,7 +131,7 @@ func (f *fairTake) addSources(b *pgx.Batch) {
 	for _, stage := range t.StageNames() {
 		sum += min(f.l.n, f.l.admission.Capacity(stage))
 	}
-	if sum > 0 { // none: all are filed under what blocks them
+	if f.full = sum == 0; !f.full { // or else all are filed under what blocks them
 		f.l.n = min(f.l.n, sum)
 	}
 	for _, stage := range f.l.stages {
@@ -189,7 +191,8 @@ func (f *fairTake) takeTurns(ctx context.Context) ([]Candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.more = len(some) >= f.l.n || !f.ring.whole || f.ring.some() || !f.memory.keyless.swept
+	f.seen = len(some) < f.l.n && f.ring.whole && !f.ring.some()
+	f.more = !f.seen || !f.memory.keyless.swept
 	if !f.more {
 		f.memory.backlog = false
 	}
@@ -198,9 +201,15 @@ func (f *fairTake) takeTurns(ctx context.Context) ([]Candidate, error) {
 	return some, nil
 }
 
-// turn returns the state of the turns after a lease.
+// turn returns the state of the turns after a lease. A lease that starts nothing moves it only to
+// come to further keys: otherwise a key that submits while there is no capacity would again and
+// again give the next turn to the key behind it.
 func (f *fairTake) turn(found []Candidate) turn {
 	last, any := lastTurn(found)
+	starts := slices.ContainsFunc(found, func(c Candidate) bool { return c.Blocked == "" })
+	if any && !starts && (f.full || f.seen) {
+		return f.last
+	}
 	if !f.ring.whole && f.ring.at == len(f.ring.keys) &&
 		!slices.ContainsFunc(found, func(c Candidate) bool { return c.Blocked != "" || c.back }) {
 		return turn{f.passed, 0}

@@ -235,7 +235,7 @@ type end struct {
 	Stage   string
 	Options asyncflow.Options
 	seq     int
-	expired bool
+	expired bool // and was counted so
 	parent  bool // it has waited for children; known in RedriveAll
 }
 
@@ -246,7 +246,8 @@ func endsOf(
 ) (ended []end, refused map[int64]error, err error) {
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
-		  coalesce({options}, '{}'), coalesce(j.outcome = 'expired', false)
+		  coalesce({options}, '{}'), coalesce(j.outcome = 'expired'
+		    AND j.at >= (SELECT at FROM {expired_since}), false)
 		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type
 		  AND j.id = t.id
 		  ORDER BY seq DESC LIMIT 1) j ON true

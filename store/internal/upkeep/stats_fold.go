@@ -97,18 +97,22 @@ func (s *Upkeep) Fold(ctx context.Context, tenant string) (int, error) {
 	return taken, nil
 }
 
-// foldExpiredSQL takes the rows of types with more than one.
+// foldExpiredSQL takes the rows of types with more than one, and sums below zero.
 const foldExpiredSQL = `
 WITH c AS MATERIALIZED (
   SELECT t FROM (
-    SELECT ctid AS t, count(*) OVER (PARTITION BY type) AS rows FROM {expired_tallies}) e
-  WHERE rows > 1 LIMIT $1),
+    SELECT ctid AS t, expired, count(*) OVER (PARTITION BY type) AS rows
+    FROM {expired_tallies}) e
+  WHERE rows > 1 OR expired < 0 LIMIT $1),
 gone AS (
   DELETE FROM {expired_tallies} y USING c WHERE y.ctid = c.t RETURNING y.*)
 SELECT type, count(*), sum(expired)::bigint FROM gone GROUP BY type`
 
 // foldExpired adds up how many tasks of each type have expired, of all times together. It returns
-// how many rows it took, and adds the inserts of their sums to a batch.
+// how many rows it took, and adds the inserts of their sums to a batch. A sum below zero is left
+// out, as it would hide as many later tasks: a node of a version before redrove tasks that were
+// never counted. Otherwise the rows of a type never have such a sum, since a redrive is seen only
+// with the expiry that it takes off.
 func foldExpired(ctx context.Context, tx pgx.Tx, b *pgx.Batch, in string) (taken int, err error) {
 	table := postgres.Quote(in) + ".expired_tallies"
 	fill := func(sql string) string { return strings.ReplaceAll(sql, "{expired_tallies}", table) }
@@ -116,11 +120,21 @@ func foldExpired(ctx context.Context, tx pgx.Tx, b *pgx.Batch, in string) (taken
 	var name string
 	var n int
 	var expired int64
+	below := map[string]int64{}
 	_, err = pgx.ForEachRow(rows, []any{&name, &n, &expired}, func() error {
 		taken += n
+		if expired < 0 {
+			below[name] = expired
+			return nil
+		}
 		b.Queue(fill(records.InsertExpiredSQL), name, expired)
 		return nil
 	})
+	if taken == FoldBatch { // rows that were left may have the expiries
+		for name, expired := range below {
+			b.Queue(fill(records.InsertExpiredSQL), name, expired)
+		}
+	}
 	return taken, err
 }
 

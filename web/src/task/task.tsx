@@ -16,6 +16,7 @@ import { given } from "../types/given.ts";
 import { TaskActions } from "./actions.tsx";
 import { Attempts, useAttempts } from "./attempts.tsx";
 import { Checkpoint } from "./checkpoint.tsx";
+import { ClaimRules } from "./claim_rules.tsx";
 import { isFinal } from "./final.ts";
 import { Headline } from "./headline.tsx";
 import { Lifetime } from "./lifetime.tsx";
@@ -120,6 +121,7 @@ function Facts({ task: t, stage }: FactsProps) {
       {t.deadline && <div><dt>Attempt ends</dt><dd><Time at={t.deadline} /></dd></div>}
       {t.finished_at && <div><dt>Ended</dt><dd><Time at={t.finished_at} /></dd></div>}
       <Lifetime task={t} />
+      <ClaimRules task={t} />
       {t.erased && (
         <div>
           <dt>Erased</dt>

@@ -43,8 +43,13 @@ export function why(t: Schemas["Task"]): string {
 export function Why({ task: t }: { task: Schemas["Task"] }) {
   const text = why(t);
   if (!text) return null;
-  const because = t.waits_because && <> <bdi>{t.waits_because}</bdi>.</>;
-  return <p>It <bdi>{text}</bdi>.{because} <Holder task={t} /></p>;
+  const because = t.waits_because?.replace(/\.$/, "");
+  const joint = t.waits_for === "claimer" ? ": " : ". "; // the rules go on with the sentence
+  return (
+    <p>
+      It <bdi>{text}</bdi>{because && <>{joint}<bdi>{because}</bdi></>}. <Holder task={t} />
+    </p>
+  );
 }
 
 function Holder({ task: t }: { task: Schemas["Task"] }) {
