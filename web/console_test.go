@@ -25,7 +25,10 @@ import (
 
 // makeType makes a task type with two stages and a worker. The first stage returns its context;
 // the second one fails as long as the context has "fail", with a hostile text, or "declined".
-func (p *page) makeType(name string) {
+func (p *page) makeType(name string) { p.t.Helper(); p.makeTypeAt(name, "") }
+
+// makeTypeAt is makeType, with a path of the worker. It returns the URL of the endpoints.
+func (p *page) makeTypeAt(name, path string) string {
 	p.t.Helper()
 	_, err := p.api.PutTaskType(p.t.Context(), name, client.TaskTypeSpec{
 		Stages: []client.Stage{{Name: "first"},
@@ -51,7 +54,8 @@ func (p *page) makeType(name string) {
 	server := httptest.NewServer(w)
 	p.t.Cleanup(server.Close)
 	require.NoError(p.t, w.Register(p.t.Context(),
-		worker.Registration{Client: p.api, URL: server.URL}))
+		worker.Registration{Client: p.api, URL: server.URL + path}))
+	return server.URL + path
 }
 
 // submit submits a task and waits for its end.

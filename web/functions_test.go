@@ -176,6 +176,45 @@ func TestJSONAsItIsWritten(t *testing.T) {
 	}
 }
 
+// A text that isn't JSON is refused with the place of the fault.
+func TestPlaceOfAFault(t *testing.T) {
+	f := exportsOf(t, "src/json_fault.ts")
+	for text, want := range map[string]string{
+		`{"a":[1,-2.5e3,true,null,"\u00e9\n"],"b":{}}`: "",
+		" \t[] ":            "",
+		"":                  "it is empty",
+		" \n":               "it is empty",
+		`{"a":1`:            "it ends too early",
+		`{"a":`:             "it ends too early",
+		"[1,\n":             "it ends too early",
+		`"abc`:              "it ends too early",
+		`"ab\`:              `line 1, column 4, at \`,
+		"{\n  \"a\": 1,\n}": "line 3, column 1, at }",
+		"{\n  \"a\" 1\n}":   "line 2, column 7, at 1",
+		"{'a': 1}":          "line 1, column 2, at '",
+		"{a: 1}":            "line 1, column 2, at a",
+		"[1,]":              "line 1, column 4, at ]",
+		"[1 2]":             "line 1, column 4, at 2",
+		"[1}":               "line 1, column 3, at }",
+		"[01]":              "line 1, column 3, at 1",
+		"[1.]":              "line 1, column 3, at .",
+		"[nul]":             "line 1, column 2, at n",
+		"1,2":               "line 1, column 2, at ,",
+		"{} {}":             "line 1, column 4, at {",
+		"[\"a\nb\"]":        "line 1, column 4, at the end of the line",
+		`["\x"]`:            `line 1, column 3, at \`,
+		"[\u00a01]":         "line 1, column 2, at \u00a0",
+		"[\U0001f600]":      "line 1, column 2, at \U0001f600",
+		"]":                 "line 1, column 1, at ]",
+	} {
+		assert.Equal(t, want, f.text("faultOf", text), "%q", text)
+	}
+	deep := strings.Repeat(`[{"a":`, 100_000)
+	assert.Equal(t, "it ends too early", f.text("faultOf", deep))
+	long := `["` + strings.Repeat(`\n`, 1<<20) + `" "`
+	assert.Equal(t, "line 1, column 2097157, at \"", f.text("faultOf", long))
+}
+
 // The document of a type has all that can be applied, as it is stored.
 func TestDocumentOfAType(t *testing.T) {
 	f := exportsOf(t, "src/types/document.ts")

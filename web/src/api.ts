@@ -1,5 +1,6 @@
 import createClient from "openapi-fetch";
 import type { components, paths } from "../../sdk/typescript/src/api.gen.ts";
+import { faultOf } from "./json_fault.ts";
 import { session, sessionEnded } from "./session.ts";
 
 /** The schemas of openapi.yaml. */
@@ -41,6 +42,12 @@ export function refused(field: string, message: string): CallError {
   return new CallError(0, { detail: `${field} ${message}`, errors: [{ field, message }] });
 }
 
+/** Throws the error of a field whose text isn't JSON, with the place of the fault. */
+export function checkJSON(field: string, text: string): void {
+  const fault = faultOf(text);
+  if (fault) throw refused(field, `isn't JSON: ${fault}`);
+}
+
 interface Answer<T> {
   data?: T;
   error?: unknown;
@@ -70,7 +77,7 @@ export async function tagged<T>(call: Promise<Answer<T>>): Promise<Tagged<T>> {
   }
   if (got.response.status === 401) sessionEnded();
   if (got.error !== undefined || !got.response.ok) {
-    throw new CallError(got.response.status, problemOf(got.error));
+    throw new CallError(got.response.status, withField(problemOf(got.error)));
   }
   // A proxy that compresses answers makes their ETags weak, and a weak one never matches.
   const etag = got.response.headers.get("ETag")?.replace(/^W\//, "");
@@ -89,6 +96,13 @@ export async function named<T>(field: string, message: string, call: Promise<T>)
   } catch (e) {
     throw e instanceof CallError && e.status === 412 ? refused(field, message) : e;
   }
+}
+
+/** Lists the field of a body that could not be read: such a problem has it only in its detail. */
+function withField(problem: Partial<Schemas["Problem"]>): Partial<Schemas["Problem"]> {
+  const [, field, message] = /field "([^"]+)" (.+)/s.exec(problem.detail ?? "") ?? [];
+  if (!field || !message || problem.errors?.length) return problem;
+  return { ...problem, errors: [{ field, message }] };
 }
 
 function problemOf(error: unknown): Partial<Schemas["Problem"]> {

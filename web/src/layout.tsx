@@ -1,3 +1,4 @@
+import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useLocation } from "preact-iso";
 import type { Page } from "./page.ts";
@@ -9,14 +10,20 @@ import { logout, session } from "./session.ts";
 /** The frame of all pages: the menu, who is logged in, and the page. */
 export function Layout({ pages, children }: { pages: Page[]; children: ComponentChildren }) {
   const s = session.value;
+  const open = useSignal(false); // the menu, in a narrow window
+  const close = () => (open.value = false);
   return (
     <>
       <a class="skip" href="#main">Skip to the page</a>
-      <header>
+      <header class={open.value ? "open" : ""}
+        onKeyDown={(e) => { if (e.key === "Escape") close(); }}
+        onClick={(e) => { if ((e.target as HTMLElement).closest("a")) close(); }}>
         <a class="brand" href="/console">
           <img src="/console/assets/favicon.svg" alt="" width="24" height="24" />
-          {s?.instance?.name || "asyncflow"}
+          <span>{s?.instance?.name || "asyncflow"}</span>
         </a>
+        <button type="button" class="opener" aria-expanded={open.value}
+          onClick={() => (open.value = !open.value)}>☰ Menu</button>
         <nav aria-label="Pages">
           {pages.filter((p) => p.title).map((p) => <MenuItem key={p.path} page={p} />)}
         </nav>

@@ -3,7 +3,7 @@ import { members, rowsOf } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Empty } from "../parts/empty.tsx";
 import { Instant, Select } from "../parts/field.tsx";
-import { FilterForm, Search, useFilter } from "../parts/filter.tsx";
+import { FilterForm, Folded, Search, useFilter } from "../parts/filter.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Title } from "../parts/title.tsx";
@@ -68,14 +68,16 @@ function Entries({ load }: { load: Load }) {
 function Filters({ filter }: { filter: Filter }) {
   const set = useFilter();
   return (
-    <FilterForm search={set}>
-      <Search label="Action, such as task_type.put" name="action" value={filter.action} most={80}
-        first />
-      <Search label="By the subject" name="subject" value={filter.subject} most={255} />
-      <Select label="Outcome" value={filter.outcome} options={outcomes} any
-        change={(outcome) => set({ outcome })} />
-      <Instant label="From" value={filter.since} change={(since) => set({ since })} />
-      <Instant label="until" value={filter.until} change={(until) => set({ until })} />
-    </FilterForm>
+    <Folded filter={filter}>
+      <FilterForm search={set}>
+        <Search label="Action, such as task_type.put" name="action" value={filter.action} most={80}
+          first />
+        <Search label="By the subject" name="subject" value={filter.subject} most={255} />
+        <Select label="Outcome" value={filter.outcome} options={outcomes} any
+          change={(outcome) => set({ outcome })} />
+        <Instant label="From" value={filter.since} change={(since) => set({ since })} />
+        <Instant label="until" value={filter.until} change={(until) => set({ until })} />
+      </FilterForm>
+    </Folded>
   );
 }

@@ -4,6 +4,7 @@ import { count, latency } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Empty } from "../parts/empty.tsx";
 import { Select } from "../parts/field.tsx";
+import { Folded } from "../parts/filter.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
@@ -48,36 +49,40 @@ function Filters({ type, stage }: { type: string | undefined; stage: string | un
   const types = useLoad((signal) => answer(api.GET("/v1/task-types", { signal })), []);
   const all = types.data?.data ?? [];
   return (
-    <form class="filters" onSubmit={(e) => e.preventDefault()}>
-      <Select label="Type" value={type} any options={all.map((t) => t.name)}
-        change={(to) => route(link({ type: to, stage: "", cursor: "" }))} />
-      {type && (
-        <Select label="Stage" value={stage} any
-          options={all.find((t) => t.name === type)?.stages.map((s) => s.name) ?? []}
-          change={(to) => route(link({ stage: to, cursor: "" }))} />
-      )}
-    </form>
+    <Folded filter={{ type, stage }}>
+      <form class="filters" onSubmit={(e) => e.preventDefault()}>
+        <Select label="Type" value={type} any options={all.map((t) => t.name)}
+          change={(to) => route(link({ type: to, stage: "", cursor: "" }))} />
+        {type && (
+          <Select label="Stage" value={stage} any
+            options={all.find((t) => t.name === type)?.stages.map((s) => s.name) ?? []}
+            change={(to) => route(link({ stage: to, cursor: "" }))} />
+        )}
+      </form>
+    </Folded>
   );
 }
 
 function EndpointRows({ endpoints }: { endpoints: Schemas["Endpoint"][] }) {
   return (
-    <Rows label="Endpoints" columns={["Endpoint", "Type and stage", "Health",
+    <Rows cards label="Endpoints" columns={["Endpoint", "Type and stage", "Health",
       { n: "Failed in 5 min" }, { n: "p50 / p99" }, { n: "Weight" }, "Limits", "Challenge"]}>
       {endpoints.map((e) => (
         <Row key={e.id} href={`/console/endpoints/${e.id}`} name={nameOf(e)}>
-          <td>{e.type} / {e.stage}</td>
-          <td>
-            <Status status={e.health.state} />
-            {e.health.state !== "closed" && <div class="cut quiet">{e.health.reason}</div>}
+          <td data-label="For">{e.type} / {e.stage}</td>
+          <td data-label="Health">
+            <div>
+              <Status status={e.health.state} />
+              {e.health.state !== "closed" && <div class="cut quiet">{e.health.reason}</div>}
+            </div>
           </td>
-          <td class={e.health.failures ? "n bad" : "n"}>
+          <td class={e.health.failures ? "n bad" : "n"} data-label="In 5 min failed">
             {count(e.health.failures)} of {count(e.health.attempts)}
           </td>
-          <td class="n">{latency(e.health.latency)}</td>
-          <td class="n">{e.weight}</td>
-          <td>{limits(e)}</td>
-          <td><Status status={e.verification} /></td>
+          <td class="n" data-label="p50 / p99">{latency(e.health.latency)}</td>
+          <td class="n" data-label="Weight">{e.weight}</td>
+          <td data-label="Limits">{limits(e) || "–"}</td>
+          <td data-label="Challenge"><Status status={e.verification} /></td>
         </Row>
       ))}
     </Rows>

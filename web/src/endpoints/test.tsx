@@ -1,7 +1,6 @@
 import { useSignal } from "@preact/signals";
-import { answer, api, refused, type Schemas } from "../api.ts";
+import { answer, api, checkJSON, type Schemas } from "../api.ts";
 import { duration, span } from "../format.ts";
-import { isJSON } from "../json.ts";
 import { Action } from "../parts/action.tsx";
 import { Dialog } from "../parts/dialog.tsx";
 import { Area } from "../parts/field.tsx";
@@ -16,7 +15,7 @@ export function Test({ endpoint: e }: { endpoint: Schemas["Endpoint"] }) {
   const result = useSignal<Result | undefined>(undefined);
   const run = async () => {
     const text = context.value;
-    if (!isJSON(text)) throw refused("context", "isn't JSON");
+    checkJSON("context", text);
     // The text goes as it is: a parsed one could have changed numbers.
     result.value = await answer(api.POST("/v1/endpoints/{id}/test", {
       params: { path: { id: e.id } }, body: {}, bodySerializer: () => `{"context":${text}}`,

@@ -38,15 +38,15 @@ export function Operations() {
         </Empty>
       )}
       {!!data?.length && (
-        <Rows label="Operations"
+        <Rows cards label="Operations"
           columns={["Operation", "Type", "State", "Progress", "Begun", "Ended"]}>
           {data.map((o) => (
             <Row key={o.id} href={`/console/operations?id=${o.id}`} name={nameOf(o)}>
-              <td>{o.filter?.all_types ? "all types" : o.type}</td>
-              <td><Status status={o.state} /></td>
-              <td><Progress operation={o} /></td>
-              <td><Time at={o.created_at} /></td>
-              <td><Time at={o.finished_at} /></td>
+              <td data-label="Type">{o.filter?.all_types ? "all types" : o.type}</td>
+              <td data-label="State"><Status status={o.state} /></td>
+              <td data-label="Progress"><Progress operation={o} /></td>
+              <td data-label="Begun"><Time at={o.created_at} /></td>
+              <td data-label="Ended"><Time at={o.finished_at} /></td>
             </Row>
           ))}
         </Rows>

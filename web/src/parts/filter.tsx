@@ -50,6 +50,26 @@ export function FilterForm({ search, unsent, form: given, children }: FilterForm
   );
 }
 
+interface FoldedProps {
+  /** What is set, by name. */
+  filter: object;
+  children: ComponentChildren;
+}
+
+/** Filters that are folded in a narrow window. */
+export function Folded({ filter, children }: FoldedProps) {
+  const count = Object.entries(filter).filter(([name, value]) => value && name !== "cursor").length;
+  return (
+    <details class="folded" open={wide() || undefined}>
+      <summary>Filters{count > 0 && ` (${count})`}</summary>
+      {children}
+    </details>
+  );
+}
+
+/** Reports whether the window has room for the fields beside the list. */
+const wide = () => matchMedia("(min-width: 40rem)").matches;
+
 interface SearchProps {
   label: string;
   name: string;

@@ -1,8 +1,7 @@
 import { type Signal, signal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { answer, api, named, refused, type Schemas, type Tagged, unchanged } from "../api.ts";
+import { answer, api, checkJSON, named, type Schemas, type Tagged, unchanged } from "../api.ts";
 import { milliseconds } from "../format.ts";
-import { isJSON } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Action } from "../parts/action.tsx";
 import { Area, Field, Instant, Select } from "../parts/field.tsx";
@@ -71,7 +70,7 @@ function fill(f: Form, s: Schedule, texts: Record<string, string>): void {
 
 /** Returns the document as JSON. The context is in it as it was typed. */
 function documentOf(f: Form): string {
-  if (!isJSON(f.context.value)) throw refused("context", "isn't JSON");
+  checkJSON("context", f.context.value);
   const members: string[] = [];
   const add = (name: string, text: string) => members.push(`${JSON.stringify(name)}:${text}`);
   const addText = (name: string, value: Signal<string>) => {

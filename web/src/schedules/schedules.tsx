@@ -35,16 +35,18 @@ export function Schedules() {
         </Empty>
       )}
       {!!data?.length && (
-        <Rows label="Schedules"
+        <Rows cards label="Schedules"
           columns={["Schedule", "Type", "When", "Next run", "Last run", { n: "Skipped" }]}>
           {data.map((s) => (
             <Row key={s.name} href={`/console/schedules/${s.name}`} name={s.name}>
-              <td>{s.type}</td>
-              <td>{when(s)}</td>
-              <td>{s.paused_at ? <Status status="paused" /> : <Time at={s.next_runs[0]} />}
-                {s.last_error && <>{" "}<Status status="failing" /></>}</td>
-              <td><Time at={s.last_run_at} /></td>
-              <td class="n">{count(s.skipped)}</td>
+              <td data-label="Type">{s.type}</td>
+              <td data-label="When">{when(s)}</td>
+              <td data-label="Next run">
+                {s.paused_at ? <Status status="paused" /> : <Time at={s.next_runs[0]} />}
+                {s.last_error && <>{" "}<Status status="failing" /></>}
+              </td>
+              <td data-label="Last run"><Time at={s.last_run_at} /></td>
+              <td class="n" data-label="Skipped">{count(s.skipped)}</td>
             </Row>
           ))}
         </Rows>

@@ -1,20 +1,25 @@
 import { useSignal } from "@preact/signals";
 import { useLocation } from "preact-iso";
-import { answer, api, refused, type Schemas } from "../api.ts";
-import { isJSON } from "../json.ts";
+import { answer, api, checkJSON, type Schemas } from "../api.ts";
 import { Action } from "../parts/action.tsx";
-import { Area, Check, Field } from "../parts/field.tsx";
+import { Area, Check } from "../parts/field.tsx";
+import { Edit } from "./edit.tsx";
 import { LifetimeFields, lifetimeMembers } from "./lifetime.tsx";
 import type { WholeTask } from "./whole.ts";
 
-interface ActionsProps {
+interface RedriveProps {
   whole: WholeTask;
   stages: Schemas["Stage"][];
   changed: () => void;
 }
 
+interface ActionsProps extends RedriveProps {
+  /** What the stage of the task gets now, as inputOf returns it. */
+  input: string | undefined;
+}
+
 /** The buttons for what can be done with a task in its status. */
-export function TaskActions({ whole, stages, changed }: ActionsProps) {
+export function TaskActions({ whole, stages, input, changed }: ActionsProps) {
   const { task } = whole;
   const path = { params: { path: { id: task.id } } };
   const reason = useSignal("");
@@ -44,18 +49,7 @@ export function TaskActions({ whole, stages, changed }: ActionsProps) {
           run={() => after(answer(api.POST("/v1/tasks/{id}/resume", path)),
             "The task is resumed")} />
       )}
-      {(task.status === "waiting" || task.status === "pending") && (
-        <>
-          <Priority task={task} changed={changed} />
-          <Delay task={task} changed={changed} />
-          {task.waits_for !== "children" && task.waits_for !== "signal" && (
-            <>
-              <Edit task={task} changed={changed} />
-              <Retries task={task} changed={changed} />
-            </>
-          )}
-        </>
-      )}
+      <Edit task={task} input={input} changed={changed} />
       {(task.status === "failed" || task.status === "cancelled") && !task.erased && (
         <Redrive whole={whole} stages={stages} changed={changed} />
       )}
@@ -73,80 +67,6 @@ export function TaskActions({ whole, stages, changed }: ActionsProps) {
   );
 }
 
-function Priority({ task, changed }: { task: Schemas["Task"]; changed: () => void }) {
-  const seconds = useSignal("0");
-  const run = async () => {
-    await answer(api.PATCH("/v1/tasks/{id}", { params: { path: { id: task.id } },
-      body: { priority: Number(seconds.value) } }));
-    changed();
-    return "The priority is changed";
-  };
-  const ask = (
-    <label>
-      Head start in seconds
-      <input type="number" min="0" max="31536000" required value={seconds.value}
-        onInput={(e) => (seconds.value = e.currentTarget.value)} />
-    </label>
-  );
-  return <Action label="Change priority" scope="operate" ask={ask} run={run} />;
-}
-
-/** Changes when a task runs; 0s is at once. */
-function Delay({ task, changed }: { task: Schemas["Task"]; changed: () => void }) {
-  const delay = useSignal("0s");
-  const run = async () => {
-    await answer(api.PATCH("/v1/tasks/{id}", { params: { path: { id: task.id } },
-      body: { delay: delay.value } }));
-    changed();
-    return "The time is changed";
-  };
-  return <Action label="Delay" scope="operate" run={run}
-    ask={<Field label="Run no sooner than in" name="delay" required placeholder="0s is at once"
-      value={delay} />} />;
-}
-
-/** Gives a task a retry policy of its own. */
-function Retries({ task, changed }: { task: Schemas["Task"]; changed: () => void }) {
-  const text = useSignal("");
-  const run = async () => {
-    if (!isJSON(text.value)) throw refused("retry", "isn't JSON");
-    await answer(api.PATCH("/v1/tasks/{id}", { params: { path: { id: task.id } }, body: {},
-      bodySerializer: () => `{"retry":${text.value}}` }));
-    changed();
-    return "The retry policy is changed";
-  };
-  const ask = (
-    <>
-      <p>It applies to this task alone, in this stage and later ones. What it leaves out is as in
-        the type; {"{}"} is the type's.</p>
-      <Area label="Retry policy" name="retry" rows={4} value={text}
-        placeholder='{"max_attempts": 40, "interval": 600}' />
-    </>
-  );
-  return <Action label="Change retries" scope="operate" ask={ask} run={run}
-    begin={() => (text.value = JSON.stringify(task.retry ?? {}))} />;
-}
-
-/** Gives the stage of a task that has not begun another context. */
-function Edit({ task, changed }: { task: Schemas["Task"]; changed: () => void }) {
-  const text = useSignal("");
-  const run = async () => {
-    if (!isJSON(text.value)) throw refused("context", "isn't JSON");
-    await answer(api.PATCH("/v1/tasks/{id}", { params: { path: { id: task.id } }, body: {},
-      bodySerializer: () => `{"context":${text.value}}` }));
-    changed();
-    return "The context is changed";
-  };
-  const ask = (
-    <>
-      <p>The stage {task.stage} gets it from the next attempt on, instead of what it has now: the
-        last output among the attempts or, without one, the context.</p>
-      <Area label="Context" name="context" rows={12} value={text} placeholder="JSON" />
-    </>
-  );
-  return <Action label="Change context" scope="operate" ask={ask} run={run} />;
-}
-
 /** Runs a final task again, as a new task. */
 function Rerun({ whole: { task, context } }: { whole: WholeTask }) {
   const { route } = useLocation();
@@ -155,7 +75,7 @@ function Rerun({ whole: { task, context } }: { whole: WholeTask }) {
   const lifetime = useSignal(false);
   const deadlines = { start: useSignal(""), end: useSignal("") };
   const run = async () => {
-    if (edit.value && !isJSON(text.value)) throw refused("context", "isn't JSON");
+    if (edit.value) checkJSON("context", text.value);
     const members = lifetime.value ? lifetimeMembers(deadlines) : [];
     if (edit.value) members.push(`"context":${text.value}`);
     const made = await answer(api.POST("/v1/tasks/{id}/rerun", {
@@ -177,7 +97,7 @@ function Rerun({ whole: { task, context } }: { whole: WholeTask }) {
     begin={() => (text.value = context ?? "null")} />;
 }
 
-function Redrive({ whole: { task, context }, stages, changed }: ActionsProps) {
+function Redrive({ whole: { task, context }, stages, changed }: RedriveProps) {
   const stage = useSignal(task.stage ?? "");
   const text = useSignal("");
   const edit = useSignal(false);
@@ -185,7 +105,7 @@ function Redrive({ whole: { task, context }, stages, changed }: ActionsProps) {
   const deadlines = { start: useSignal(""), end: useSignal("") };
   const at = stages.findIndex((s) => s.name === task.stage);
   const run = async () => {
-    if (edit.value && !isJSON(text.value)) throw refused("context", "isn't JSON");
+    if (edit.value) checkJSON("context", text.value);
     // The text goes as it is: a parsed one could have changed numbers.
     const members = [`"stage":${JSON.stringify(stage.value)}`];
     if (edit.value) members.push(`"context":${text.value}`);

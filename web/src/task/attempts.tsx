@@ -10,6 +10,7 @@ import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { ErrorText } from "./error.tsx";
 import { Worker } from "./run.tsx";
+import type { WholeTask } from "./whole.ts";
 
 /** An attempt, with the text of its output as it is stored. */
 export type Row = Schemas["Attempt"] & {
@@ -20,6 +21,20 @@ export type Row = Schemas["Attempt"] & {
 export interface AttemptRows {
   rows: Row[];
   next: string | undefined;
+  /** There are no earlier ones. */
+  first: boolean;
+}
+
+/**
+ * Returns what the stage of a task in line gets, as JSON: the last output among the attempts or,
+ * without one, the context. "": that isn't known; undefined: not yet.
+ */
+export function inputOf(whole: WholeTask, list: Loaded<AttemptRows>): string | undefined {
+  if (!list.data) return list.error && "";
+  const { rows, first, next } = list.data;
+  if (!first || next) return "";
+  const last = rows.findLast((a) => a.text !== undefined || a.output_excerpt !== undefined);
+  return (last ? last.text : whole.context) ?? "";
 }
 
 /** Loads the attempts of a task, again when another has ended. */
@@ -32,7 +47,7 @@ export function useAttempts(task: Schemas["Task"]): Loaded<AttemptRows> {
     const page = JSON.parse(text) as Schemas["AttemptList"];
     const texts = rowsOf(text);
     const rows: Row[] = page.data.map((a, i) => ({ ...a, text: texts[i]?.output }));
-    return { rows, next: page.next_cursor };
+    return { rows, next: page.next_cursor, first: !query.cursor };
   }, [task.id, state, query.cursor]);
 }
 

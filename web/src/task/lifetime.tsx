@@ -1,6 +1,7 @@
 import type { Signal } from "@preact/signals";
 import type { Schemas } from "../api.ts";
 import { Field } from "../parts/field.tsx";
+import { typedMembers } from "../parts/members.ts";
 import { Time } from "../parts/time.tsx";
 
 /** By when a task must begin and end, and when it expired. */
@@ -37,8 +38,5 @@ export function LifetimeFields({ start, end }: Deadlines) {
 }
 
 /** Returns the members of a body that say the lifetime, as JSON. */
-export function lifetimeMembers({ start, end }: Deadlines): string[] {
-  return Object.entries({ start_by: start.value.trim(), end_by: end.value.trim() })
-    .filter(([, text]) => text !== "")
-    .map(([name, text]) => `"${name}":${JSON.stringify(text)}`);
-}
+export const lifetimeMembers = ({ start, end }: Deadlines): string[] =>
+  typedMembers({ start_by: start.value, end_by: end.value });

@@ -14,7 +14,7 @@ import { Title } from "../parts/title.tsx";
 import { branches } from "../parts/ways.tsx";
 import { given } from "../types/given.ts";
 import { TaskActions } from "./actions.tsx";
-import { Attempts, useAttempts } from "./attempts.tsx";
+import { Attempts, inputOf, useAttempts } from "./attempts.tsx";
 import { Checkpoint } from "./checkpoint.tsx";
 import { ClaimRules } from "./claim_rules.tsx";
 import { isFinal } from "./final.ts";
@@ -75,6 +75,10 @@ function Shown({ whole, error, reload, stages }: ShownProps) {
   const { task } = whole;
   const attempts = useAttempts(task);
   const rows = attempts.data?.rows ?? [];
+  const changed = () => {
+    void reload();
+    void attempts.reload();
+  };
   const Drawing = branches(stages) ? TaskWays : Pipeline;
   return (
     <>
@@ -84,7 +88,8 @@ function Shown({ whole, error, reload, stages }: ShownProps) {
       </Title>
       <Problem error={error} retry={reload} />
       <Headline task={task} last={rows[rows.length - 1]} />
-      <TaskActions whole={whole} stages={stages} changed={reload} />
+      <TaskActions whole={whole} stages={stages} changed={changed}
+        input={inputOf(whole, attempts)} />
       <Drawing task={task} stages={stages} />
       <Timeline task={task} rows={rows} />
       <Facts task={task} stage={stages.find((s) => s.name === task.stage)} />

@@ -3,7 +3,7 @@ import { useLocation } from "preact-iso";
 import { useRef } from "preact/hooks";
 import { answer, api, type Schemas } from "../api.ts";
 import { Instant, Select } from "../parts/field.tsx";
-import { FilterForm, Search, typedIn, useFilter } from "../parts/filter.tsx";
+import { FilterForm, Folded, Search, typedIn, useFilter } from "../parts/filter.tsx";
 import { useQuery } from "../parts/pager.tsx";
 
 /** The filter in the URL of the page. */
@@ -82,7 +82,6 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
   const [, link] = useQuery();
   const apply = useFilter();
   const form = useRef<HTMLFormElement | null>(null);
-  const count = Object.keys(filter).filter((name) => name !== "cursor").length;
   const found = useSignal(0); // the field begins anew after a search
   const search = async ({ find = "", ...typed }: Record<string, string>) => {
     if (taskID.test(find)) return route(`/console/tasks/${encodeURIComponent(find)}`);
@@ -94,8 +93,7 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
   const set = (changes: Record<string, string>) =>
     void search({ ...typedIn(form.current), ...changes });
   return (
-    <details class="folded" open={wide() || undefined}>
-      <summary>Filters{count > 0 && ` (${count})`}</summary>
+    <Folded filter={filter}>
       <FilterForm search={search} unsent={unsent} form={form}>
         <Select label="Type" value={filter.type} options={types} any
           change={(type) => set({ type, stage: "" })} />
@@ -142,9 +140,6 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
           <a href={link({ parent: "", cursor: "" })}>show all tasks</a>
         </p>
       )}
-    </details>
+    </Folded>
   );
 }
-
-/** Reports whether the window has room for the fields beside the list. */
-const wide = () => matchMedia("(min-width: 40rem)").matches;

@@ -12,6 +12,7 @@ import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { may } from "../session.ts";
 import { Title } from "../parts/title.tsx";
+import { Submit } from "../submit/submit.tsx";
 import { why } from "../task/why.tsx";
 import { AllThatMatch, Ticked } from "./bulk.tsx";
 import { Columns, columns, shownColumns } from "./columns.tsx";
@@ -34,6 +35,9 @@ export function Tasks() {
   return (
     <>
       <Title text="Tasks" />
+      {types.data?.length !== 0 && (
+        <Submit type={filter.type} types={types.data?.map((t) => t.name)} />
+      )}
       <Problem error={types.error} retry={types.reload} />
       {types.data?.length === 0 && <NoTypes />}
       {!!types.data?.length && (

@@ -34,16 +34,17 @@ export function Tenants() {
         <Empty title="There are no tenants yet">Create one with the button above.</Empty>
       )}
       {!!data?.length && (
-        <Rows label="Tenants" columns={["Tenant", "State", "Reason", "Own quotas", "Created"]}>
+        <Rows cards label="Tenants"
+          columns={["Tenant", "State", "Reason", "Own quotas", "Created"]}>
           {data.map((t) => (
             <Row key={t.slug} href={`/console/tenants/${t.slug}`} name={t.slug}>
-              <td>
+              <td data-label="State">
                 <Status status={t.state} />
                 {t.drop_at && <span class="quiet"> dropped <Time at={t.drop_at} /></span>}
               </td>
-              <td class="cut">{t.reason}</td>
-              <td>{quotaText(t.quotas)}</td>
-              <td><Time at={t.created_at} /></td>
+              <td class="cut" data-label="Reason">{t.reason || "–"}</td>
+              <td data-label="Own quotas">{quotaText(t.quotas) || "–"}</td>
+              <td data-label="Created"><Time at={t.created_at} /></td>
             </Row>
           ))}
         </Rows>

@@ -8,6 +8,7 @@ import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { branches } from "../parts/ways.tsx";
 import { HistoryCharts } from "../chart/history.tsx";
+import { Submit } from "../submit/submit.tsx";
 import { TypeActions } from "./actions.tsx";
 import { Editor } from "./editor.tsx";
 import { Health } from "./health.tsx";
@@ -32,6 +33,7 @@ export function Type() {
       {t && (
         <>
           <div class="top">
+            <Submit key={name} type={name} types={[name]} />
             <TypeActions type={t} changed={type.reload} />
             <Editor type={name} saved={type.reload} />
           </div>

@@ -25,17 +25,19 @@ export function Types() {
       <Problem error={list.error} retry={list.reload} />
       {data?.length === 0 && <NoTypes />}
       {!!data?.length && (
-        <Rows label="Task types"
+        <Rows cards label="Task types"
           columns={["Type", { n: "Version" }, "Stages", "Limits", "Changed", "Paused"]}>
           {data.map((t) => (
             <Row key={t.name} href={`/console/types/${t.name}`} name={t.name}>
-              <td class="n">{t.version}</td>
-              <td>{t.stages.map((s) => s.name).join(" → ")}</td>
-              <td>
-                {limits(t)}
-                {t.flow && <div class="quiet">each flow key: {flowLimits(t.flow)}</div>}
+              <td class="n" data-label="Version">{t.version}</td>
+              <td data-label="Stages">{t.stages.map((s) => s.name).join(" → ")}</td>
+              <td data-label="Limits">
+                <div>
+                  {limits(t) || "–"}
+                  {t.flow && <div class="quiet">each flow key: {flowLimits(t.flow)}</div>}
+                </div>
               </td>
-              <td><Time at={t.updated_at} /></td>
+              <td data-label="Changed"><Time at={t.updated_at} /></td>
               <td>
                 {t.paused_at && <><Status status="paused" /> {t.pause_reason}</>}
               </td>
