@@ -1,6 +1,7 @@
 package governance
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -74,7 +75,8 @@ func (h *heldRolls) freed(tenant, taskType string, position int) {
 	delete(h.rolls, heldRoll{tenant, taskType, position})
 }
 
-// errors returns an error for each roll that has been held for long.
+// errors returns an error for each roll that a step has found held a short time ago, and that has
+// been held for long.
 func (h *heldRolls) errors(now time.Time) (all []error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,11 +85,12 @@ func (h *heldRolls) errors(now time.Time) (all []error) {
 		switch {
 		case now.After(t.until.Add(heldForget)):
 			delete(h.rolls, r)
-		case held >= heldReport:
+		case held >= heldReport && now.Before(t.until.Add(heldPause)):
 			all = append(all, fmt.Errorf(
 				"contents of %s/%s: another transaction has held roll %d for %s", r.tenant,
 				r.taskType, r.position, held.Round(time.Second)))
 		}
 	}
+	slices.SortFunc(all, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return all
 }

@@ -52,13 +52,18 @@ func (j *historyJob) run(ctx context.Context) (int, error) {
 func (j *historyJob) extend(ctx context.Context, began time.Time) error {
 	j.mu.Lock()
 	before := j.good
-	j.good = historyRun{began, j.store.Clock.Now()}
 	j.mu.Unlock()
 	from := began
-	if began.Sub(before.ended) < historyPause {
+	if began.Sub(before.ended) < historyPause && before.began.Before(began) {
 		from = before.began
 	}
-	return j.store.ExtendHistory(ctx, from, began)
+	if err := j.store.ExtendHistory(ctx, from, began); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.good = historyRun{began, j.store.Clock.Now()}
+	return nil
 }
 
 // recordTenant records a tenant's history. The tenant rests until minutes are to be folded, unless

@@ -83,11 +83,17 @@ func TestTree(t *testing.T) {
 	p.Gone(leaf)
 	own := `performance.getEntriesByType("resource")
 		.filter(e => e.name.endsWith("/v1/tasks/` + top + `")).length`
-	ownBefore := browsertest.Ask[int](t, p.ctx, own)
-	allBefore := browsertest.Ask[int](t, p.ctx, requests)
-	p.Run(fmt.Sprintf(`return %s >= %d`, own, ownBefore+4))
-	assert.Equal(t, browsertest.Ask[int](t, p.ctx, own)-ownBefore,
-		browsertest.Ask[int](t, p.ctx, requests)-allBefore)
+	for rest := 10; ; rest-- { // what it asked before it was closed may be answered later
+		ownBefore := browsertest.Ask[int](t, p.ctx, own)
+		allBefore := browsertest.Ask[int](t, p.ctx, requests)
+		p.Run(fmt.Sprintf(`return %s >= %d`, own, ownBefore+4))
+		others := browsertest.Ask[int](t, p.ctx, requests) - allBefore -
+			(browsertest.Ask[int](t, p.ctx, own) - ownBefore)
+		if others == 0 {
+			break
+		}
+		require.Positive(t, rest, "it still asks for %d others", others)
+	}
 
 	p.toggle("Below " + middle)
 	p.toggle("Below " + wide)

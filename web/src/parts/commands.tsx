@@ -10,6 +10,12 @@ interface NewTask {
   options: Record<string, unknown>;
 }
 
+/** Reports whether a text is a name that no shell takes for anything else: a URL may hold any. */
+const isName = (text: string): boolean => /^[a-z0-9][\w.-]*$/i.test(text);
+
+/** Characters that a terminal may take for keys when a command is pasted. */
+const control = /[\0-\x1f\x7f-\x9f]/;
+
 /** Buttons to copy what submits a task: by curl and, unless it can't say all, by asyncflow. */
 export function Commands({ type, context, options }: NewTask) {
   const given = Object.entries(options).filter(([, v]) => v !== undefined && v !== "");
@@ -20,10 +26,11 @@ export function Commands({ type, context, options }: NewTask) {
     `-H 'Content-Type: application/json' --data-binary @- ${here(body)}`;
   const flags = given.flatMap(([name, v]) => flagsOf(name, v)).map((flag) => ` ${flag}`).join("");
   const cli = `asyncflow tasks submit${flags} ${type} - ${here(context)}`;
+  const said = typeof options.priority !== "object" && isName(type) && !control.test(flags);
   return (
     <>
       <Copy text={curl} label="Copy as curl" />
-      {typeof options.priority !== "object" && <Copy text={cli} label="Copy as CLI" />}
+      {said && <Copy text={cli} label="Copy as CLI" />}
     </>
   );
 }
@@ -45,7 +52,8 @@ function flagsOf(name: string, value: unknown): string[] {
  * None of its lines can be END, since that would not be JSON.
  */
 function here(json: string): string {
-  return `<<'END'\n${json}\nEND\n`;
+  const plain = json.replace(/[\x7f-\x9f]/g, (c) => `\\u00${c.charCodeAt(0).toString(16)}`);
+  return `<<'END'\n${plain}\nEND\n`;
 }
 
 /** Returns a text as one word of a shell. */

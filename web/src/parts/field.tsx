@@ -138,12 +138,15 @@ interface InstantProps {
 /** A time, in the time zone of the viewer. */
 export function Instant({ label, name, value, change }: InstantProps) {
   const why = useRefusal(name);
+  const take = (text: string) => {
+    if (text !== local(value)) change(text && new Date(text).toISOString());
+  };
   return (
     <Label label={label} why={why}>
       <input type="datetime-local" value={local(value)} aria-invalid={why !== undefined}
-        onBlur={(e) => {
-          const text = e.currentTarget.value;
-          if (text !== local(value)) change(text && new Date(text).toISOString());
+        onBlur={(e) => take(e.currentTarget.value)}
+        onKeyDown={(e) => { // Enter sends a form while the field still has the focus
+          if (e.key === "Enter") take(e.currentTarget.value);
         }} />
     </Label>
   );
