@@ -80,6 +80,7 @@ UNION ALL SELECT concat_ws(' ', 'rows of', relname, query_to_xml(format('SELECT 
     CASE relname WHEN 'schema_versions'
         THEN format('(SELECT id, version_id, is_applied FROM %s) m', c.oid::regclass)
       WHEN 'numbering' THEN format('(SELECT first_number FROM %s) n', c.oid::regclass)
+      WHEN 'expired_since' THEN format('(SELECT at IS NOT NULL FROM %s) e', c.oid::regclass)
       ELSE c.oid::regclass::text END), true, true, ''))
   FROM c WHERE relkind = 'r'
 ORDER BY 1`
