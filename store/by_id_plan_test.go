@@ -68,7 +68,7 @@ func byIDArgs(args string) string {
 	return args
 }
 
-var pagesRead = regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
+var pagesRead = regexp.MustCompile(`Buffers: shared(?: hit=(\d+))?(?: read=(\d+))?`)
 
 // pagesOf runs a prepared statement some times, takes back what it did, and returns the number of
 // pages that its last run read, with its plan. The second run of a delete finds the rows missing.
@@ -85,7 +85,9 @@ func pagesOf(t *testing.T, conn *pgxpool.Conn, sql string, runs int) (n int, pla
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
 	plan = strings.Join(lines, "\n")
-	for _, part := range pagesRead.FindStringSubmatch(plan)[1:] {
+	read := pagesRead.FindStringSubmatch(plan)
+	require.NotNil(t, read, "no pages are told: %s", plan)
+	for _, part := range read[1:] {
 		pages, _ := strconv.Atoi(part)
 		n += pages
 	}
@@ -110,7 +112,7 @@ func TestRowsAreFoundByIDs(t *testing.T) {
 		for pool, db := range pools {
 			conn, err := db.Acquire(t.Context())
 			require.NoError(t, err)
-			defer conn.Release()
+			t.Cleanup(conn.Release) // also after a panic: nobody closes a pool before
 			conns[pool] = conn
 			for name, c := range store.ByIDSQL { // planned while the tables are empty
 				_, err := conn.Exec(t.Context(), fill(pipe, 1, `PREPARE "`+name+`" AS `+c.SQL))

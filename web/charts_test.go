@@ -100,8 +100,7 @@ func TestChartsOfAType(t *testing.T) {
 		p.resize(width, 900)
 		p.Run(`return [...document.querySelectorAll(".drawing")].every(d =>
 			d.querySelector(".uplot").offsetWidth === d.clientWidth)`)
-		assert.LessOrEqual(t, browsertest.Ask[int64](t, p.ctx,
-			`document.documentElement.scrollWidth`), width)
+		p.fits(width)
 	}
 	p.quiet()
 }

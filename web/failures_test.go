@@ -31,7 +31,7 @@ func TestFailures(t *testing.T) {
 	p.See("bills in ")
 	assert.Empty(t, p.axe())
 	p.resize(390, 800)
-	p.Run(`return document.documentElement.scrollWidth <= 390`)
+	p.fits(390)
 	p.resize(1280, 800)
 	p.Click("Redrive")
 	p.See("2 tasks, failed with this error: of the type bills.")

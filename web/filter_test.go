@@ -104,8 +104,7 @@ func TestLongValues(t *testing.T) {
 	} {
 		p.open(path)
 		p.See(text)
-		assert.LessOrEqual(t, browsertest.Ask[int](t, p.ctx,
-			`document.documentElement.scrollWidth`), 1280, path)
+		p.fits(1280)
 	}
 	p.open("/console/tasks/" + task.ID)
 	p.Run(`const all = [...document.querySelectorAll(".problem")]; return all.length >= 2 &&

@@ -141,9 +141,7 @@ func TestHostileTexts(t *testing.T) {
 			path)
 		for _, width := range []int64{360, 1280} {
 			p.resize(width, 900)
-			assert.LessOrEqual(t, browsertest.Ask[int64](t, p.ctx,
-				`document.documentElement.scrollWidth`),
-				width, "%s is wider than the screen", path)
+			p.fits(width)
 		}
 	}
 	for _, one := range p.hostilePages() {

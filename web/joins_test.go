@@ -13,7 +13,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
-	"github.com/asyncflow/asyncflow/internal/browsertest"
 	"github.com/asyncflow/asyncflow/worker"
 )
 
@@ -105,8 +104,7 @@ func TestJoinedTasks(t *testing.T) {
 	for _, width := range []int64{390, 1280} {
 		p.resize(width, 800)
 		assert.Empty(t, p.axe(), "at width %d", width)
-		assert.LessOrEqual(t, browsertest.Ask[int64](t, p.ctx,
-			`document.documentElement.scrollWidth`), width)
+		p.fits(width)
 	}
 
 	serveCaptions()

@@ -3,29 +3,18 @@ package web_test
 import (
 	"testing"
 
-	cdppage "github.com/chromedp/cdproto/page"
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
 )
-
-// before runs a script in each page before its own ones.
-func (p *page) before(script string) {
-	p.t.Helper()
-	_, err := chromedp.Call(p.ctx, cdppage.AddScriptToEvaluateOnNewDocument,
-		cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: script})
-	require.NoError(p.t, err)
-}
 
 // What loads for longer than a moment has a place on the page; what loads fast doesn't flicker.
 func TestSkeleton(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("slow-page")
 	id := p.submit("slow-page", `1`, client.StatusSucceeded)
-	p.before(`const through = window.fetch;
+	p.Before(`const through = window.fetch;
 		const held = new Promise(go => (window.letGo = go));
 		window.fetch = async (...all) => {
 			if ((all[0].url ?? String(all[0])).includes("/v1/tasks/")) await held;
@@ -47,7 +36,7 @@ func TestServerLost(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("lost-server")
 	id := p.submit("lost-server", `1`, client.StatusSucceeded)
-	p.before(`const through = window.fetch;
+	p.Before(`const through = window.fetch;
 		window.fetch = (...all) =>
 			window.lost ? Promise.reject(new TypeError("no network")) : through(...all);`)
 	p.open("/console/tasks?type=lost-server")
@@ -67,7 +56,7 @@ func TestServerLost(t *testing.T) {
 func TestTaskThatIsGone(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("gone-tasks")
-	p.before(`window.timers = new Map();
+	p.Before(`window.timers = new Map();
 		const set = window.setInterval, clear = window.clearInterval;
 		window.setInterval = (f, ms, ...more) => {
 			const id = set(f, ms, ...more);

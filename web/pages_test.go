@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,8 +143,7 @@ func (p *page) checkPage(one shown) {
 		".scroll table:not(.cards) tbody tr")].filter(r => r.offsetHeight > 45).map(r => r.innerText)`) {
 		p.t.Errorf("%s, narrow: a row has several lines: %s", one.name, row)
 	}
-	assert.LessOrEqual(p.t, browsertest.Ask[int](p.t, p.ctx,
-		`document.documentElement.scrollWidth`), 360, "%s on a narrow screen", one.name)
+	p.fits(360)
 	p.resize(1280, 900)
 }
 
@@ -153,6 +153,13 @@ func (p *page) resize(width, height int64) {
 		emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height,
 			DeviceScaleFactor: 1})
 	require.NoError(p.t, err)
+}
+
+// fits expects that the page is no wider than a screen. After a change of the screen's size, charts
+// follow it a moment later.
+func (p *page) fits(width int64) {
+	p.t.Helper()
+	p.Run(fmt.Sprintf(`return document.documentElement.scrollWidth <= %d`, width))
 }
 
 // The rules that axe checks. The rules of colours take as long as the rest together. A narrow

@@ -81,8 +81,7 @@ func (p *page) fitsAPhone(one shown) {
 	p.t.Helper()
 	p.open(one.path)
 	p.See(one.text)
-	assert.LessOrEqual(p.t, browsertest.Ask[int](p.t, p.ctx,
-		`document.documentElement.scrollWidth`), phone, "%s: its width", one.name)
+	p.fits(phone)
 	assert.LessOrEqual(p.t, browsertest.Ask[int](p.t, p.ctx,
 		`Math.ceil(document.querySelector("header").getBoundingClientRect().height)`), 56,
 		"%s: the height of its header", one.name)

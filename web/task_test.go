@@ -68,7 +68,7 @@ func TestRunningTaskInShort(t *testing.T) {
 	p.Run(`return !!document.querySelector('.timeline rect.running')`)
 	p.Run(`return !!document.querySelector('main p a[href="/console/endpoints/` + e.ID + `"]')`)
 	p.resize(390, 800)
-	p.Run(`return document.documentElement.scrollWidth <= 390`)
+	p.fits(390)
 	assert.Empty(t, p.axe())
 	p.quiet()
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/log"
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -57,6 +58,19 @@ func (p *Page) Complaints() []string {
 func (p *Page) Go(url string) {
 	p.t.Helper()
 	require.NoError(p.t, chromedp.Do(p.Context, chromedp.Navigate(url)))
+}
+
+// Before runs a script in each document before its own ones, until the test ends.
+func (p *Page) Before(script string) {
+	p.t.Helper()
+	added, err := chromedp.Call(p.Context, cdppage.AddScriptToEvaluateOnNewDocument,
+		cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() {
+		_, err := chromedp.Call(p.Context, cdppage.RemoveScriptToEvaluateOnNewDocument,
+			cdppage.RemoveScriptToEvaluateOnNewDocumentParams{Identifier: added.Identifier})
+		require.NoError(p.t, err)
+	})
 }
 
 // asPerson makes a script count as what a person does: it may open a tab and use the clipboard.

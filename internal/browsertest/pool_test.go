@@ -41,6 +41,9 @@ func TestPageIsBlankAgain(t *testing.T) {
 			emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 700, DeviceScaleFactor: 1})
 		call(t, page, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}})
+		page.Before(`window.left = true`)
+		page.Go(server.URL + "/second")
+		require.True(t, browsertest.Ask[bool](t, page.Context, `window.left === true`))
 		block(t, page)
 	})
 	before := heard.Load()
@@ -53,6 +56,7 @@ func TestPageIsBlankAgain(t *testing.T) {
 			`matchMedia("(prefers-color-scheme: dark)").matches`))
 		page.Go(server.URL + "/second")
 		assert.Empty(t, page.Text(), "no cookie is left")
+		assert.False(t, browsertest.Ask[bool](t, page.Context, `"left" in window`))
 		assert.True(t, browsertest.Ask[bool](t, page.Context,
 			`fetch("/second").then(r => r.ok, () => false)`), "nothing is blocked")
 		assert.Empty(t, page.Complaints())
