@@ -68,7 +68,7 @@ func (p *Page) Before(script string) {
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() {
 		_, err := chromedp.Call(p.Context, cdppage.RemoveScriptToEvaluateOnNewDocument,
-			cdppage.RemoveScriptToEvaluateOnNewDocumentParams{Identifier: added.Identifier})
+			cdppage.RemoveScriptToEvaluateOnNewDocumentParams(added))
 		require.NoError(p.t, err)
 	})
 }
