@@ -102,7 +102,9 @@ func (j *eraseJob) eraseTenant(ctx context.Context, tenant string) (
 				j.held.note(tenant, name, step.Roll, j.store.Clock.Now())
 				more = append(more, name)
 			case step.More:
-				j.held.freed(tenant, name, step.Roll)
+				if step.Locked {
+					j.held.freed(tenant, name, step.Roll)
+				}
 				more = append(more, name)
 			case !step.Next.IsZero() && step.Next.Before(next):
 				next = step.Next

@@ -68,7 +68,8 @@ func (h *heldRolls) note(tenant, taskType string, position int, now time.Time) {
 	h.rolls[r] = t
 }
 
-// freed forgets a roll in which a step has worked.
+// freed forgets a roll in which a step has had the locks. A step that erases nothing needs none,
+// and says nothing about the roll.
 func (h *heldRolls) freed(tenant, taskType string, position int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

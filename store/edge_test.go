@@ -101,8 +101,7 @@ func TestADependentWaitsForATask(t *testing.T) {
 	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	task = b.comesTo(got.ID, asyncflow.StatusPending)
 	assert.EqualValues(t, asyncflow.StatusSucceeded, task.Dependencies[0].Status)
-	leases := b.lease(b.known(), 1)
-	require.Len(t, leases, 1)
+	leases := b.leaseAll(b.known(), 1)
 	assert.Equal(t, 1, leases[0].Seq, "without a journal row")
 	assert.JSONEq(t, `{"a":1.0}`, string(leases[0].Context))
 	b.checkTokens("pipe")
@@ -307,8 +306,7 @@ func TestContextFromDependencies(t *testing.T) {
 	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeRejected, Error: "no"})
 	on := b.comesTo(got.ID, asyncflow.StatusPending).Dependencies
-	leases := b.lease(b.known(), 1)
-	require.Len(t, leases, 1)
+	leases := b.leaseAll(b.known(), 1)
 	assert.Equal(t, fmt.Sprintf(`{"context":{"a": 1.0},"dependencies":[`+
 		`{"status":"succeeded","id":"%s","key":"a","output":{"n": 1.0}},`+
 		`{"status":"succeeded","id":"%s","key":"b","output":{"of": "base"}},`+
@@ -375,8 +373,7 @@ func TestOneOutputManyTimes(t *testing.T) {
 	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(
 		`"` + strings.Repeat("x", asyncflow.MaxInlineResults/2) + `"`)})
 	b.comesTo(got, asyncflow.StatusPending)
-	leases := b.lease(b.known(), 1)
-	require.Len(t, leases, 1)
+	leases := b.leaseAll(b.known(), 1)
 	assert.Less(t, len(leases[0].Context), 1000)
 }
 

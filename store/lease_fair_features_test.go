@@ -181,3 +181,65 @@ func fairTurnsWithoutCapacity(t *testing.T, b *bundle) {
 		})
 	}
 }
+
+// So it is while another stage has a single free place, however many tasks the key submits, and
+// whichever node leases.
+func TestFairTurnsBesideAFreePlace(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			b := setup(t)
+			b.put(fairStages(nil))
+			all := []*bundle{b}
+			if nodes == 2 {
+				all = append(all, open(t, b.url, "node-2"))
+			}
+			for _, key := range []string{"a", "m", "n"} {
+				b.fillKey(key, 20)
+			}
+			leases := 0
+			next := func(first, second int) []asyncflow.Lease {
+				leases++
+				return all[leases%nodes].leaseLimited(50, &doorman{
+					capacities: map[string]int{"first": first, "second": second}})
+			}
+			for range 3 { // all are filed under their stage
+				require.Empty(t, next(0, 0))
+			}
+			found := map[string]int{}
+			for i := range 9 {
+				for range 1 + i%3*5 {
+					b.submit(keyed("m", "1"))
+				}
+				require.Empty(t, next(0, 1))
+				served(next(1, 0), found)
+			}
+			assert.Equal(t, map[string]int{"a": 3, "m": 3, "n": 3}, found)
+			b.checkTokens("pipe")
+		})
+	}
+}
+
+// A key with one task for a stage with a free place starts it within two leases, beside keys with
+// very many tasks for a stage without: on one node, and on two.
+func TestFairPastAStageWithoutCapacity(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			b := setup(t)
+			b.put(fairStages(nil))
+			all := []*bundle{b}
+			if nodes == 2 {
+				all = append(all, open(t, b.url, "node-2"))
+			}
+			b.fillKey("a", 20_000)
+			b.submit(keyed("z", "1"))
+			b.exec(b.at(1, `UPDATE {ready} SET seq = 2, stage = 'second'
+				WHERE type = {number} AND key = 'z'`))
+			found := map[string]int{}
+			for i := range 2 {
+				served(all[i%nodes].leaseLimited(50, &doorman{
+					capacities: map[string]int{"first": 0, "second": 1}}), found)
+			}
+			assert.Equal(t, map[string]int{"z": 1}, found)
+		})
+	}
+}

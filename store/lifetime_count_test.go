@@ -139,6 +139,7 @@ func testExpiredBeforeTheyWereCounted(t *testing.T, b *bundle) {
 	// As if a node from before had run.
 	b.exec(`DELETE FROM tenant_acme.expired_tallies`)
 	b.exec(`UPDATE tenant_acme.expired_since SET at = now()`)
+	b.exec(`INSERT INTO tenant_acme.expired_since VALUES (now() - interval '1 day')`) // of a restore
 	expire(all[2].ID)
 	require.EqualValues(t, 1, b.stats("pipe").Expired)
 	for _, one := range all[:2] {

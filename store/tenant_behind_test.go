@@ -77,6 +77,20 @@ func (b *bundle) works(slug string) {
 	task, err := b.Task(b.t.Context(), slug, r.ID)
 	require.NoError(b.t, err)
 	require.Equal(b.t, asyncflow.StatusSucceeded, task.Status)
+	b.redrives(slug)
+}
+
+// redrives has a tenant's cancelled task redriven.
+func (b *bundle) redrives(slug string) {
+	b.t.Helper()
+	r := b.Submit(b.t.Context(), slug, []asyncflow.NewTask{newTask(`1`)})[0]
+	require.NoError(b.t, r.Err)
+	_, err := b.Cancel(b.t.Context(), slug, r.ID, "")
+	require.NoError(b.t, err)
+	_, err = b.Redrive(b.t.Context(), slug, r.ID, store.Redrive{})
+	require.NoError(b.t, err)
+	_, err = b.Cancel(b.t.Context(), slug, r.ID, "")
+	require.NoError(b.t, err)
 }
 
 // A node of an older version makes a tenant beside newer nodes. They migrate it, and do its tasks.

@@ -36,11 +36,14 @@ type fairTake struct {
 	c       *candidates
 	ring    *ring
 	last    turn   // the turn before this lease
+	start   turn   // after it the lease looks for keys: see filing
 	passed  string // the last key that was looked at
 	least   time.Time
-	full    bool // no stage has capacity: what is due is only filed
-	seen    bool // it has looked at all due tasks
-	more    bool // there may be more due tasks
+	full    bool        // no stage has capacity: what is due is only filed
+	closed  []string    // the stages without capacity
+	beside  []Candidate // what it takes beside its walk
+	seen    bool        // it has looked at all due tasks
+	more    bool        // there may be more due tasks
 	memory  *fairType
 	marks   *markedKeys          // while many tasks are due
 	moved   bool                 // rows got a key
@@ -62,7 +65,7 @@ func (l *limitedLease) takeFair(
 	if err != nil {
 		return nil, err
 	}
-	rest, err := f.fill(ctx, l.n-len(byTurns))
+	rest, err := f.fill(ctx, l.n-f.open(byTurns))
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +113,7 @@ func (l *limitedLease) leaseMarked(
 	} else {
 		l.queueNext(b)
 	}
+	l.fair.noteBeside(g.Leases)
 	end := "COMMIT"
 	if !l.fair.queueTurn(b, found) && len(found) == 0 && !l.fair.moved {
 		end = l.lock.End()
@@ -127,13 +131,7 @@ func (f *fairTake) addSources(b *pgx.Batch) {
 	for _, p := range t.Live() {
 		f.sources = append(f.sources, fairSource{position: p})
 	}
-	sum := 0
-	for _, stage := range t.StageNames() {
-		sum += min(f.l.n, f.l.admission.Capacity(stage))
-	}
-	if f.full = sum == 0; !f.full { // or else all are filed under what blocks them
-		f.l.n = min(f.l.n, sum)
-	}
+	f.addCapacity()
 	for _, stage := range f.l.stages {
 		name, _ := t.Place(stage, 1)
 		capacity := min(f.l.n, f.l.admission.Capacity(name))
@@ -144,6 +142,21 @@ func (f *fairTake) addSources(b *pgx.Batch) {
 			f.sources = append(f.sources, fairSource{stage: stage})
 		}
 	}
+}
+
+// addCapacity limits the lease to the capacity of all stages.
+func (f *fairTake) addCapacity() {
+	sum := 0
+	for _, stage := range f.l.t.StageNames() {
+		capacity := min(f.l.n, f.l.admission.Capacity(stage))
+		if sum += capacity; capacity == 0 {
+			f.closed = append(f.closed, stage)
+		}
+	}
+	if f.full = sum == 0; !f.full { // or else all are filed under what blocks them
+		f.l.n = min(f.l.n, sum)
+	}
+	f.start = f.memory.filing.start(f.last, f.closed)
 }
 
 // takeFresh takes tasks that try endpoints, and now and then gives a key to rows without one.
@@ -191,7 +204,7 @@ func (f *fairTake) takeTurns(ctx context.Context) ([]Candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.seen = len(some) < f.l.n && f.ring.whole && !f.ring.some()
+	f.seen = f.open(some) < f.l.n && f.ring.whole && !f.ring.some()
 	f.more = !f.seen || !f.memory.keyless.swept
 	if !f.more {
 		f.memory.backlog = false
@@ -201,13 +214,16 @@ func (f *fairTake) takeTurns(ctx context.Context) ([]Candidate, error) {
 	return some, nil
 }
 
-// turn returns the state of the turns after a lease. A lease that starts nothing moves it only to
-// come to further keys: otherwise a key that submits while there is no capacity would again and
-// again give the next turn to the key behind it.
+// turn returns the state of the turns after a lease. A lease that only files tasks moves it only to
+// come to further keys: otherwise a key that submits while its stage has no capacity would again
+// and again give the next turn to the key behind it.
 func (f *fairTake) turn(found []Candidate) turn {
 	last, any := lastTurn(found)
-	starts := slices.ContainsFunc(found, func(c Candidate) bool { return c.Blocked == "" })
-	if any && !starts && (f.full || f.seen) {
+	f.memory.filing = filing{}
+	if any && f.onlyFiled(found) {
+		if !f.full && !f.seen {
+			f.memory.filing = filing{f.last, f.closed, last}
+		}
 		return f.last
 	}
 	if !f.ring.whole && f.ring.at == len(f.ring.keys) &&

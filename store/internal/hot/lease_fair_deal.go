@@ -9,7 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 )
 
-// takeFrom takes up to n tasks by the turns of a ring.
+// takeFrom takes up to n tasks by the turns of a ring, and deals on past tasks of stages without
+// capacity.
 func (f *fairTake) takeFrom(ctx context.Context, r *ring, n int) ([]Candidate, error) {
 	first := r.left
 	for range mostDeals {
@@ -30,7 +31,8 @@ func (r *ring) some() bool {
 		slices.ContainsFunc(r.keys, func(k ringKey) bool { return !k.empty })
 }
 
-// deal deals out n tasks of a ring and takes them. It returns how many it took.
+// deal deals out n tasks of a ring and takes them. It returns how many it took of
+// stages with capacity.
 func (f *fairTake) deal(ctx context.Context, r *ring, n int) (taken int, err error) {
 	shares := r.deal(n)
 	var keys []string
@@ -65,7 +67,7 @@ func (f *fairTake) deal(ctx context.Context, r *ring, n int) (taken int, err err
 			k.empty = true
 		}
 	}
-	return len(f.c.found) - before, err
+	return f.open(f.c.found[before:]), err
 }
 
 // split returns how many of the first due tasks of each key are in which source.

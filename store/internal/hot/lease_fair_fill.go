@@ -28,8 +28,9 @@ const mostAtEnds = 500
 
 // fillTurns is what a node remembers of the keys that leases fill up with.
 type fillTurns struct {
-	keys map[string]bool // with due tasks, as far as the node knows: mostKnown at most
-	last turn
+	keys   map[string]bool // with due tasks, as far as the node knows: mostKnown at most
+	last   turn            // of the last task that was started
+	filing filing
 	// first is the order_time of the first task that was due at the last lease that filled up;
 	// zero: it isn't known.
 	first time.Time
@@ -53,8 +54,9 @@ func (f *fairTake) fill(ctx context.Context, n int) ([]Candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.memory.beside.note(r, some)
-	rest, err := f.fillInOrder(ctx, n-len(some))
+	f.memory.beside.note(r)
+	f.beside = some
+	rest, err := f.fillInOrder(ctx, n-f.open(some))
 	all := slices.Concat(some, rest)
 	for i := range all {
 		all[i].turn = turn{f.passed, 0}
@@ -75,7 +77,7 @@ func (f *fairTake) fillRing(ctx context.Context) (*ring, error) {
 			delete(keys, k.key)
 		}
 	}
-	last := f.memory.beside.last
+	last := f.memory.beside.filing.start(f.memory.beside.last, f.closed)
 	inTurn := slices.Sorted(maps.Keys(keys))
 	behind, _ := slices.BinarySearch(inTurn, last.key)
 	return f.wholeRing(slices.Concat(inTurn[behind:], inTurn[:behind]), last), nil
@@ -110,16 +112,13 @@ func (f *fairTake) readEnds(ctx context.Context, keys map[string]bool) error {
 	return err
 }
 
-// note remembers the keys of a ring with further due tasks, and its last turn.
-func (m *fillTurns) note(r *ring, taken []Candidate) {
+// note remembers the keys of a ring with further due tasks.
+func (m *fillTurns) note(r *ring) {
 	m.keys = map[string]bool{}
 	for _, k := range r.keys {
 		if !k.empty && len(m.keys) < mostKnown {
 			m.keys[k.key] = true
 		}
-	}
-	if len(taken) > 0 {
-		m.last = taken[len(taken)-1].turn
 	}
 }
 

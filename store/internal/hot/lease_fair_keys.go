@@ -77,7 +77,7 @@ func (f *fairTake) readDue(ctx context.Context) (few bool, err error) {
 	most := mostDue(f.l.n)
 	rows, err := f.l.conn.Query(ctx, t.SQL(0, `SELECT key, count(*) FROM (
 		`+strings.Join(selects, " UNION ALL ")+`) due GROUP BY key ORDER BY key > $6 DESC, key`),
-		t.Number(), f.l.now, lowwater.Bound(f.least), stagesOf(f.sources), most, f.last.key)
+		t.Number(), f.l.now, lowwater.Bound(f.least), stagesOf(f.sources), most, f.start.key)
 	if err != nil {
 		return false, err
 	}
@@ -89,7 +89,7 @@ func (f *fairTake) readDue(ctx context.Context) (few bool, err error) {
 		sum += n
 		return nil
 	})
-	f.ring = f.wholeRing(keys, f.last)
+	f.ring = f.wholeRing(keys, f.start)
 	return sum < most, err
 }
 
@@ -111,7 +111,7 @@ func (f *fairTake) wholeRing(keys []string, last turn) *ring {
 func (f *fairTake) skipAhead(ctx context.Context) error {
 	t := f.l.t
 	most := f.marks.mostKeys(f.l.n)
-	rows, err := f.l.conn.Query(ctx, t.SQL(0, skipSQL(t, f.sources)), t.Number(), f.last.key,
+	rows, err := f.l.conn.Query(ctx, t.SQL(0, skipSQL(t, f.sources)), t.Number(), f.start.key,
 		f.l.now, most, mostIdle, stagesOf(f.sources))
 	if err != nil {
 		return err
@@ -120,16 +120,16 @@ func (f *fairTake) skipAhead(ctx context.Context) error {
 	var key string
 	var part, idle, due int
 	var isDue, again bool
-	f.passed = f.last.key
+	f.passed = f.start.key
 	_, err = pgx.ForEachRow(rows, []any{&part, &key, &isDue, &idle, &due}, func() error {
 		switch {
 		case part == 0:
-			again = isDue && f.last.left > 0
+			again = isDue && f.start.left > 0
 			if again {
 				keys = append(keys, key)
 			}
 			return nil
-		case again && key == f.last.key: // it is the first one already
+		case again && key == f.start.key: // it is the first one already
 			return nil
 		case isDue:
 			keys = append(keys, key)
@@ -137,7 +137,7 @@ func (f *fairTake) skipAhead(ctx context.Context) error {
 		f.passed = key
 		return nil
 	})
-	f.ring = newRing(keys, t.Flow.Weight, idle < mostIdle && due < most, f.last)
+	f.ring = newRing(keys, t.Flow.Weight, idle < mostIdle && due < most, f.start)
 	f.marks.walked(keys, f.ring.whole && len(f.sources) == 1)
 	return err
 }

@@ -144,7 +144,7 @@ func (f *fairTake) readMarked(ctx context.Context) (all bool, err error) {
 	}
 	t := f.l.t
 	rows, err := f.l.conn.Query(ctx, t.SQL(f.sources[0].position, markedSQL), t.Number(), known,
-		m.bounds(known, from), f.l.now, from, mostCame, f.last.key)
+		m.bounds(known, from), f.l.now, from, mostCame, f.start.key)
 	if err != nil {
 		return false, err
 	}
@@ -162,7 +162,7 @@ func (f *fairTake) readMarked(ctx context.Context) (all bool, err error) {
 		return nil
 	})
 	m.all = marks
-	f.ring = f.wholeRing(keys, f.last)
+	f.ring = f.wholeRing(keys, f.start)
 	return came < mostCame && len(keys) < mostKnown, err
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// fairMemory is what a node remembers of its leases of fair types. Nothing depends on it but the
-// cost of a lease.
+// fairMemory is what a node remembers of its leases of fair types. Without it, leases cost more and
+// file tasks of the same keys again.
 type fairMemory struct {
 	mu  sync.Mutex
 	all map[config.TypeKey]*fairType
@@ -20,6 +20,7 @@ type fairType struct {
 	known   keyMarks
 	keyless keylessSweep
 	beside  fillTurns
+	filing  filing
 }
 
 // of returns what is remembered of a type.

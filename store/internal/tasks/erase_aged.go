@@ -49,6 +49,8 @@ type AgedStep struct {
 	Roll int
 	// Held reports whether the step waited for a lock in the roll for too long. It did nothing.
 	Held bool
+	// Locked reports whether the step had the locks in the roll that an erasure needs.
+	Locked bool
 }
 
 // AgingTypes returns the names of a tenant's types with contents that are erased after a time.

@@ -185,6 +185,7 @@ func (x *aging) write(p plan) error {
 			return err
 		}
 		x.erased = append(x.erased, done...)
+		x.step.Locked = true
 		x.step.Done += len(done)
 		again := min(x.keep, mostAgain)
 		for _, id := range p.erase {

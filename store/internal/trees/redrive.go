@@ -247,7 +247,7 @@ func endsOf(
 	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
 		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
 		  coalesce({options}, '{}'), coalesce(j.outcome = 'expired'
-		    AND j.at >= (SELECT at FROM {expired_since}), false)
+		    AND j.at >= (SELECT max(at) FROM {expired_since}), false)
 		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type
 		  AND j.id = t.id
 		  ORDER BY seq DESC LIMIT 1) j ON true
