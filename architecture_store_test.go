@@ -17,7 +17,7 @@ import (
 var storeRooms = [][]string{
 	{"lowwater", "postgres"},
 	{"schema"},
-	{"config"},
+	{"config", "checkup"},
 	{"news"},
 	{"catalog"},
 	{"records", "audit"},

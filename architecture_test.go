@@ -63,7 +63,8 @@ var arrows = map[string][]string{
 	"store/internal/tasks":    {"store/internal/...", "."},
 	"store/internal/settings": {"migrations", "internal/sleep", "internal/timetable",
 		"store/internal/...", "."},
-	"store/internal/upkeep": {"internal/timetable", "store/internal/...", "."},
+	"store/internal/upkeep":  {"internal/timetable", "store/internal/...", "."},
+	"store/internal/checkup": {"store/internal/postgres", "store/internal/schema"},
 
 	"callbacks/internal/transport": {},
 	"dispatcher/internal/agenda":   {},

@@ -21,6 +21,7 @@ type cli struct {
 	Keys    keysCmd    `cmd:"" group:"Run:" help:"Manage signing keys and the nodes' secret."`
 
 	Governance governanceCmd `cmd:"" group:"Run:" help:"Show and run the background jobs."`
+	Doctor     doctorCmd     `cmd:"" group:"Run:" help:"Look for what is wrong with an installation."`
 
 	Tasks     tasksCmd     `cmd:"" group:"Use:" help:"Submit, show, change and redrive tasks."`
 	Signals   signalsCmd   `cmd:"" group:"Use:" help:"Send signals to tasks that wait for them."`

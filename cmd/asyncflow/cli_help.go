@@ -46,6 +46,12 @@ var longTexts = map[string]map[string]string{
 		"--database-url": "Postgres: postgres://user:password@host:5432/database.",
 		"--database-roles": "Whether each tenant's work runs under its own database role (on, off), " +
 			"so that Postgres itself keeps tenants apart. All nodes of a database must agree.",
+		"--egress-allow": "The only destinations that deliveries may have: networks, hosts, " +
+			"*.suffix or *, each with an optional :port or :port-port. Listing a private network " +
+			"allows it. Separate several by commas, or repeat the flag.",
+		"--egress-deny": "Destinations that deliveries must not have, even if --egress-allow allows " +
+			"them; in the same form.",
+		"--allow-private-networks": "Allow connections to loopback and private networks.",
 		"--job": "When a background job runs: a cron spec in UTC, @every 5s, or off. Separate " +
 			"several by commas, or repeat the flag.",
 		"--secret":      "The secret that all nodes share. Set it in the environment.",
@@ -189,11 +195,6 @@ var longTexts = map[string]map[string]string{
 			"year.",
 		"--trusted-proxies": "Networks of proxies whose X-Forwarded-For gives the caller's address, " +
 			"such as 10.0.0.0/8, separated by commas.",
-		"--egress-allow": "The only destinations that deliveries may have: networks, hosts, " +
-			"*.suffix or *, each with an optional :port or :port-port. Listing a private network " +
-			"allows it. Separate several by commas, or repeat the flag.",
-		"--egress-deny": "Destinations that deliveries must not have, even if --egress-allow allows " +
-			"them; in the same form.",
 		"--max-connections": "The most connections to the API at once.",
 		"--max-anonymous-connections": "The most of these on which no token has let a call in yet; " +
 			"beyond that, a new one takes the place of an idle one. 0: half of --max-connections.",

@@ -1,0 +1,107 @@
+package checkup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// checkTime bounds each check.
+const checkTime = 10 * time.Second
+
+// checkup has what the checks share.
+type checkup struct {
+	url         string
+	conn        *pgx.Conn
+	certificate Certificate
+	old         time.Duration // from which age on a transaction is reported
+}
+
+// check is one of the things that Examine looks at.
+type check struct {
+	name string
+	page string // of the manual, within docs
+	well string // what to say if nothing is found
+	run  func(*checkup, context.Context, *findings) error
+}
+
+// checks are all, in the order of their output. What comes later means little without what comes
+// before.
+var checks = []check{
+	{"pooler", "operations.md#setting-up", "the connection is direct", (*checkup).pooler},
+	{"server", "operations.md#setting-up", "the server accepts writes and keeps what it confirms",
+		(*checkup).server},
+	{"clock", "operations.md#setting-up", "the clocks of this machine and the server agree",
+		(*checkup).clock},
+	{"schema", "operations.md#migrations", "all schemas are current", (*checkup).schemas},
+	{"roles", "security.md#tenants", "all database roles are there", (*checkup).roles},
+	{"notify", "operations.md#setting-up", "NOTIFY comes through", (*checkup).notify},
+	{"transactions", "operations.md#what-to-watch", "no transaction is old",
+		(*checkup).transactions},
+	{"vacuum", "operations.md#what-to-watch", "no table has many dead rows", (*checkup).vacuum},
+	{"nodes", "alerts.md#node_gone", "all nodes are alive", (*checkup).nodes},
+	{"jobs", "alerts.md#job_overdue", "all background jobs succeed", (*checkup).jobs},
+	{"rolls", "alerts.md#roll_overdue", "no roll is overdue", (*checkup).rolls},
+	{"endpoints", "alerts.md#endpoint_missing", "each stage has an endpoint",
+		(*checkup).endpoints},
+	{"claimers", "alerts.md#no_claimers", "each claim stage is asked for tasks",
+		(*checkup).claimers},
+	{"secrets", "endpoints.md#secrets-and-their-rotation", "no endpoint's secret is about to end",
+		(*checkup).secrets},
+	{"certificates", "endpoints.md#certificates", "no endpoint's certificate is about to end",
+		(*checkup).certificates},
+}
+
+// Examine looks at the installation in a database, check by check. A check that fails or takes
+// over 10 s is a finding of its own. An error means that there was no connection at all.
+func Examine(ctx context.Context, url string, certificate Certificate) ([]Finding, error) {
+	conn, err := postgres.Connect(ctx, url)
+	if err != nil {
+		return nil, postgres.ConnectError(url, err)
+	}
+	c := &checkup{url: url, conn: conn, certificate: certificate, old: oldTransaction}
+	defer func() { _ = c.conn.Close(context.WithoutCancel(ctx)) }()
+	var all []Finding
+	for _, one := range checks {
+		all = append(all, c.one(ctx, one)...)
+		if ctx.Err() != nil {
+			return all, ctx.Err()
+		}
+	}
+	return all, nil
+}
+
+func (c *checkup) one(ctx context.Context, one check) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	found := &findings{check: one.name, page: one.page}
+	err := c.connected(ctx)
+	if err == nil {
+		err = one.run(c, ctx, found)
+	}
+	if err != nil {
+		found.add(LevelWarning, "", "could not be checked: %s", err)
+	}
+	return found.end(one.well)
+}
+
+// connected connects again if a check before ran out of time: that closes its connection.
+func (c *checkup) connected(ctx context.Context) (err error) {
+	if !c.conn.IsClosed() {
+		return nil
+	}
+	conn, err := postgres.Connect(ctx, c.url)
+	if err == nil {
+		c.conn = conn
+	}
+	return err
+}
+
+// ago writes how long ago a time was, in whole seconds.
+func ago(now, t time.Time) string {
+	return fmt.Sprintf("%s ago", now.Sub(t).Round(time.Second))
+}

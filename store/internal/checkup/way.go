@@ -1,0 +1,55 @@
+package checkup
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// pooler finds out whether something stands between this machine and the server. A pooler gives its
+// clients numbers of processes that the server doesn't have. (One in transaction mode loses the
+// settings of a connection, so that there is none: see postgres.Connect.)
+func (c *checkup) pooler(ctx context.Context, f *findings) error {
+	var pid uint32
+	if err := c.conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+		return err
+	}
+	if pid != c.conn.PgConn().PID() {
+		f.add(LevelNote, "", "a pooler in session mode stands before the server: its number of "+
+			"connections must be at least that of all nodes")
+	}
+	return nil
+}
+
+// notifyTime is how long a NOTIFY may take.
+const notifyTime = 5 * time.Second
+
+// notify sends a NOTIFY to itself over another connection.
+func (c *checkup) notify(ctx context.Context, f *findings) error {
+	other, err := postgres.Connect(ctx, c.url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = other.Close(context.WithoutCancel(ctx)) }()
+	channel := "asyncflow_doctor_" + uuid.NewString()[:8]
+	if _, err := other.Exec(ctx, `LISTEN "`+channel+`"`); err != nil {
+		return err
+	}
+	if _, err := c.conn.Exec(ctx, `SELECT pg_notify($1, '')`, channel); err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, notifyTime)
+	defer cancel()
+	_, err = other.WaitForNotification(waiting)
+	if errors.Is(err, context.DeadlineExceeded) {
+		f.add(LevelWarning, "connect directly, or through a pooler in session mode",
+			"a NOTIFY didn't arrive within %s: nodes find new tasks only when they look for them",
+			notifyTime)
+		return nil
+	}
+	return err
+}
