@@ -174,8 +174,8 @@ func checkContext(t NewTask) error {
 }
 
 // Change changes the priority, the time or the context of a task that is pending or waiting, and
-// returns it. For
-// a task that is running or final, the error has CodeConflict.
+// returns it. For a task that is running or final, the error has CodeConflict. With IfMatch and the
+// ETag that ReadETag got from Get, the change is made only if the task hasn't changed or gone on.
 func (c *Client) Change(ctx context.Context, id string, patch TaskPatch) (Task, error) {
 	return callOnWith[Task](ctx, c, "id", id, patch, c.api.PatchTaskWithBody)
 }

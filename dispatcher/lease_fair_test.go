@@ -117,6 +117,7 @@ func sharesAreFair(t *testing.T, url string, had map[string]int) {
 	var key string
 	var left int
 	n := 0
+	count := map[int]int{} // of keys by their turns
 	_, err = pgx.ForEachRow(rows, []any{&key, &left}, func() error {
 		n++
 		turns := had[key] - left
@@ -125,10 +126,11 @@ func sharesAreFair(t *testing.T, url string, had map[string]int) {
 			turns = (turns + 2) / 3
 		}
 		least, most = min(least, turns), max(most, turns)
+		count[turns]++
 		return nil
 	})
 	require.NoError(t, err)
-	t.Log("turns:", least, "to", most, "leased:", sum)
+	t.Log("turns:", least, "to", most, "leased:", sum, "keys:", count)
 	require.Equal(t, sharedKeys, n, "each key has tasks left")
 	require.GreaterOrEqual(t, least, sharedTurns-1)
 	require.LessOrEqual(t, most-least, 1)

@@ -249,14 +249,14 @@ func TestAgedInSteps(t *testing.T) {
 	require.Equal(t, []string{"pipe"}, types)
 	step, err := b.EraseAged(t.Context(), tenant, "pipe", nil)
 	require.NoError(t, err)
-	require.Equal(t, store.AgedStep{Done: 100, More: true, Roll: 1}, step)
+	require.Equal(t, store.AgedStep{Done: 100, More: true, Roll: 1, Locked: true}, step)
 
 	b.exec(b.at(1, `UPDATE {task} SET context = '"' || repeat('x', 9 << 20) || '"'
 		WHERE options IS NULL AND id = ANY (ARRAY(SELECT id FROM {task} WHERE options IS NULL
 		  ORDER BY id LIMIT 2))`))
 	step, err = b.EraseAged(t.Context(), tenant, "pipe", nil)
 	require.NoError(t, err)
-	require.Equal(t, store.AgedStep{Done: 1, More: true, Roll: 1}, step)
+	require.Equal(t, store.AgedStep{Done: 1, More: true, Roll: 1, Locked: true}, step)
 
 	// A node dies within a step.
 	held, err := b.db.Begin(t.Context())

@@ -1,6 +1,9 @@
 package web_test
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -122,4 +125,81 @@ func TestEditTooLate(t *testing.T) {
 	p.Click("Back")
 	p.Run(`return !called("button", "Edit")`)
 	p.quiet("409")
+}
+
+// A form that was opened in one stage changes nothing in the next one, to which the task has gone on
+// meanwhile.
+func TestEditOfAnotherStage(t *testing.T) {
+	p := openPage(t, all...)
+	_, err := p.api.PutTaskType(t.Context(), "edited-on", client.TaskTypeSpec{
+		Stages: []client.Stage{{Name: "first"}, {Name: "second"}}})
+	require.NoError(t, err)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		var body struct {
+			Challenge string `json:"challenge,omitempty"`
+		}
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		_ = json.NewEncoder(w).Encode(body)
+	}))
+	defer server.Close()
+	_, err = p.api.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "edited-on",
+		Stage: "first", URL: server.URL})
+	require.NoError(t, err)
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "edited-on",
+		Context: client.JSON(`{"n":1}`), Delay: client.NewDuration(time.Hour)})
+	require.NoError(t, err)
+	p.open("/console/tasks/" + task.ID)
+	p.Click("Edit")
+	p.Fill("Context", `{"n":2}`)
+	_, err = p.api.Change(t.Context(), task.ID,
+		client.TaskPatch{RunAt: time.Now().Add(-time.Minute)})
+	require.NoError(t, err)
+	p.See("second") // the form stays
+	p.Click("Edit")
+	p.See("Somebody changed this meanwhile, or it has gone on.")
+	p.Run(`return field("Context").value === '{"n":2}'`) // what was typed can still be copied
+	got, err := p.api.Get(t.Context(), task.ID)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"second", `{"n":1}`}, []string{got.Stage, string(got.Context)})
+	attempts, err := p.api.Attempts(t.Context(), task.ID)
+	require.NoError(t, err)
+	for _, a := range attempts {
+		assert.NotEqual(t, `{"n":2}`, string(a.Output))
+	}
+	p.quiet("412")
+}
+
+// A form overwrites nothing that somebody else has changed since it was opened. Opened again, it has
+// the new context, and an emptied one stays as it is.
+func TestEditAfterAnother(t *testing.T) {
+	p := openPage(t, all...)
+	_, err := p.api.PutTaskType(t.Context(), "edited-twice", client.TaskTypeSpec{
+		Stages: []client.Stage{{Name: "only"}}})
+	require.NoError(t, err)
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "edited-twice",
+		Context: client.JSON(`{"n":1}`), Delay: client.NewDuration(time.Hour)})
+	require.NoError(t, err)
+	p.open("/console/tasks/" + task.ID)
+	p.Click("Edit")
+	p.Fill("Context", `{"n":2}`)
+	_, err = p.api.Change(t.Context(), task.ID, client.TaskPatch{Context: client.JSON(`{"n":3}`)})
+	require.NoError(t, err)
+	p.Click("Edit")
+	p.See("Somebody changed this meanwhile, or it has gone on.")
+	p.Click("Back")
+	p.See(`"n": 3`)
+	p.Run(`return !where.matches("dialog")`)
+	p.Click("Edit")
+	p.Run(`return field("Context")?.value === '{"n":3}'`)
+	p.Fill("Context", "")
+	p.Fill("Head start", "60")
+	p.Click("Edit")
+	p.See("The task is changed")
+	attempts, err := p.api.Attempts(t.Context(), task.ID)
+	require.NoError(t, err)
+	require.Len(t, attempts, 2)
+	assert.Equal(t, `{"n":3}`, string(attempts[0].Output))
+	assert.Empty(t, attempts[1].Output, "the context stays as it is")
+	p.quiet("412")
 }

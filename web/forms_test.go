@@ -222,7 +222,7 @@ func TestSetASchedule(t *testing.T) {
 // overtaken waits until a form says that somebody else's change came first. What was typed stays.
 func (p *page) overtaken(label, typed string) {
 	p.t.Helper()
-	p.See("Somebody changed this meanwhile.")
+	p.See("Somebody changed this meanwhile, or it has gone on.")
 	p.Run(`return called("a", "Show it as it is now")?.target === "_blank"`)
 	assert.Equal(p.t, typed, p.Value(label))
 }

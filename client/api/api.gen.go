@@ -6351,6 +6351,9 @@ type ClientInterface interface {
 	// answer is 409 for a task that waits for its children or for a signal. A task
 	// that was given 1000 contexts and policies gets no other (409).
 	//
+	// With If-Match and the ETag of getTask, a change is made only if nothing has changed the task
+	// since it was read, and it hasn't gone on to another attempt or stage (else 412).
+	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
@@ -6375,6 +6378,9 @@ type ClientInterface interface {
 	// keeps its number and its time; if it is the last one by then, its failure is for good. The
 	// answer is 409 for a task that waits for its children or for a signal. A task
 	// that was given 1000 contexts and policies gets no other (409).
+	//
+	// With If-Match and the ETag of getTask, a change is made only if nothing has changed the task
+	// since it was read, and it hasn't gone on to another attempt or stage (else 412).
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -8793,6 +8799,9 @@ func (c *Client) GetTask(ctx context.Context, id TaskID, params *GetTaskParams, 
 // answer is 409 for a task that waits for its children or for a signal. A task
 // that was given 1000 contexts and policies gets no other (409).
 //
+// With If-Match and the ETag of getTask, a change is made only if nothing has changed the task
+// since it was read, and it hasn't gone on to another attempt or stage (else 412).
+//
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /v1/tasks/{id} (the `PatchTask` operationId).
@@ -8827,6 +8836,9 @@ func (c *Client) PatchTaskWithBody(ctx context.Context, id TaskID, contentType s
 // keeps its number and its time; if it is the last one by then, its failure is for good. The
 // answer is 409 for a task that waits for its children or for a signal. A task
 // that was given 1000 contexts and policies gets no other (409).
+//
+// With If-Match and the ETag of getTask, a change is made only if nothing has changed the task
+// since it was read, and it hasn't gone on to another attempt or stage (else 412).
 //
 // Takes a body of the `application/json` content type.
 //

@@ -73,8 +73,8 @@ func (b *bundle) change(c configured, method, body, header, value string) answer
 func TestIfMatch(t *testing.T) {
 	b := setup(t)
 	all := b.configuration()
-	assert.Equal(t, 2*len(all), strings.Count(string(asyncflow.OpenAPI), "parameters/IfMatch\""),
-		"all that take the header are here")
+	assert.Equal(t, 2*len(all)+1, strings.Count(string(asyncflow.OpenAPI), "parameters/IfMatch\""),
+		"all that take the header are here, but tasks (TestIfMatchOfATask)")
 	for _, c := range all {
 		etag := func() string {
 			a := b.callAs(c.token, "GET", c.path, "")

@@ -33,6 +33,9 @@ func (s *Server) GetTask(
 	if task.Error != "" {
 		out.Fingerprint = asyncflow.Fingerprint(task.Code, asyncflow.ErrorPattern(task.Error))
 	}
+	if err == nil {
+		setETag(ctx, task.ETag())
+	}
 	return GetTask200JSONResponse(out), err
 }
 

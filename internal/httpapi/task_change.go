@@ -65,7 +65,10 @@ func (s *Server) PatchTask(
 	p.By = asyncflow.AuditText(principalOf(ctx).Subject, asyncflow.MaxAuditText)
 	notePatch(ctx, p)
 	tenant := principalOf(ctx).Tenant
-	task, err := s.cfg.Store.Change(ctx, tenant, id, p)
+	task, err := s.cfg.Store.Change(withPrecondition(ctx), tenant, id, p)
+	if err == nil {
+		setETag(ctx, task.ETag())
+	}
 	return PatchTask200JSONResponse(s.changedTask(tenant, task)), err
 }
 

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -61,4 +62,72 @@ func TestPatchTask(t *testing.T) {
 	assert.Equal(t, 409, a.status)
 	assert.Contains(t, a.problem.Detail, "it is running")
 	assert.Equal(t, 404, b.call("PATCH", "/v1/tasks/pipe.1.999999", `{"priority":1}`).status)
+}
+
+// A change of a task with the ETag of what was read is made only as long as the task is the same,
+// and in the same attempt of the same stage.
+func TestIfMatchOfATask(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, path := b.submitOne()
+	c := configured{path: "/v1/tasks/" + id, token: b.token}
+	etag := func() string {
+		t.Helper()
+		a := b.call("GET", c.path, "")
+		require.Regexp(t, `^"[\w-]{16}"$`, a.header.Get("ETag"))
+		return a.header.Get("ETag")
+	}
+	patch := func(body, etag string) answer { return b.change(c, "PATCH", body, "If-Match", etag) }
+	refused := func(a answer, now string) {
+		t.Helper()
+		require.Equal(t, 412, a.status, "%s", a.body)
+		assert.Equal(t, "precondition_failed", a.problem.Code)
+		assert.Equal(t, now, a.header.Get("ETag"))
+	}
+	first := etag()
+	assert.Equal(t, first, etag())
+	refused(patch(`{"context":5}`, `"nobody"`), first)
+	a := patch(`{"context":2}`, first)
+	require.Equal(t, 200, a.status, "%s", a.body)
+	second := a.header.Get("ETag")
+	require.NotEqual(t, first, second)
+	assert.Equal(t, second, etag())
+	assert.Equal(t, 200, patch(`{"context":2}`, first).status, "its answer may have been lost")
+	refused(patch(`{"context":3}`, first), second)
+	refused(patch(`{"priority":7}`, first), second)
+	assert.Equal(t, 200, patch(`{"priority":7}`, "*").status)
+	assert.Equal(t, 200, b.call("PATCH", c.path, `{"priority":8}`).status, "without a condition")
+	third := etag()
+
+	// The task goes on to its second stage: what was meant for the first isn't for that.
+	_, token := b.lease()
+	assert.Equal(t, 409, patch(`{"context":4}`, third).status)
+	require.Equal(t, 200, b.callAs(token, "POST", path+"/complete", `{}`).status)
+	require.Equal(t, "second", read[api.Task](b, 200, b.call("GET", c.path, "")).Stage)
+	fourth := etag()
+	refused(patch(`{"context":4}`, third), fourth)
+	require.Equal(t, 200, patch(`{"context":4}`, fourth).status)
+	assert.Equal(t, 404, b.change(configured{path: "/v1/tasks/pipe.1.999999", token: b.token},
+		"PATCH", `{"priority":1}`, "If-Match", "*").status)
+}
+
+// Of changes of a task that are made at the same time from the same state, one wins.
+func TestIfMatchOfATaskAtOnce(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, _ := b.submitOne()
+	c := configured{path: "/v1/tasks/" + id, token: b.token}
+	etag := b.call("GET", c.path, "").header.Get("ETag")
+	statuses := make(chan int)
+	for n := range 4 {
+		go func() {
+			body := fmt.Sprintf(`{"context":%d}`, 10+n)
+			statuses <- b.change(c, "PATCH", body, "If-Match", etag).status
+		}()
+	}
+	count := map[int]int{}
+	for range 4 {
+		count[<-statuses]++
+	}
+	assert.Equal(t, map[int]int{200: 1, 412: 3}, count)
 }

@@ -711,6 +711,9 @@ export interface paths {
          *     keeps its number and its time; if it is the last one by then, its failure is for good. The
          *     answer is 409 for a task that waits for its children or for a signal. A task
          *     that was given 1000 contexts and policies gets no other (409).
+         *
+         *     With If-Match and the ETag of getTask, a change is made only if nothing has changed the task
+         *     since it was read, and it hasn't gone on to another attempt or stage (else 412).
          */
         patch: operations["patchTask"];
         trace?: never;
@@ -7306,8 +7309,8 @@ export interface components {
         Worker: string;
         /**
          * @description Make the change only if the object has one of these ETags or, with *, if it exists.
-         *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
-         *     in any case.
+         *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+         *     changes nothing succeeds in any case.
          * @example "Zm9vYmFyZm9vYmFy"
          */
         IfMatch: string;
@@ -7466,8 +7469,8 @@ export interface operations {
             header?: {
                 /**
                  * @description Make the change only if the object has one of these ETags or, with *, if it exists.
-                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
-                 *     in any case.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+                 *     changes nothing succeeds in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -7551,8 +7554,8 @@ export interface operations {
             header?: {
                 /**
                  * @description Make the change only if the object has one of these ETags or, with *, if it exists.
-                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
-                 *     in any case.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+                 *     changes nothing succeeds in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -7920,8 +7923,8 @@ export interface operations {
             header?: {
                 /**
                  * @description Make the change only if the object has one of these ETags or, with *, if it exists.
-                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
-                 *     in any case.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+                 *     changes nothing succeeds in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -7957,8 +7960,8 @@ export interface operations {
             header?: {
                 /**
                  * @description Make the change only if the object has one of these ETags or, with *, if it exists.
-                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
-                 *     in any case.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+                 *     changes nothing succeeds in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -8913,6 +8916,7 @@ export interface operations {
             /** @description The task as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -8963,7 +8967,15 @@ export interface operations {
     patchTask: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Make the change only if the object has one of these ETags or, with *, if it exists.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+                 *     changes nothing succeeds in any case.
+                 * @example "Zm9vYmFyZm9vYmFy"
+                 */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /** @description The task's id, such as thumbnails.1.42. */
                 id: components["parameters"]["TaskID"];
@@ -8987,6 +8999,7 @@ export interface operations {
             /** @description The task as it is now. */
             200: {
                 headers: {
+                    ETag: components["headers"]["ETag"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -8998,6 +9011,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["TooLarge"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -9537,8 +9551,8 @@ export interface operations {
             header?: {
                 /**
                  * @description Make the change only if the object has one of these ETags or, with *, if it exists.
-                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
-                 *     in any case.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+                 *     changes nothing succeeds in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -9608,8 +9622,8 @@ export interface operations {
             header?: {
                 /**
                  * @description Make the change only if the object has one of these ETags or, with *, if it exists.
-                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
-                 *     in any case.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+                 *     changes nothing succeeds in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -10546,8 +10560,8 @@ export interface operations {
             header?: {
                 /**
                  * @description Make the change only if the object has one of these ETags or, with *, if it exists.
-                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
-                 *     in any case.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+                 *     changes nothing succeeds in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -10608,8 +10622,8 @@ export interface operations {
             header?: {
                 /**
                  * @description Make the change only if the object has one of these ETags or, with *, if it exists.
-                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
-                 *     in any case.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+                 *     changes nothing succeeds in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -10803,8 +10817,8 @@ export interface operations {
             header?: {
                 /**
                  * @description Make the change only if the object has one of these ETags or, with *, if it exists.
-                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
-                 *     in any case.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+                 *     changes nothing succeeds in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];
@@ -10844,8 +10858,8 @@ export interface operations {
             header?: {
                 /**
                  * @description Make the change only if the object has one of these ETags or, with *, if it exists.
-                 *     Otherwise the answer is 412. A PUT of a task type or schedule that changes nothing succeeds
-                 *     in any case.
+                 *     Otherwise the answer is 412. A PUT of a task type or schedule, or a PATCH of a task, that
+                 *     changes nothing succeeds in any case.
                  * @example "Zm9vYmFyZm9vYmFy"
                  */
                 "If-Match"?: components["parameters"]["IfMatch"];

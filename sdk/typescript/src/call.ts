@@ -43,7 +43,7 @@ export function conditions({ ifMatch, ifNew }: ChangeOptions): Record<string, st
 const etags = new WeakMap<object, string>();
 
 /**
- * Returns the ETag of a task type or endpoint as a method of Client has returned it, to change it
+ * Returns the ETag of a task, task type or endpoint as a method of Client has returned it, to change it
  * only as long as nobody else does. Items of lists have none.
  */
 export function etagOf(read: object): string | undefined {

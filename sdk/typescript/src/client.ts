@@ -329,10 +329,14 @@ export class Client {
     return this.caller.call("GET", "/v1/tasks/count", { ...options, query: filterQuery(params) });
   }
 
-  /** Changes the priority, the time or the context of a task that is pending or waiting. */
-  async change(id: string, patch: TaskPatch, options: CallOptions = {}): Promise<Task> {
+  /**
+   * Changes the priority, the time or the context of a task that is pending or waiting. With
+   * ifMatch and the ETag of get, only as long as it hasn't changed or gone on.
+   */
+  async change(id: string, patch: TaskPatch, options: ChangeOptions = {}): Promise<Task> {
     return this.caller.call("PATCH", `/v1/tasks/${pathPart("id", id)}`, {
       ...options,
+      headers: conditions(options),
       body: JSON.stringify(patch),
     });
   }

@@ -17,7 +17,7 @@ import (
 )
 
 // Change changes when a pending or waiting task runs or what its stage gets, and returns the task.
-// A task that is running or final is CodeConflict. A patch that the task already has changes
+// A precondition of ctx is about the task's ETag. A task that is running or final is CodeConflict. A patch that the task already has changes
 // nothing. The priority of a task that waits for its children goes down to them, soon after.
 func (s *Tasks) Change(
 	ctx context.Context, tenant string, id asyncflow.TaskID, p asyncflow.Patch,
@@ -86,7 +86,7 @@ func (s *Tasks) tryChange(
 			return err
 		}
 		now := s.core.Clock.Now()
-		return writeChange(ctx, tx, t, c, p, state.at, now, ts)
+		return writeChange(ctx, tx, t, c, p, state, now, ts)
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows): // its row has just moved, or it is final
@@ -172,33 +172,37 @@ func checkEdit(
 	return p, err
 }
 
-// tokenState says since when a task's token row has had its place, and has the task's options.
+// tokenState says since when a task's token row has had its place, and has the task's options and
+// the number of its last journal row.
 type tokenState struct {
 	at      time.Time
 	options asyncflow.Options
+	seq     int
 }
 
 func readTokenState(
 	ctx context.Context, tx pgx.Tx, t *config.Type, id asyncflow.TaskID,
 ) (p tokenState, err error) {
 	err = tx.QueryRow(ctx, t.SQL(id.Position(), `
-		SELECT coalesce((SELECT max(at) FROM {journal} j WHERE j.type = t.type AND j.id = t.id),
-		    t.created_at),
-		  coalesce({options}, '{}')
-		FROM {task} t WHERE t.type = $2 AND t.id = $1`), id.Number, t.Number()).Scan(&p.at,
-		&p.options)
+		SELECT coalesce(l.at, t.created_at), coalesce({options}, '{}'), coalesce(l.seq, 0)
+		FROM {task} t, LATERAL (SELECT max(j.at) AS at, max(j.seq) AS seq FROM {journal} j
+		  WHERE j.type = t.type AND j.id = t.id) l
+		WHERE t.type = $2 AND t.id = $1`), id.Number, t.Number()).Scan(&p.at, &p.options, &p.seq)
 	return p, err
 }
 
 // writeChange writes the journal row of a change, and the token row that follows.
 func writeChange(
 	ctx context.Context, tx pgx.Tx, t *config.Type, c hot.Candidate, p asyncflow.Patch,
-	at, now time.Time, ts *records.Tokens,
+	state tokenState, now time.Time, ts *records.Tokens,
 ) error {
 	if err := p.CheckLifetime(t.TaskType, c.Lease, now); err != nil {
 		return err
 	}
-	ch, same := trees.ChangeOf(t, c, p, at, now)
+	ch, same := trees.ChangeOf(t, c, p, state.at, now)
+	if err := audit.CheckPrecondition(ctx, etagOf(c.ID, state.at, state.seq), same); err != nil {
+		return err
+	}
 	if same {
 		return postgres.ErrSame
 	}

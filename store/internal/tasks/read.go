@@ -59,7 +59,8 @@ type Task struct {
 	// Redriven are the dependents that were redriven with it, or would be.
 	Redriven []asyncflow.TaskID
 
-	seq int // of the last row of its journal when it was read; 0: there was none
+	seq int       // of the last row of its journal when it was read; 0: there was none
+	at  time.Time // of that row, or of its submit; zero unless it was read alone
 }
 
 // statusSQL reads a task's status from the rows of stateJoins.

@@ -60,10 +60,20 @@ func (o oneTask) collect(rows pgx.Rows, now time.Time) (Task, error) {
 		var output *int16
 		task, err := scanTask(row, o.t, now, &at, &options, &output)
 		if err == nil {
+			task.at = at
 			o.latest.Note(task.seq, at, options, output)
 		}
 		return task, err
 	})
+}
+
+// ETag changes with each change of what Change can change, and whenever the task goes on to another
+// attempt or stage. The task must have been read alone.
+func (t Task) ETag() string { return etagOf(t.ID, t.at, t.seq) }
+
+// etagOf returns the ETag of a task with the time and the number of its last journal row.
+func etagOf(id asyncflow.TaskID, at time.Time, seq int) string {
+	return config.ETagOf(id.String(), at.UnixMicro(), seq)
 }
 
 // readOne reads a task with a statement of oneTaskSQL.

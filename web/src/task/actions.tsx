@@ -49,7 +49,7 @@ export function TaskActions({ whole, stages, input, changed }: ActionsProps) {
           run={() => after(answer(api.POST("/v1/tasks/{id}/resume", path)),
             "The task is resumed")} />
       )}
-      <Edit task={task} input={input} changed={changed} />
+      <Edit whole={whole} input={input} changed={changed} />
       {(task.status === "failed" || task.status === "cancelled") && !task.erased && (
         <Redrive whole={whole} stages={stages} changed={changed} />
       )}

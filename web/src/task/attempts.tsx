@@ -37,10 +37,10 @@ export function inputOf(whole: WholeTask, list: Loaded<AttemptRows>): string | u
   return (last ? last.text : whole.context) ?? "";
 }
 
-/** Loads the attempts of a task, again when another has ended. */
-export function useAttempts(task: Schemas["Task"]): Loaded<AttemptRows> {
+/** Loads the attempts of a task, again when another has ended, or the task was changed. */
+export function useAttempts({ task, etag = "" }: WholeTask): Loaded<AttemptRows> {
   const [query] = useQuery();
-  const state = `${task.status} ${task.stage} ${task.attempt}`;
+  const state = `${task.status} ${task.stage} ${task.attempt} ${etag}`;
   return useLoad<AttemptRows>(async (signal) => {
     const text = await answer(api.GET("/v1/tasks/{id}/attempts", { signal, parseAs: "text",
       params: { path: { id: task.id }, query: { cursor: query.cursor, limit: 100 } } })) as string;

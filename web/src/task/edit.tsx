@@ -5,6 +5,7 @@ import { Action } from "../parts/action.tsx";
 import { Area } from "../parts/field.tsx";
 import { More } from "../parts/more.tsx";
 import { LifetimeFields, lifetimeMembers } from "./lifetime.tsx";
+import type { WholeTask } from "./whole.ts";
 import { newTimes, priorityMember, TimeFields, timeMembers } from "./times.tsx";
 
 type Task = Schemas["Task"];
@@ -13,23 +14,27 @@ type Form = ReturnType<typeof newForm>;
 const newForm = () => ({
   context: signal(""), retry: signal(""), times: newTimes(),
   deadlines: { start: signal(""), end: signal("") },
-  before: { context: "", retry: "", priority: "" }, // what the form was filled with
+  // What the form was filled with, and the ETag of the task that had it.
+  before: { context: "", retry: "", priority: "", etag: undefined as string | undefined },
 });
 
 interface EditProps {
-  task: Task;
+  whole: WholeTask;
   /** What its stage gets now, as inputOf returns it. */
   input: string | undefined;
   changed: () => void;
 }
 
 /** The button for the form that changes a task in line. If it begins, an open form stays. */
-export function Edit({ task, input, changed }: EditProps) {
+export function Edit({ whole, input, changed }: EditProps) {
+  const { task } = whole;
   const f = useMemo(newForm, [task.id]);
   const run = async () => {
     const members = changesOf(f);
     if (members.length === 0) throw new CallError(0, { detail: "Nothing has been changed yet." });
-    await answer(api.PATCH("/v1/tasks/{id}", { params: { path: { id: task.id } }, body: {},
+    const { etag } = f.before;
+    await answer(api.PATCH("/v1/tasks/{id}", { body: {},
+      params: { path: { id: task.id }, header: etag ? { "If-Match": etag } : {} },
       bodySerializer: () => `{${members.join(",")}}` }));
     changed();
     return "The task is changed";
@@ -37,13 +42,13 @@ export function Edit({ task, input, changed }: EditProps) {
   const inLine = task.status === "waiting" || task.status === "pending";
   return <Action label="Edit" scope="operate" run={run} ask={<Fields form={f} task={task} />}
     hidden={!inLine || task.waits_for === "signal"}
-    disabled={input === undefined} begin={() => fill(f, task, input)} />;
+    disabled={input === undefined} begin={() => fill(f, whole, input)} />;
 }
 
-function fill(f: Form, task: Task, context = ""): void {
+function fill(f: Form, { task, etag }: WholeTask, context = ""): void {
   const retry = JSON.stringify(task.retry ?? {});
   const priority = task.priority === undefined ? "" : JSON.stringify(task.priority);
-  f.before = { context, retry, priority };
+  f.before = { context, retry, priority, etag };
   f.context.value = context;
   f.retry.value = retry;
   f.times.priority.value = priority;
@@ -57,7 +62,7 @@ function changesOf(f: Form): string[] {
   const members = [...timeMembers(f.times), ...lifetimeMembers(f.deadlines)];
   for (const name of ["context", "retry"] as const) {
     const text = f[name].value;
-    if (text === f.before[name]) continue;
+    if (text === f.before[name] || text.trim() === "") continue;
     checkJSON(name, text);
     members.push(`"${name}":${text}`);
   }

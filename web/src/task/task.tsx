@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { useRoute } from "preact-iso";
-import { answer, api, type CallError, type Schemas } from "../api.ts";
+import { answer, api, type CallError, type Schemas, tagged } from "../api.ts";
 import { useLoad } from "../load.ts";
 import { members } from "../json.ts";
 import { duration, span } from "../format.ts";
@@ -38,11 +38,12 @@ export function Task() {
   const path = { params: { path: { id } } };
   const final = useSignal(false);
   const whole = useLoad<WholeTask>(async (signal) => {
-    const text = await answer(api.GET("/v1/tasks/{id}", { ...path, signal, parseAs: "text" }));
-    const { context, result } = members(text as string);
-    const task = JSON.parse(text as string) as Schemas["Task"];
+    const { value, etag } = await tagged(
+      api.GET("/v1/tasks/{id}", { ...path, signal, parseAs: "text" }));
+    const { context, result } = members(value as string);
+    const task = JSON.parse(value as string) as Schemas["Task"];
     final.value = isFinal(task);
-    return { task, context, result };
+    return { task, context, result, etag };
   }, [id], final.value ? 0 : pause);
   const task = whole.data?.task;
   const type = useLoad(async (signal) => task && answer(api.GET("/v1/task-types/{type}",
@@ -73,7 +74,7 @@ interface ShownProps {
 /** A task: what failed and what comes next, how it went, and what it has. */
 function Shown({ whole, error, reload, stages }: ShownProps) {
   const { task } = whole;
-  const attempts = useAttempts(task);
+  const attempts = useAttempts(whole);
   const rows = attempts.data?.rows ?? [];
   const changed = () => {
     void reload();

@@ -5,4 +5,6 @@ export interface WholeTask {
   task: Schemas["Task"];
   context: string | undefined;
   result: string | undefined;
+  /** Changes with each change of the task, and when it goes on; undefined: an older server. */
+  etag: string | undefined;
 }
