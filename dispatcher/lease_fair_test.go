@@ -25,9 +25,9 @@ const (
 func sharedKey(i int) string { return fmt.Sprintf("key-%04d", i) }
 
 // Of 1,000 keys with due tasks, some with many more than others, each has had its share after ten
-// turns, give or take a turn, on one node and on three that deliver at once. A few may have had some
-// turns more: a lease whose rows others are just locking gives what is left to keys that its node
-// knows of.
+// turns, give or take a turn, on one node and on three that deliver at once. A few may have had
+// some turns more: a lease whose rows others are just locking gives what is left to keys that its
+// node knows of.
 func TestFairSharesOfNodes(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{1, 3} {

@@ -272,9 +272,11 @@ func TestAgedInSteps(t *testing.T) {
 			}
 		}
 	}()
-	b.blocked(1)
-	b.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-		WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	eventually(t, "the node has died within a step", func() bool { // not between two
+		b.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+		return len(dies) > 0
+	})
 	require.Error(t, <-dies)
 	require.NoError(t, held.Rollback(t.Context()))
 	require.Equal(t, 149, b.count(b.at(1,

@@ -127,8 +127,8 @@ func TestEditTooLate(t *testing.T) {
 	p.quiet("409")
 }
 
-// A form that was opened in one stage changes nothing in the next one, to which the task has gone on
-// meanwhile.
+// A form that was opened in one stage changes nothing in the next one, to which the task has gone
+// on meanwhile.
 func TestEditOfAnotherStage(t *testing.T) {
 	p := openPage(t, all...)
 	_, err := p.api.PutTaskType(t.Context(), "edited-on", client.TaskTypeSpec{
@@ -170,8 +170,8 @@ func TestEditOfAnotherStage(t *testing.T) {
 	p.quiet("412")
 }
 
-// A form overwrites nothing that somebody else has changed since it was opened. Opened again, it has
-// the new context, and an emptied one stays as it is.
+// A form overwrites nothing that somebody else has changed since it was opened. Opened again, it
+// has the new context, and an emptied one stays as it is.
 func TestEditAfterAnother(t *testing.T) {
 	p := openPage(t, all...)
 	_, err := p.api.PutTaskType(t.Context(), "edited-twice", client.TaskTypeSpec{

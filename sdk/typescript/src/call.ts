@@ -43,8 +43,8 @@ export function conditions({ ifMatch, ifNew }: ChangeOptions): Record<string, st
 const etags = new WeakMap<object, string>();
 
 /**
- * Returns the ETag of a task, task type or endpoint as a method of Client has returned it, to change it
- * only as long as nobody else does. Items of lists have none.
+ * Returns the ETag of a task, task type or endpoint as a method of Client has returned it, to
+ * change it only as long as nobody else does. Items of lists have none.
  */
 export function etagOf(read: object): string | undefined {
   return etags.get(read);

@@ -17,8 +17,9 @@ import (
 )
 
 // Change changes when a pending or waiting task runs or what its stage gets, and returns the task.
-// A precondition of ctx is about the task's ETag. A task that is running or final is CodeConflict. A patch that the task already has changes
-// nothing. The priority of a task that waits for its children goes down to them, soon after.
+// A precondition of ctx is about the task's ETag. A task that is running or final is CodeConflict.
+// A patch that the task already has changes nothing. The priority of a task that waits for its
+// children goes down to them, soon after.
 func (s *Tasks) Change(
 	ctx context.Context, tenant string, id asyncflow.TaskID, p asyncflow.Patch,
 ) (Task, error) {
