@@ -36,7 +36,8 @@ function Overtaken() {
   return (
     <div role="alert" class="problem">
       <strong>Somebody changed this meanwhile, or it has gone on.</strong> Nothing was saved, and
-      what you typed is still here. <a href={location.href} target="_blank">Show it as it is now</a>, in a new tab.
+      what you typed is still here.{" "}
+      <a href={location.href} target="_blank">Show it as it is now</a>, in a new tab.
     </div>
   );
 }
