@@ -25,9 +25,7 @@ const (
 func sharedKey(i int) string { return fmt.Sprintf("key-%04d", i) }
 
 // Of 1,000 keys with due tasks, some with many more than others, each has had its share after ten
-// turns, give or take a turn, on one node and on three that deliver at once. A few may have had
-// some turns more: a lease whose rows others are just locking gives what is left to keys that its
-// node knows of.
+// turns, give or take a turn, on one node and on three that deliver at once.
 func TestFairSharesOfNodes(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{1, 3} {
@@ -113,7 +111,9 @@ func sharesAreFair(t *testing.T, url string, had map[string]int) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close(context.Background()) }()
-	rows, err := conn.Query(t.Context(), `SELECT key, count(*) FROM `+ready+` GROUP BY key`)
+	// Nodes without capacity file tasks.
+	rows, err := conn.Query(t.Context(), `SELECT key, count(*) FROM (SELECT key FROM `+ready+`
+		UNION ALL SELECT key FROM tenant_acme.wait) due GROUP BY key`)
 	require.NoError(t, err)
 	least, most, sum := 1<<30, 0, 0
 	var key string
@@ -135,6 +135,5 @@ func sharesAreFair(t *testing.T, url string, had map[string]int) {
 	t.Log("turns:", least, "to", most, "leased:", sum, "keys:", count)
 	require.Equal(t, sharedKeys, n, "each key has tasks left")
 	require.GreaterOrEqual(t, least, sharedTurns-1)
-	require.LessOrEqual(t, most-least, sharedTurns/2)
-	require.GreaterOrEqual(t, count[least]+count[least+1], sharedKeys*95/100)
+	require.LessOrEqual(t, most-least, 1)
 }

@@ -42,6 +42,8 @@ func TestClaimWindow(t *testing.T) {
 	assert.Equal(t, []any{ids[0], 3}, []any{back[0].TaskID, back[0].Seq})
 	require.Equal(t, 200, b.report(back[0], "complete", ``).status)
 	assert.Empty(t, b.claim("anna", `,"max":5,"wait":"50ms"`))
+	// A call that waits counts as it begins.
+	b.inVain(api.StageClaims{Stage: "look", ClosedWindows: 2})
 	other := b.claim("bob", ``)
 	require.Len(t, other, 1, "another claimer is shown tasks")
 

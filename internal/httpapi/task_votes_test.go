@@ -1,6 +1,8 @@
 package httpapi_test
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,6 +53,7 @@ func TestVotes(t *testing.T) {
 	assert.Equal(t, []any{"", "anna", "anna", `"dog"`, true}, []any{got.Data[1].TaskID,
 		got.Data[1].Claimer, got.Data[1].Subject, string(got.Data[1].Outcome), got.Data[1].Late})
 	assert.JSONEq(t, `{"label":"cat"}`, string(b.task(bob.TaskID).Result))
+	b.inVain(api.StageClaims{Stage: "look", LateVotes: 1}) // the same vote again counts once
 
 	n, err := b.store.ForgetClaims(t.Context(), "acme")
 	require.NoError(t, err)
@@ -65,6 +68,23 @@ func TestVotes(t *testing.T) {
 		"a vote itself")
 	assert.Equal(t, 404, b.call("GET", "/v1/tasks/judge.1.999/votes", "").status)
 	assert.Equal(t, 409, b.call("POST", "/v1/tasks/"+bob.TaskID+"/redrive", "").status)
+}
+
+// inVain waits until the stats of the type judge count what its claimers did in vain. The store
+// writes such counts as long as it runs.
+func (b *bundle) inVain(want api.StageClaims) {
+	b.t.Helper()
+	ctx, stop := context.WithCancel(b.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.store.Run(ctx) }()
+	defer func() {
+		stop()
+		require.NoError(b.t, <-done)
+	}()
+	require.Eventually(b.t, func() bool {
+		all := read[api.StatsList](b, 200, b.call("GET", "/v1/stats?type=judge", "")).Data
+		return slices.Equal(all[0].StageClaims, []api.StageClaims{want})
+	}, patience, 100*time.Millisecond)
 }
 
 // Reports about the votes on a cancelled task are told that, not that it was decided.
