@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -35,12 +36,13 @@ func exportsOf(t *testing.T, file string) functions {
 	return f
 }
 
-// text calls a function that returns a text.
+// text calls a function, and returns its result as a text.
 func (f functions) text(name string, args ...any) string {
 	f.t.Helper()
 	doc, err := json.Marshal(args)
 	require.NoError(f.t, err)
-	return browsertest.Ask[string](f.t, f.page.Context, `exported.`+name+`(...`+string(doc)+`)`)
+	return browsertest.Ask[string](f.t, f.page.Context,
+		`String(exported.`+name+`(...`+string(doc)+`))`)
 }
 
 // Common cron expressions are said in words; others stay as they are.
@@ -213,6 +215,15 @@ func TestPlaceOfAFault(t *testing.T) {
 	assert.Equal(t, "it ends too early", f.text("faultOf", deep))
 	long := `["` + strings.Repeat(`\n`, 1<<20) + `" "`
 	assert.Equal(t, "line 1, column 2097157, at \"", f.text("faultOf", long))
+}
+
+// The depth of a text is that of its brackets; those in strings don't count.
+func TestDepthOfJSON(t *testing.T) {
+	f := exportsOf(t, "src/json.ts")
+	for text, depth := range map[string]int{`1`: 0, `"[[["`: 0, `[]`: 1, `{"a":[1,{"b":2}],"c":[]}`: 3,
+		`"\"[[["`: 0, strings.Repeat("[", 40_000) + strings.Repeat("]", 40_000): 40_000} {
+		assert.Equal(t, fmt.Sprint(depth), f.text("depthOf", text), "%.40s", text)
+	}
 }
 
 // The document of a type has all that can be applied, as it is stored.

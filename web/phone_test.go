@@ -112,9 +112,10 @@ func TestMenuOnAPhone(t *testing.T) {
 	p.See("New schedule")
 	menu(false)
 	p.Click("☰ Menu")
-	p.Run(`document.querySelector(".opener").dispatchEvent(
+	p.Run(`const link = document.querySelector("header nav a"); link.focus(); link.dispatchEvent(
 		new KeyboardEvent("keydown", {key: "Escape", bubbles: true})); return true`)
 	menu(false)
+	p.Run(`return document.activeElement === document.querySelector(".opener")`)
 	p.quiet()
 }
 

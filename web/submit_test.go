@@ -139,8 +139,31 @@ func TestCommandsOfTheForm(t *testing.T) {
 	said := p.shell("asyncflow() { for word; do echo \"$word\"; done; cat; }\n" +
 		p.copied("Copy as CLI"))
 	assert.Equal(t, strings.Join([]string{"tasks", "submit", "--key=it's -1",
-		"--delay=172800000ms", "--priority=60", "commanded", "-", `{"n":1.10}`, ""}, "\n"), said)
+		"--delay=2d", "--priority=60", "commanded", "-", `{"n":1.10}`, ""}, "\n"), said)
 	p.Fill("Head start in seconds", "[60]")
 	p.Gone("Copy as CLI")
 	p.quiet()
+}
+
+// A link may name any type. Its name, and what a worker or a client chose, runs nothing in the
+// shell or the terminal into which a command is pasted.
+func TestCommandsOfStrangers(t *testing.T) {
+	p := openPage(t, all...)
+	for _, name := range []string{"x%3Btouch%20y", "--url%3Dhttps%3A%2F%2Fevil.example"} {
+		p.open("/console/tasks?type=" + name)
+		p.Click("Submit a task")
+		p.See("Copy as curl")
+		assert.NotContains(t, p.Text(), "Copy as CLI", name)
+		p.Click("Back")
+	}
+	p.makeType("pasted")
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "pasted",
+		Context: client.JSON("{\"n\":\"\u007f\u009b2J\"}"), User: "x\u0003\nrm y\n"})
+	require.NoError(t, err)
+	_, err = p.api.Wait(t.Context(), task.ID, patience)
+	require.NoError(t, err)
+	p.open("/console/tasks/" + task.ID)
+	p.See("Copy as curl")
+	assert.NotContains(t, p.Text(), "Copy as CLI")
+	assert.NotRegexp(t, "[\u007f-\u009f]", p.copied("Copy as curl"))
 }

@@ -121,6 +121,17 @@ export function jsonOf(typed: string): string {
   return isJSON(typed) ? typed : JSON.stringify(typed);
 }
 
+/** Returns how many brackets are open at most in a JSON text. */
+export function depthOf(text: string): number {
+  let depth = 0, most = 0;
+  token.lastIndex = 0;
+  for (let m = token.exec(text); m; m = token.exec(text)) {
+    if (m[1] === "{" || m[1] === "[") most = Math.max(most, ++depth);
+    if (m[1] === "}" || m[1] === "]") depth--;
+  }
+  return most;
+}
+
 /** Returns a JSON text with a line for each value; a text that isn't JSON as it is. */
 export function indented(text: string): string {
   const top = parse(text);

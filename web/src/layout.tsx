@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import type { Page } from "./page.ts";
 import { paused } from "./clock.ts";
@@ -12,19 +13,24 @@ export function Layout({ pages, children }: { pages: Page[]; children: Component
   const s = session.value;
   const open = useSignal(false); // the menu, in a narrow window
   const close = () => (open.value = false);
+  const opener = useRef<HTMLButtonElement>(null);
+  const dismiss = () => { // the focus is on a link that isn't shown any more
+    if (open.value) opener.current?.focus();
+    close();
+  };
   return (
     <>
       <a class="skip" href="#main">Skip to the page</a>
       <header class={open.value ? "open" : ""}
-        onKeyDown={(e) => { if (e.key === "Escape") close(); }}
+        onKeyDown={(e) => { if (e.key === "Escape") dismiss(); }}
         onClick={(e) => { if ((e.target as HTMLElement).closest("a")) close(); }}>
         <a class="brand" href="/console">
           <img src="/console/assets/favicon.svg" alt="" width="24" height="24" />
           <span>{s?.instance?.name || "asyncflow"}</span>
         </a>
-        <button type="button" class="opener" aria-expanded={open.value}
-          onClick={() => (open.value = !open.value)}>☰ Menu</button>
-        <nav aria-label="Pages">
+        <button type="button" class="opener" ref={opener} aria-expanded={open.value}
+          aria-controls="pages" onClick={() => (open.value = !open.value)}>☰ Menu</button>
+        <nav id="pages" aria-label="Pages">
           {pages.filter((p) => p.title).map((p) => <MenuItem key={p.path} page={p} />)}
         </nav>
         <div class="who">

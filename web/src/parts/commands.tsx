@@ -1,4 +1,3 @@
-import { milliseconds } from "../format.ts";
 import { Copy } from "./copy.tsx";
 
 /** A task to submit. */
@@ -42,8 +41,6 @@ function flagsOf(name: string, value: unknown): string[] {
   if (typeof value === "object" && value !== null) {
     return Object.entries(value).map(([k, v]) => flag + quote(`${k}=${v}`));
   }
-  // The command knows no days and weeks.
-  if (name === "delay") return [`${flag}${milliseconds(String(value))}ms`];
   return [flag + quote(String(value))];
 }
 

@@ -1,9 +1,12 @@
 import { answer, api } from "../api.ts";
-import { indented, members } from "../json.ts";
+import { depthOf, indented, members } from "../json.ts";
 import { may } from "../session.ts";
 
-/** A context longer than this, in characters, is no example. */
+/** A context longer than this, in characters, is no example: neither as it is nor indented. */
 const longest = 100_000;
+
+/** Nor is a deeper one: indented, it would take too much memory. */
+const deepest = 100;
 
 /** A context to begin with, and the task that has it; without one there is none. */
 interface Example {
@@ -22,6 +25,7 @@ export async function exampleOf(type: string, signal: AbortSignal): Promise<Exam
   const text = await answer(api.GET("/v1/tasks/{id}",
     { signal, params: { path: { id } }, parseAs: "text" })) as string;
   const { context } = members(text);
-  if (context === undefined || context.length > longest) return none;
-  return { context: indented(context), id };
+  if (context === undefined || context.length > longest || depthOf(context) > deepest) return none;
+  const shown = indented(context);
+  return shown.length > longest ? none : { context: shown, id };
 }
