@@ -27,13 +27,14 @@ const (
 	CapStartedRules     Capability = "started_rules"     // of who may claim a started task
 	CapStartedLifetimes Capability = "started_lifetimes" // of tasks of attempts and operations
 	CapFingerprints     Capability = "fingerprints"      // filters by the kind of an error
+	CapPriorityFirst    Capability = "priority_first"    // head starts before the turns of flow keys
 )
 
 // Capabilities are all that this version knows.
 var Capabilities = []Capability{CapDeliver, CapNext, CapSignals, CapLinks, CapSpawn, CapJoin,
 	CapDays, CapOnFinal, CapErasure, CapWorkers, CapAlerts, CapContextRetention, CapSearchable,
 	CapFairFlow, CapLifetimes, CapClaimRules, CapStartedRules, CapStartedLifetimes,
-	CapFingerprints}
+	CapFingerprints, CapPriorityFirst}
 
 // usesOf returns CapDays if any of some durations is written in days or weeks.
 func usesOf(all ...Duration) []Capability {
@@ -102,6 +103,9 @@ func (t TaskType) Uses() (all []Capability) {
 	}
 	if t.Fair() {
 		add(CapFairFlow)
+	}
+	if t.PriorityFirst() {
+		add(CapPriorityFirst)
 	}
 	for i := range t.Stages {
 		s := &t.Stages[i]

@@ -13,8 +13,8 @@ const (
 	MaxFlowWeight  = 1000
 )
 
-// Fairness is how the flow keys of a type share its capacity. It is written true, false or
-// "key_first"; true means "key_first".
+// Fairness is how the flow keys of a type share its capacity. It is written true, false,
+// "key_first" or "priority_first"; true means "key_first".
 type Fairness string
 
 const (
@@ -22,9 +22,12 @@ const (
 	FairNot Fairness = ""
 	// FairKeyFirst: keys with due tasks take turns; order and priority count within a key.
 	FairKeyFirst Fairness = "key_first"
+	// FairPriorityFirst: like FairKeyFirst, but while a task with a head start is among the first
+	// due tasks of the type, it goes before the turns.
+	FairPriorityFirst Fairness = "priority_first"
 )
 
-// MarshalJSON writes true or false.
+// MarshalJSON writes true, false or "priority_first".
 func (f Fairness) MarshalJSON() ([]byte, error) {
 	switch f {
 	case FairNot:
@@ -35,7 +38,7 @@ func (f Fairness) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(f))
 }
 
-// UnmarshalJSON reads true, false or "key_first".
+// UnmarshalJSON reads true, false, "key_first" or "priority_first".
 func (f *Fairness) UnmarshalJSON(b []byte) error {
 	var fair bool
 	if json.Unmarshal(b, &fair) == nil && string(b) != "null" {
@@ -46,19 +49,23 @@ func (f *Fairness) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	var name string
-	if json.Unmarshal(b, &name) != nil || Fairness(name) != FairKeyFirst {
-		return fmt.Errorf(`must be true, false or "key_first", not %s: `+
-			`priority always counts within a flow key`, excerpt(b))
+	if json.Unmarshal(b, &name) != nil || name == "" || !Fairness(name).known() {
+		return fmt.Errorf("must be %s, not %s", fairnessNames, excerpt(b))
 	}
-	*f = FairKeyFirst
+	*f = Fairness(name)
 	return nil
+}
+
+const fairnessNames = `true, false, "key_first" or "priority_first"`
+
+func (f Fairness) known() bool {
+	return f == FairNot || f == FairKeyFirst || f == FairPriorityFirst
 }
 
 // checkFair checks the fairness and the weights.
 func (f *Flow) checkFair(out *problems) {
-	if f.Fair != FairNot && f.Fair != FairKeyFirst {
-		out.add("flow.fair", `is %q; it must be true, false or "key_first"`,
-			excerpt([]byte(f.Fair)))
+	if !f.Fair.known() {
+		out.add("flow.fair", "is %q; it must be %s", excerpt([]byte(f.Fair)), fairnessNames)
 	}
 	if len(f.Weights) > 0 && f.Fair == FairNot {
 		out.add("flow.weights", "needs flow.fair")
@@ -93,3 +100,8 @@ func (f *Flow) Blocks() bool { return f != nil && (f.Ordered || f.Limits != Limi
 
 // Fair reports whether the type's flow keys take turns.
 func (t TaskType) Fair() bool { return t.Flow != nil && t.Flow.Fair != FairNot }
+
+// PriorityFirst reports whether tasks with a head start go before the turns of flow keys.
+func (t TaskType) PriorityFirst() bool {
+	return t.Flow != nil && t.Flow.Fair == FairPriorityFirst
+}

@@ -16,7 +16,7 @@ func TestFairnessText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]asyncflow.Fairness{
 		`true`: asyncflow.FairKeyFirst, `"key_first"`: asyncflow.FairKeyFirst,
-		`false`: asyncflow.FairNot,
+		`"priority_first"`: asyncflow.FairPriorityFirst, `false`: asyncflow.FairNot,
 	} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
@@ -30,7 +30,7 @@ func TestFairnessText(t *testing.T) {
 			assert.Equal(t, f, again)
 		})
 	}
-	for _, text := range []string{`"priority_first"`, `null`, `1`, `""`} {
+	for _, text := range []string{`"first"`, `null`, `1`, `""`} {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
 			var f asyncflow.Fairness

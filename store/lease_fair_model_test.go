@@ -18,6 +18,7 @@ type fairMachine struct {
 	nodePair
 	t       *rapid.T
 	weights map[string]int
+	fair    asyncflow.Fairness
 	// passed has, for each key with a due task, how many tasks other keys have started since.
 	passed map[string]map[string]int
 	given  []asyncflow.Lease         // all that a node ever got
@@ -27,29 +28,31 @@ type fairMachine struct {
 
 // fairRow is a row of a ready table.
 type fairRow struct {
-	id    int64
-	key   string
-	order time.Time
+	id     int64
+	key    string
+	order  time.Time
+	raised bool // it has a head start
 }
 
 // line returns the tasks in line, in their order, and the numbers of tasks with a lease.
 func (m *fairMachine) line() (ready []fairRow, leased map[int64]bool) {
 	rows, err := m.b.db.Query(m.b.t.Context(), m.b.at(0, `
-		SELECT id, key, order_time FROM {readies} r UNION ALL SELECT id, NULL, NULL FROM {lease}
-		ORDER BY 3, 1`))
+		SELECT id, key, order_time, since IS NOT NULL FROM {readies} r
+		UNION ALL SELECT id, NULL, NULL, false FROM {lease} ORDER BY 3, 1`))
 	require.NoError(m.t, err)
 	leased = map[int64]bool{}
 	for rows.Next() {
 		var id int64
 		var key *string
 		var order *time.Time
-		require.NoError(m.t, rows.Scan(&id, &key, &order))
+		var raised bool
+		require.NoError(m.t, rows.Scan(&id, &key, &order, &raised))
 		if order == nil {
 			leased[id] = true
 			continue
 		}
 		require.NotNil(m.t, key, "each row of a fair type has a key")
-		ready = append(ready, fairRow{id, *key, *order})
+		ready = append(ready, fairRow{id, *key, *order, raised})
 	}
 	require.NoError(m.t, rows.Err())
 	return ready, leased
@@ -110,24 +113,32 @@ func (m *fairMachine) leaseFrom(t *rapid.T, b *bundle, n int) {
 func (m *fairMachine) compare(t *rapid.T, before []fairRow, now time.Time) (started, due int) {
 	_, leased := m.line()
 	starts, passedBy, isDue := map[string]int{}, map[string]bool{}, map[string]bool{}
+	plain, left := map[string]bool{}, false
 	for _, row := range before {
-		if leased[row.id] {
+		plain[row.key] = plain[row.key] || !row.raised
+		first := m.fair == asyncflow.FairPriorityFirst && !plain[row.key]
+		left = left || first && !leased[row.id] && !row.order.After(now)
+		switch {
+		case leased[row.id]:
 			require.False(t, passedBy[row.key], "the tasks of %q start in order", row.key)
-			starts[row.key]++
 			started++
-		} else {
+			if !first {
+				starts[row.key]++
+			}
+		default:
 			passedBy[row.key] = true
 		}
 		if !row.order.After(now) {
-			isDue[row.key] = true
+			isDue[row.key] = isDue[row.key] || !first || !leased[row.id]
 			due++
 		}
 	}
+	require.False(t, left && len(starts) > 0, "head starts go before turns")
 	maps.DeleteFunc(m.passed, func(key string, _ map[string]int) bool {
 		return !isDue[key] || starts[key] > 0
 	})
-	for key := range isDue {
-		if starts[key] > 0 {
+	for key, waits := range isDue {
+		if starts[key] > 0 || !waits {
 			continue
 		}
 		if m.passed[key] == nil {
@@ -207,7 +218,9 @@ func (m *fairMachine) roll(t *rapid.T) {
 func (m *fairMachine) reweigh(t *rapid.T) {
 	m.weights = map[string]int{"a": rapid.IntRange(1, 4).Draw(t, "weight of a"), "c": 2}
 	pipe := patient()
-	pipe.Flow = &asyncflow.Flow{Fair: asyncflow.FairKeyFirst, Weights: m.weights}
+	m.fair = rapid.SampledFrom([]asyncflow.Fairness{asyncflow.FairKeyFirst,
+		asyncflow.FairPriorityFirst}).Draw(t, "fair")
+	pipe.Flow = &asyncflow.Flow{Fair: m.fair, Weights: m.weights}
 	m.b.put(pipe)
 	require.NoError(t, m.mortal.Catalog.Refresh(m.b.t.Context()))
 	clear(m.passed) // turns may have begun with the weights before
@@ -244,7 +257,7 @@ func (m *fairMachine) finish() {
 // Random submits, leases, ends, cancels, rolls, other weights and leases that run out, on two nodes
 // and with connections that are lost at any statement: no task of a fair type is lost or done
 // twice, the tasks of a key start in order, and while a key has a due task, another key starts no
-// more tasks than its weight before it.
+// more tasks than its weight before it. With priority first, head starts go before that.
 func TestFairModel(t *testing.T) { eachSet(t, fairModel) }
 
 func fairModel(t *testing.T, b *bundle) {

@@ -42,6 +42,7 @@ func TestATypeUsesWhatAllNodesKnow(t *testing.T) {
 		"ends":    {telling, "uses on_final, "},
 		"search":  {searchable(twoStages()), "uses searchable, "},
 		"fair":    {fairStages(nil), "uses fair_flow, "},
+		"raised":  {priorityStages(), "uses fair_flow and priority_first, "},
 	} {
 		err := put(c.spec)
 		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), name)

@@ -2166,10 +2166,12 @@ export interface components {
             /**
              * @description Keys with due tasks take turns: in its turn, a key starts one task, or as many as its
              *     weight. Order and priority count within a key. true is another word for key_first, and
-             *     what is returned. Tasks without a flow key share one turn.
+             *     what is returned. With priority_first, a task with a head start goes before the turns
+             *     while it is among the first 500 due tasks of the type, by order_time. Tasks without a
+             *     flow key share one turn.
              * @example true
              */
-            fair?: boolean | "key_first";
+            fair?: boolean | ("key_first" | "priority_first");
             /**
              * @description With fair: how many tasks a flow key starts in its turn. Others start one. A name is a
              *     whole flow key.

@@ -27,10 +27,7 @@ func TurnsBefore(
 	if key == last.key && last.left > 0 {
 		return 0, false, nil
 	}
-	var sources []fairSource
-	for _, p := range t.Live() {
-		sources = append(sources, fairSource{position: p})
-	}
+	sources := liveSources(t)
 	rows, err := db.Query(ctx, t.SQL(0, skipSQL(t, sources)), t.Number(), last.key, now, MostTurns,
 		MostTurns, stagesOf(sources))
 	if err != nil {

@@ -15,9 +15,10 @@ import (
 // the turns: a row that a lease reads and writes under the type's lock. A lease
 //
 //  1. looks for keys with due tasks, from the last turn on: see lease_fair_keys.go
-//  2. deals out its tasks to them
-//  3. takes as many of the first due tasks of each key
-//  4. deals out anew what keys had too few tasks for
+//  2. takes tasks that go before the turns: see lease_fair_priority.go
+//  3. deals out its tasks to the keys
+//  4. takes as many of the first due tasks of each key
+//  5. deals out anew what keys had too few tasks for
 //
 // Tasks may stand in two ready tables, and in wait under a stage that has capacity again. These are
 // the sources; within a key, tasks are taken in their order over all sources.
@@ -128,9 +129,7 @@ var longAgo = time.Unix(0, 0)
 // have no turns.
 func (f *fairTake) addSources(b *pgx.Batch) {
 	t := f.l.t
-	for _, p := range t.Live() {
-		f.sources = append(f.sources, fairSource{position: p})
-	}
+	f.sources = liveSources(t)
 	f.addCapacity()
 	for _, stage := range f.l.stages {
 		name, _ := t.Place(stage, 1)
@@ -200,10 +199,15 @@ func (f *fairTake) takeTurns(ctx context.Context) ([]Candidate, error) {
 	if err := f.findKeys(ctx); err != nil {
 		return nil, err
 	}
-	some, err := f.takeFrom(ctx, f.ring, f.l.n)
+	some, err := f.takeRaised(ctx)
 	if err != nil {
 		return nil, err
 	}
+	inTurn, err := f.takeFrom(ctx, f.ring, f.l.n-f.open(some))
+	if err != nil {
+		return nil, err
+	}
+	some = append(some, inTurn...)
 	f.seen = f.open(some) < f.l.n && f.ring.whole && !f.ring.some()
 	f.more = !f.seen || !f.memory.keyless.swept
 	if !f.more {

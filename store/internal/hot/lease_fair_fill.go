@@ -88,8 +88,8 @@ func (f *fairTake) fillRing(ctx context.Context) (*ring, error) {
 // statements that take tasks of these keys.
 func (f *fairTake) readEnds(ctx context.Context, keys map[string]bool) error {
 	memory := &f.memory.beside
-	if from := f.marks.from(); len(f.sources) == 1 && !from.IsZero() && !memory.first.IsZero() {
-		f.least = minTime(memory.first, from)
+	if least := f.leastFrom(memory.first); !least.IsZero() {
+		f.least = least
 	}
 	memory.first = time.Time{}
 	t := f.l.t
@@ -110,6 +110,15 @@ func (f *fairTake) readEnds(ctx context.Context, keys map[string]bool) error {
 		return nil
 	})
 	return err
+}
+
+// leastFrom returns where due tasks begin, if one was the first of them at the last lease; zero: it
+// isn't known.
+func (f *fairTake) leastFrom(first time.Time) time.Time {
+	if from := f.marks.from(); len(f.sources) == 1 && !from.IsZero() && !first.IsZero() {
+		return minTime(first, from)
+	}
+	return time.Time{}
 }
 
 // note remembers the keys of a ring with further due tasks.

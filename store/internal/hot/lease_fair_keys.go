@@ -27,6 +27,14 @@ type fairSource struct {
 	stage    string // "": it is a ready table
 }
 
+// liveSources returns the ready tables with due tasks.
+func liveSources(t *config.Type) (all []fairSource) {
+	for _, p := range t.Live() {
+		all = append(all, fairSource{position: p})
+	}
+	return all
+}
+
 // from returns the rows of the source as the rest of a SELECT, with the type $1; stage is the
 // parameter with the stages.
 func (s fairSource) from(t *config.Type, i int, stage string) string {

@@ -2,6 +2,7 @@ package hot
 
 import (
 	"sync"
+	"time"
 
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
@@ -21,6 +22,9 @@ type fairType struct {
 	keyless keylessSweep
 	beside  fillTurns
 	filing  filing
+	// firstDue is the order_time of the first due task at the last lease, if tasks with a head
+	// start go before the turns; zero: it isn't known.
+	firstDue time.Time
 }
 
 // of returns what is remembered of a type.

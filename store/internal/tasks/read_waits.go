@@ -95,11 +95,18 @@ func (s *Tasks) tellTurn(ctx context.Context, tenant string, task *Task) error {
 	if err != nil || !t.Fair() {
 		return err
 	}
-	n, more, err := hot.TurnsBefore(ctx, s.core.DB(tenant), t, t.LineKeyOf(task.Options),
-		s.core.Clock.Now())
+	db, now := s.core.DB(tenant), s.core.Clock.Now()
+	raised, err := hot.RaisedBefore(ctx, db, t, task.ID.Number, now)
+	var n int
+	var more bool
+	if err == nil && !raised {
+		n, more, err = hot.TurnsBefore(ctx, db, t, t.LineKeyOf(task.Options), now)
+	}
 	switch {
 	case hot.IsUndefinedTable(err): // a roll was dropped a moment ago
 		return nil
+	case raised:
+		task.Turn = "Its head start puts it before the turns of the flow keys."
 	case more:
 		task.Turn = fmt.Sprintf("At least %d flow keys have their turn before its own.", n)
 	case n == 1:

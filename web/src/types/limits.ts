@@ -23,7 +23,8 @@ export function flowLimits(flow: Schemas["Flow"]): string {
   const weights = Object.entries(flow.weights ?? {})
     .slice(0, 10).map(([key, weight]) => `${key} ${weight}`).join(", ");
   const more = Object.keys(flow.weights ?? {}).length > 10 ? ", …" : "";
-  const fair = flow.fair && `in turn${weights && ` (weights: ${weights}${more})`}`;
+  const first = flow.fair === "priority_first" ? ", priority first" : "";
+  const fair = flow.fair && `in turn${first}${weights && ` (weights: ${weights}${more})`}`;
   return [limits(flow), ordered, fair].filter(Boolean).join(", ");
 }
 

@@ -1,0 +1,117 @@
+package hot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/lowwater"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// In a type with priority first, tasks with a head start go before the turns while they are among
+// the first due tasks of the type. So a head start passes what was submitted within it, of all
+// keys, and no key waits for longer because others set priorities again and again. Within a key the
+// order stays: a task behind one without a head start waits for the turn of its key. Such tasks
+// cost their key no turn.
+
+// mostRaised is how many of the first due tasks of a type may go before the turns.
+const mostRaised = 500
+
+// takeRaised takes tasks with a head start that go before the turns.
+func (f *fairTake) takeRaised(ctx context.Context) ([]Candidate, error) {
+	t := f.l.t
+	if !t.PriorityFirst() {
+		return nil, nil
+	}
+	least := f.least
+	if least.IsZero() {
+		least = f.leastFrom(f.memory.firstDue)
+	}
+	f.memory.firstDue = time.Time{}
+	rows, err := f.l.conn.Query(ctx, t.SQL(0, raisedSQL(t, f.sources)), t.Number(), f.l.now,
+		stagesOf(f.sources), lowwater.Bound(least), mostRaised, f.l.n)
+	if err != nil {
+		return nil, err
+	}
+	var keys []string
+	bySource := make([][]int, len(f.sources))
+	var key string
+	var source, n int
+	var first *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&key, &source, &n, &first}, func() error {
+		if n == 0 {
+			if first != nil {
+				f.memory.firstDue = *first
+			}
+			return nil
+		}
+		if len(keys) == 0 || keys[len(keys)-1] != key {
+			keys = append(keys, key)
+			for i := range bySource {
+				bySource[i] = append(bySource[i], 0)
+			}
+		}
+		bySource[source][len(keys)-1] = n
+		return nil
+	})
+	if err != nil || len(keys) == 0 {
+		return nil, err
+	}
+	b := &pgx.Batch{}
+	for i, source := range f.sources {
+		source.queueTake(b, f, keys, bySource[i])
+	}
+	err = f.l.conn.Send(ctx, b)
+	some := f.taken(f.last)
+	slices.SortFunc(some, func(a, b Candidate) int { return LeasesInOrder(a.Lease, b.Lease) })
+	return some, err
+}
+
+// RaisedBefore reports whether a due task of a fair type goes before the turns of flow keys.
+func RaisedBefore(
+	ctx context.Context, db postgres.Querier, t *config.Type, id int64, now time.Time,
+) (raised bool, err error) {
+	if !t.PriorityFirst() {
+		return false, nil
+	}
+	sources := liveSources(t)
+	err = db.QueryRow(ctx, t.SQL(0, headSQL(t, sources)+`
+SELECT EXISTS (SELECT FROM head WHERE id = $6 AND raised)`), t.Number(), now, stagesOf(sources),
+		lowwater.Bound(time.Time{}), mostRaised, id).Scan(&raised)
+	return raised, err
+}
+
+// headSQL reads the first $5 due tasks from $4 on. raised are the tasks that go before the turns:
+// they have a head start, as do all tasks before them in their key.
+func headSQL(t *config.Type, sources []fairSource) string {
+	selects := make([]string, len(sources))
+	for i, s := range sources {
+		selects[i] = fmt.Sprintf(`(SELECT %d AS source, key, order_time, id, since FROM %s
+			AND order_time <= $2 AND order_time >= $4 ORDER BY order_time, id LIMIT $5)`, i,
+			s.from(t, i, "$3"))
+	}
+	return `
+WITH head AS MATERIALIZED (
+  SELECT key, source, order_time, id, key IS NOT NULL AND bool_and(since IS NOT NULL)
+    OVER (PARTITION BY key ORDER BY order_time, id) AS raised
+  FROM (SELECT * FROM (` + strings.Join(selects, " UNION ALL ") + `) s
+    ORDER BY order_time, id LIMIT $5) first)`
+}
+
+// raisedSQL counts, by key and source, up to $6 tasks that go before the turns. A row without any
+// has the first order_time.
+func raisedSQL(t *config.Type, sources []fairSource) string {
+	return headSQL(t, sources) + `
+SELECT '' AS key, 0 AS source, 0 AS n, min(order_time) FROM head
+UNION ALL
+SELECT key, source, count(*), NULL FROM (
+  SELECT key, source FROM head WHERE raised ORDER BY order_time, id LIMIT $6) r
+GROUP BY key, source
+ORDER BY key, source`
+}
