@@ -411,3 +411,28 @@ func TestChangeOfADueSchedule(t *testing.T) {
 	assert.Zero(t, b.tick())
 	require.NoError(t, b.DeleteSchedule(t.Context(), tenant, s.Name))
 }
+
+// The lifetime of a schedule's task counts from its tick. A tick that comes too late for it is
+// submitted, and fails as expired: it doesn't stop the schedule.
+func TestTickWithLifetime(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	s := b.minutely()
+	s.StartBy, s.EndBy = within(time.Hour, 2*time.Hour).StartBy, within(0, 2*time.Hour).EndBy
+	b.putSchedule(s)
+	last := b.overdue(s.Name, 0)
+	require.Equal(t, 1, b.tick())
+	task := b.task(b.schedule(s.Name).LastID)
+	assert.Equal(t, []time.Time{last.Add(time.Hour), last.Add(2 * time.Hour)},
+		[]time.Time{task.Options.Lifetime.StartBy.UTC(), task.Options.Lifetime.EndBy.UTC()})
+	require.Len(t, b.lease(pipe, 10), 1)
+
+	s.Name, s.StartBy = "late", within(time.Millisecond, 0).StartBy
+	b.putSchedule(s)
+	b.overdue(s.Name, 0)
+	require.Equal(t, 1, b.tick())
+	stored := b.schedule(s.Name)
+	assert.Empty(t, stored.LastError)
+	b.expireTasks()
+	b.expired(stored.LastID, "begun")
+}
