@@ -27,7 +27,7 @@ const (
 	CapStartedRules     Capability = "started_rules"     // of who may claim a started task
 	CapStartedLifetimes Capability = "started_lifetimes" // of tasks of attempts and operations
 	CapFingerprints     Capability = "fingerprints"      // filters by the kind of an error
-	CapPriorityFirst    Capability = "priority_first"    // head starts before the turns of flow keys
+	CapPriorityFirst    Capability = "priority_first"    // head starts before turns
 )
 
 // Capabilities are all that this version knows.

@@ -17,6 +17,8 @@ type (
 	FailureFilter = tasks.FailureFilter
 	// FailureGroup has the failures with errors of one kind.
 	FailureGroup = tasks.FailureGroup
+	// EndPlace is a place in a list of tasks by their ends; zero: the beginning.
+	EndPlace = tasks.EndPlace
 	// FailureOrder is the order of the groups of a report.
 	FailureOrder = tasks.FailureOrder
 	// FailurePlace is how many failures of a group a stage has.
@@ -81,6 +83,8 @@ const (
 	FailuresNewest = tasks.FailuresNewest
 	// FailureSteps is into how many equal parts a report of failures divides its time.
 	FailureSteps = tasks.FailureSteps
+	// MaxSorted is how many tasks a list by their ends may have.
+	MaxSorted = tasks.MaxSorted
 	// MaxFailures is how many failed tasks a report of failures reads at most.
 	MaxFailures = tasks.MaxFailures
 	// MaxFailureGroups is how many groups a report of failures has at most.

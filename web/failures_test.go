@@ -23,7 +23,7 @@ func TestFailures(t *testing.T) {
 		p.submit("bills", declined, client.StatusFailed)}
 	retried, err := p.api.Submit(t.Context(), client.NewTask{Type: "bills",
 		Context: client.JSON(declined), Retry: client.RetryPolicy{MaxAttempts: 5,
-			Interval: asyncflow.Seconds(3600)}})
+			Interval: asyncflow.Seconds(3600, 3600)}})
 	require.NoError(t, err)
 	p.until(retried.ID, func(t client.Task) bool { return t.Error != "" })
 	p.open("/console/failures?last=15m&type=bills")
@@ -39,6 +39,14 @@ func TestFailures(t *testing.T) {
 	p.Click("List")
 	p.See("2 tasks match")
 	p.Run(`return /fingerprint=[0-9a-f]{16}/.test(location.search)`)
+	p.Run(`return [...document.querySelectorAll("[data-row]")].map((r) => r.textContent).join() ===
+		"` + failed[1] + `,` + failed[0] + `"`)
+	p.Run(`return /order=ended/.test(location.search)`)
+	p.open("/console/tasks?type=bills&order=ended")
+	p.See("which needs a status of final tasks")
+	assert.Empty(t, p.axe())
+	p.Click("List them by the time of their submit")
+	p.See("3 tasks match")
 	p.act("Redrive", "2 tasks, failed with this error: of the type bills.")
 	p.See("2 of 2")
 	for _, id := range failed {
@@ -55,7 +63,7 @@ func TestFailures(t *testing.T) {
 	for _, id := range failed {
 		p.until(id, func(t client.Task) bool { return t.Status == client.StatusFailed })
 	}
-	p.quiet(p.missing("/v1/failures"))
+	p.quiet(p.missing("/v1/failures"), "400 (Bad Request) "+p.node.URL+"/v1/tasks")
 }
 
 // act does something with the group of failures of bills, after a question.

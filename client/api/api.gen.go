@@ -639,6 +639,24 @@ func (e GetFailuresParamsOrder) Valid() bool {
 	}
 }
 
+// Defines values for ListTasksParamsOrder.
+const (
+	Ended     ListTasksParamsOrder = "ended"
+	Submitted ListTasksParamsOrder = "submitted"
+)
+
+// Valid indicates whether the value is a known member of the ListTasksParamsOrder enum.
+func (e ListTasksParamsOrder) Valid() bool {
+	switch e {
+	case Ended:
+		return true
+	case Submitted:
+		return true
+	default:
+		return false
+	}
+}
+
 // AlertEpisode defines model for AlertEpisode.
 type AlertEpisode struct {
 	Alert AlertEpisodeAlert `json:"alert"`
@@ -4907,12 +4925,20 @@ type ListTasksParams struct {
 	// Children false leaves out the children of fan-outs; it excludes parent.
 	Children *bool `form:"children,omitempty" json:"children,omitempty"`
 
+	// Order ended lists final tasks of all types together, the latest end first. It needs a status
+	// of final tasks, ended_since or ended_until. 400 if more than 5,000 tasks match, or if
+	// 50,000 were searched.
+	Order ListTasksParamsOrder `form:"order,omitempty" json:"order,omitempty,omitzero"`
+
 	// Limit The most tasks on one page.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
+
+// ListTasksParamsOrder defines parameters for ListTasks.
+type ListTasksParamsOrder string
 
 // SubmitTaskParams defines parameters for SubmitTask.
 type SubmitTaskParams struct {
@@ -12443,6 +12469,14 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 				}
 			}
 
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "order", params.Order, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {

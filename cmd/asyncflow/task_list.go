@@ -73,6 +73,7 @@ func withChildren(wanted bool) *bool {
 type tasksListCmd struct {
 	filterFlags
 	Text   string `placeholder:"TEXT" help:"Only tasks with this text in their context or outputs."`
+	Order  string `enum:"submitted,ended" default:"submitted" help:"By submit, or final ones by end."`
 	Limit  int    `default:"50" help:"The most tasks to list; 0 lists all."`
 	Cursor string `help:"Continue a list: the next_cursor of the previous page."`
 }
@@ -80,7 +81,7 @@ type tasksListCmd struct {
 func (c *tasksListCmd) Help() string {
 	return `Examples:
 
-    asyncflow tasks list --status failed --ended-since 2h
+    asyncflow tasks list --status failed --ended-since 2h --order ended
     asyncflow tasks list --type thumbnails --status failed --stage resize --code timeout
     asyncflow tasks list --type thumbnails --attempts 3
     asyncflow tasks list --user customer-17 --metadata order=4711
@@ -116,7 +117,7 @@ func (c *tasksListCmd) collect(
 	ctx context.Context, g *globals,
 ) (all []client.Task, cursor string, searched client.Searched, err error) {
 	p := c.params()
-	p.Text = c.Text
+	p.Text, p.Order = c.Text, client.ListOrder(c.Order)
 	next := func(size int, from string) ([]client.Task, string, error) {
 		p.Limit, p.Cursor = size, from
 		page, err := g.client().List(ctx, p)

@@ -70,3 +70,39 @@ func TestFailuresOfTenants(t *testing.T) {
 		assert.Equal(t, want, report.Failures, tenant)
 	}
 }
+
+// Final tasks are listed by their ends, the latest first, on pages with cursors.
+func TestListByEnds(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	var want, got []string
+	for range 3 {
+		want = append([]string{b.failSecond()}, want...)
+	}
+	again := want[2]
+	b.call("POST", "/v1/tasks/"+again+"/redrive", "")
+	l, token := b.lease()
+	require.Equal(t, again, l.ID.String())
+	require.Equal(t, 200, b.callAs(token, "POST", "/v1/callbacks/"+again+"/fail",
+		`{"error":"no","retryable":false}`).status)
+	want = append([]string{again}, want[:2]...) // it ended last
+	path := "/v1/tasks?order=ended&status=failed&limit=1"
+	for next := ""; ; {
+		page := read[api.TaskList](b, 200, b.call("GET", path+"&cursor="+next, ""))
+		require.Len(t, page.Data, 1)
+		got = append(got, page.Data[0].ID)
+		if next = page.NextCursor; next == "" {
+			break
+		}
+		require.Equal(t, 400, b.call("GET", "/v1/tasks?status=failed&cursor="+next, "").status,
+			"a cursor of another order")
+	}
+	assert.Equal(t, want, got)
+	for query, field := range map[string]string{"order=ended": "order", "order=worst": "order",
+		"order=ended&status=running":                "order",
+		"order=ended&status=failed&cursor=" + "AAA": "cursor"} {
+		a := b.call("GET", "/v1/tasks?"+query, "")
+		assert.Equal(t, 400, a.status, query)
+		assert.Contains(t, string(a.body), field, query)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
@@ -48,27 +49,72 @@ func (s *Server) ListTasks(
 	if f.Labels, err = readLabels(p.User, p.Tags, p.AnyTags, p.Metadata); err != nil {
 		return nil, err
 	}
+	tenant := principalOf(ctx).Tenant
+	if p.Order == api.Ended {
+		return s.listEnded(ctx, tenant, f, list, p.Cursor)
+	}
 	if f.Before, f.FromType, err = readTaskCursor(list, f.Type, p.Cursor); err != nil {
 		return nil, err
 	}
-	tenant := principalOf(ctx).Tenant
 	page, err := s.cfg.Store.TaskPage(ctx, tenant, f)
 	if err != nil {
 		return nil, err
 	}
 	out := ListTasks200JSONResponse{
-		Data:       make([]api.Task, len(page.Tasks)),
+		Data:       s.listOut(tenant, page.Tasks),
 		NextCursor: writeTaskCursor(list, f.Type, page),
-	}
-	for i, task := range page.Tasks {
-		out.Data[i] = s.taskOut(tenant, task)
-		out.Data[i].WaitsBecause = "" // it is long, and mostly the same for all
 	}
 	if len(page.Tasks) < f.Limit {
 		out.Searched = api.Searched{Tasks: page.Searched.Tasks, ByIndex: page.Searched.ByIndex,
 			From: page.Searched.From, Until: page.Searched.Until, NextType: page.NextType}
 	}
 	return out, nil
+}
+
+// listEnded lists a page of final tasks, the latest end first.
+func (s *Server) listEnded(
+	ctx context.Context, tenant string, f store.Filter, list cursor.List, text string,
+) (ListTasksResponseObject, error) {
+	after, err := readEndCursor(list, text)
+	if err != nil {
+		return nil, err
+	}
+	tasks, next, err := s.cfg.Store.EndedPage(ctx, tenant, f, after)
+	if err != nil {
+		return nil, err
+	}
+	return ListTasks200JSONResponse{
+		Data: s.listOut(tenant, tasks),
+		NextCursor: list.Write(!next.At.IsZero(), strconv.FormatInt(next.At.UnixMicro(), 36),
+			next.ID.String()),
+	}, nil
+}
+
+// readEndCursor reads the place behind which a page of tasks by their ends begins.
+func readEndCursor(list cursor.List, text string) (at store.EndPlace, err error) {
+	key, err := list.Read(text, 2)
+	if err != nil || key[0] == "" {
+		return at, err
+	}
+	micros, err := strconv.ParseInt(key[0], 36, 64)
+	if err == nil {
+		at.ID, err = asyncflow.ParseTaskID(key[1])
+	}
+	if err != nil {
+		return at, cursor.Bad()
+	}
+	at.At = time.UnixMicro(micros)
+	return at, nil
+}
+
+// listOut returns tasks as lists show them.
+func (s *Server) listOut(tenant string, tasks []store.Task) []api.Task {
+	all := make([]api.Task, len(tasks))
+	for i, task := range tasks {
+		all[i] = s.taskOut(tenant, task)
+		all[i].WaitsBecause = "" // it is long, and mostly the same for all
+	}
+	return all
 }
 
 // readTaskCursor reads the place where a page of tasks begins. The cursors of a list of all types

@@ -8247,6 +8247,12 @@ export interface operations {
                 latest?: boolean;
                 /** @description false leaves out the children of fan-outs; it excludes parent. */
                 children?: boolean;
+                /**
+                 * @description ended lists final tasks of all types together, the latest end first. It needs a status
+                 *     of final tasks, ended_since or ended_until. 400 if more than 5,000 tasks match, or if
+                 *     50,000 were searched.
+                 */
+                order?: "submitted" | "ended";
                 /** @description The most tasks on one page. */
                 limit?: number;
                 /** @description The next_cursor of the previous page, which had the same filter. */

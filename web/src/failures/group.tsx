@@ -17,7 +17,7 @@ export function Group({ group: g, report, type }: GroupProps) {
   const { fingerprint } = g;
   const ended_since = report.since;
   const list = new URLSearchParams({ fingerprint, status: "failed", ended_since,
-    children: "true", ...type && { type } });
+    children: "true", order: "ended", ...type && { type } });
   const which = type ? { type, fingerprint } : { all_types: true, fingerprint };
   const said = type ? `of the type ${type}` : "of all types";
   return (

@@ -17,7 +17,7 @@ export function Matches({ filter }: { filter: Filter }) {
   if (filter.text) {
     return <p class="quiet">Tasks with a text in contexts or outputs can't be counted.</p>;
   }
-  const { cursor: _, ...rest } = filter;
+  const { cursor: _, order: __, ...rest } = filter;
   return <Counted key={JSON.stringify(rest)} filter={rest} />;
 }
 

@@ -29,12 +29,13 @@ export interface Filter {
   metadata?: string;
   parent?: string;
   children?: string; // "true": children of fan-outs, too
+  order?: "ended"; // the latest end first, of final tasks
   cursor?: string;
 }
 
 const names = ["type", "status", "stage", "error", "key", "text", "since", "until", "ended_since",
   "ended_until", "attempts", "code", "fingerprint", "flow_key", "worker", "user", "tags",
-  "any_tags", "metadata", "parent", "children", "cursor"];
+  "any_tags", "metadata", "parent", "children", "order", "cursor"];
 
 /** Returns the filter in a URL. Unknown parameters are left out: the page shows all that counts. */
 export function filterOf(query: Record<string, string>): Partial<Filter> {
@@ -49,9 +50,17 @@ export function queryOf({ children, attempts, ...filter }: Filter): Query {
   return children === "true" || filter.parent ? query : { ...query, children: false };
 }
 
+/** Reports whether a filter finds final tasks only: these can be listed by their ends. */
+export const endsOnly = (f: Filter) => finals.includes(f.status ?? "") ||
+  !!(f.ended_since || f.ended_until);
+
+const finals = ["succeeded", "failed", "cancelled"];
+
 /** Returns a filter as the bulk calls take it: they ask for all types by name. */
-export function selectionOf(filter: Filter): Omit<Query, "cursor" | "text"> & { all_types?: true } {
-  const { cursor: _, text: __, ...query } = queryOf(filter);
+export function selectionOf(
+  filter: Filter,
+): Omit<Query, "cursor" | "text" | "order"> & { all_types?: true } {
+  const { cursor: _, text: __, order: ___, ...query } = queryOf(filter);
   return filter.type ? query : { ...query, all_types: true };
 }
 
@@ -112,6 +121,13 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
             <input type="checkbox" checked={filter.children === "true"}
               onChange={(e) => set({ children: e.currentTarget.checked ? "true" : "" })} />
             Children of fan-outs
+          </label>
+        )}
+        {(endsOnly(filter) || filter.order) && (
+          <label class="check">
+            <input type="checkbox" checked={filter.order === "ended"}
+              onChange={(e) => set({ order: e.currentTarget.checked ? "ended" : "" })} />
+            Latest end first
           </label>
         )}
         <Search label="Find by id, key, user or text" name="find" value="" most={200} first

@@ -24,7 +24,10 @@ import { Views } from "./views.tsx";
 
 const mostTicked = 1000; // ids that a bulk call takes
 
-/** The tasks that match the filter in the URL, newest first; of all types, type by type. */
+/**
+ * The tasks that match the filter in the URL, newest first; of all types, type by type. Final tasks
+ * also by their ends, of all types together.
+ */
 export function Tasks() {
   const [query] = useQuery();
   const types = useLoad(
@@ -61,7 +64,7 @@ function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
   shown.current ||= list.data !== undefined;
   const none = data?.length === 0 && !next;
   const { type, ...filters } = filter;
-  const { cursor: _, ...rest } = filter;
+  const { cursor: _, order: __, ...rest } = filter;
   const ticked = useSignal(new Set<string>());
   useEffect(() => {
     ticked.value = new Set(); // they may not match any more
@@ -83,6 +86,9 @@ function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
         <Ticked ids={[...ticked.value]} clear={() => (ticked.value = new Set())} />
       )}
       <Problem error={list.error} retry={list.reload} />
+      {list.error && filter.order && (
+        <p><a href={link({ order: "", cursor: "" })}>List them by the time of their submit</a></p>
+      )}
       <Skeleton of={list} />
       {data && data.length > 0 && <TaskTable tasks={data} ticked={ticked} />}
       {data?.length === 0 && next && (
