@@ -50,3 +50,20 @@ func TestLogAttempt(t *testing.T) {
 	require.Nil(t, logged(slog.LevelWarn, done))
 	require.Nil(t, logged(slog.LevelError, failed))
 }
+
+// The line of an attempt has the labels of the task, and the id of its trace by the name that log
+// pipelines know.
+func TestLogAttemptWithLabels(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := asyncflow.Settlement{Lease: asyncflow.Lease{ID: asyncflow.NewTaskID("mail", 1, 42)}}
+	s.Lease.Options.Labels = asyncflow.Labels{User: "ada", Tags: []string{"eu", "nightly"},
+		Metadata: map[string]string{"order": "4711"},
+		Trace:    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+	asyncflow.LogAttempt(slog.New(slog.NewJSONHandler(&out, nil)), "acme", s)
+	var line map[string]any
+	require.NoError(t, json.Unmarshal(out.Bytes(), &line))
+	require.Equal(t, []any{"ada", []any{"eu", "nightly"}, map[string]any{"order": "4711"},
+		"4bf92f3577b34da6a3ce929d0e0e4736"},
+		[]any{line["user"], line["tags"], line["metadata"], line["trace_id"]})
+}

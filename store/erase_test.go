@@ -113,9 +113,10 @@ func testErase(t *testing.T, b *bundle) {
 		assert.Empty(t, a.Error)
 		assert.Nil(t, a.Output)
 	}
-	told1, err := b.Erased(t.Context(), tenant, id)
+	journal, err := b.JournalOf(t.Context(), tenant, id)
 	require.NoError(t, err)
-	assert.Equal(t, after.Options.Erased, told1)
+	assert.Equal(t, after.Options.Erased, journal.Erased)
+	assert.Empty(t, journal.Trace)
 	list, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Limit: 9})
 	require.NoError(t, err)
 	assert.Equal(t, after.Options.Erased, list[0].Options.Erased)

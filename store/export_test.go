@@ -140,6 +140,11 @@ func (s *Store) WriteMinutes(ctx context.Context) error {
 	return counts.WriteMinutes(ctx, s.countsRoom)
 }
 
+// CountSettled counts settlements that were written.
+func (s *Store) CountSettled(key TypeKey, settled []asyncflow.Settlement) {
+	s.core.CountSettled(key, settled...)
+}
+
 // LimitLocks sets how long another transaction may keep this node out of a lock.
 func (s *Store) LimitLocks(limit time.Duration) {
 	mu := inside[sync.Mutex](s.core, "holders", "mu")

@@ -73,6 +73,9 @@ func TestTick(t *testing.T) {
 	pipe := b.put(twoStages())
 	s := b.minutely()
 	s.Priority, s.Retry = asyncflow.Priority{60}, &asyncflow.RetryPolicy{MaxAttempts: 7}
+	s.Labels = asyncflow.Labels{User: "ada", Tags: []string{"eu"},
+		Metadata: map[string]string{"order": "17"}}
+	s.OnFinal = b.told()
 	b.putSchedule(s)
 	first, err := b.FirstTicks(t.Context(), []string{tenant, "other"})
 	require.NoError(t, err)
@@ -91,7 +94,8 @@ func TestTick(t *testing.T) {
 	task, err := b.Task(t.Context(), tenant, stored.LastID)
 	require.NoError(t, err)
 	assert.Equal(t,
-		asyncflow.Options{Key: tickKey(s.Name, last), Priority: s.Priority, Retry: s.Retry},
+		asyncflow.Options{Key: tickKey(s.Name, last), Priority: s.Priority, Retry: s.Retry,
+			Labels: s.Labels, OnFinal: s.OnFinal},
 		task.Options)
 	leases := b.lease(pipe, 10)
 	require.Len(t, leases, 1)

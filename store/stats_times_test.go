@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"context"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -9,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/metrics"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -214,4 +218,48 @@ func TestTimesDoNotWaitForADeletion(t *testing.T) {
 	require.Equal(t, 1, b.count(`SELECT count(*) FROM tenant_acme.type_minutes
 		WHERE type = 'pipe'`))
 	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.type_minutes WHERE type = 'other'`))
+}
+
+// What the two times of a task cost on the hot path, with their histograms for the history and for
+// Prometheus: from due to start, one delivery at a time, and from submit to end. A settlement has
+// other counts, too; "other" is what they cost without the time of an end. The processor's time
+// counts, as other programs may run beside.
+func BenchmarkTimes(b *testing.B) {
+	s, err := store.Open(b.Context(), store.Config{URL: pgtest.Database(b, prepare), Node: "n",
+		Meter: metrics.New("v1")})
+	require.NoError(b, err)
+	defer s.Close()
+	key := store.TypeKey{Tenant: tenant, Type: "pipe"}
+	now := s.Clock.Now()
+	l := asyncflow.Lease{Stage: "first", DueAt: now.Add(-time.Second),
+		CreatedAt: now.Add(-time.Minute)}
+	deliveries := []asyncflow.Delivery{{Lease: l, At: now}}
+	done := []asyncflow.Settlement{{Lease: l, Outcome: asyncflow.Outcome{
+		Kind: asyncflow.OutcomeDone, Duration: time.Second},
+		Verdict: asyncflow.Verdict{Kind: asyncflow.Succeed}}}
+	other := slices.Clone(done)
+	other[0].Lease.CreatedAt = time.Time{}
+	for name, count := range map[string]func(){
+		"start": func() { s.CountDeliveries(key, deliveries) },
+		"end":   func() { s.CountSettled(key, done) },
+		"other": func() { s.CountSettled(key, other) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			before := processorTime(b)
+			b.RunParallel(func(p *testing.PB) {
+				for p.Next() {
+					count()
+				}
+			})
+			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// processorTime returns how long this process has had a processor.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

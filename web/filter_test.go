@@ -1,6 +1,8 @@
 package web_test
 
 import (
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -131,5 +133,71 @@ func TestFindATask(t *testing.T) {
 	find("sought-ada", "/console/tasks?user=sought-ada")
 	find("sought-harbour", "/console/tasks?text=sought-harbour")
 	find(task.ID, "/console/tasks/"+task.ID)
+	p.quiet()
+}
+
+// Each field of the filter finds its task among those of all types, and a change of all that match
+// has the same filter.
+func TestEachFieldFindsItsTask(t *testing.T) {
+	p := openPageOf(t, "fields")
+	p.answering("sought-in", func() int { return http.StatusServiceUnavailable })
+	p.answering("other-in", func() int { return http.StatusUnprocessableEntity })
+	submit := func(task client.NewTask, taskType, context string) client.Task {
+		t.Helper()
+		task.Type, task.Context = taskType, client.JSON(context)
+		made, err := p.api.SubmitAndWait(t.Context(), task, patience)
+		require.NoError(t, err)
+		require.Equal(t, client.StatusFailed, made.Status)
+		return made
+	}
+	sought := submit(client.NewTask{Key: "the-key", FlowKey: "the-flow", User: "ada",
+		Tags: []string{"eu", "all"}, Metadata: map[string]string{"order": "17"},
+		Retry: client.RetryPolicy{MaxAttempts: 2, Interval: client.Seconds(-0.1)}},
+		"sought-in", `"the-text"`)
+	submit(client.NewTask{Key: "a-key", FlowKey: "a-flow", User: "bob", Tags: []string{"us", "all"},
+		Metadata: map[string]string{"order": "18"}, Retry: client.RetryPolicy{MaxAttempts: 1}}, "other-in", `"a-text"`)
+	fields := map[string][2]string{ // by their names in a URL
+		"key":         {"Idempotency key", "the-key"},
+		"user":        {"User", "ada"},
+		"metadata":    {"Metadata", "order=17"},
+		"tags":        {"Tags, all of them", "all,eu"},
+		"any_tags":    {"Tags, one of them", "eu,nobody"},
+		"flow_key":    {"Flow key", "the-flow"},
+		"code":        {"Error code", "503"},
+		"fingerprint": {"Kind of the error", sought.Fingerprint},
+		"attempts":    {"Attempts at least", "2"},
+		"error":       {"Text in the error", sought.Error},
+		"text":        {"Text in context or outputs", "the-text"},
+	}
+	for name, field := range fields {
+		t.Log(name)
+		p.open("/console/tasks")
+		p.See("2 tasks match")
+		p.Fill(field[0], field[1])
+		p.Click("Search")
+		p.Run("return new URLSearchParams(location.search).get(" + browsertest.Quote(name) +
+			") === " + browsertest.Quote(field[1]))
+		p.Run(`const all = [...document.querySelectorAll("[data-row]")];
+			return all.length === 1 && words(all[0]).includes(` + browsertest.Quote(sought.ID) + `)`)
+	}
+	query := url.Values{"status": {"failed"}}
+	for name, field := range fields {
+		if name != "text" { // no change of all that match goes by it
+			query.Set(name, field[1])
+		}
+	}
+	p.open("/console/tasks?" + query.Encode())
+	p.Click("Redrive all that match")
+	p.See("1 task, failed")
+	p.Click("Redrive all that match")
+	p.See("Redrive all that match: started")
+	all, err := p.api.Operations(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	f := all[0].Filter
+	assert.Equal(t, []any{true, "the-key", "ada", "order=17", "all,eu", "eu,nobody", "the-flow",
+		"503", sought.Fingerprint, 2, sought.Error},
+		[]any{f.AllTypes, f.Key, f.User, f.Metadata, f.Tags, f.AnyTags, f.FlowKey, f.Code,
+			f.Fingerprint, f.Attempts, f.Error})
 	p.quiet()
 }

@@ -1,6 +1,8 @@
 package web_test
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/worker"
 )
 
 // The page of a failed task begins with what failed, and leads to the tasks with the same error and
@@ -73,6 +76,48 @@ func TestRunningTaskInShort(t *testing.T) {
 	p.quiet()
 }
 
+// The page of a task that a named worker has says so, and leads to all tasks that this worker runs
+// or ran. The labels are there, and the trace is a link.
+func TestWorkerAndTraceOfATask(t *testing.T) {
+	p := openPage(t, all...)
+	p.use(p.node.Token) // which may claim
+	_, err := p.api.PutTaskType(t.Context(), "placed", client.TaskTypeSpec{
+		Stages: []client.Stage{{Name: "only", Mode: "claim"}}})
+	require.NoError(t, err)
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "placed",
+		Context: client.JSON(`1`), User: "placed-ada", Tags: []string{"placed-tag"},
+		Metadata: map[string]string{"order": "placed-4711"},
+		Trace:    "00-" + id + "-00f067aa0ba902b7-01"})
+	require.NoError(t, err)
+	w, err := worker.New(worker.Config{OnlyClaims: true, Name: "placed-worker",
+		Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	end := make(chan struct{})
+	worker.Handle(w, "placed", "only", func(context.Context, worker.Task[int]) (int, error) {
+		<-end
+		return 1, nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Claim(ctx, worker.Claims{Client: p.api}, "placed", "only") }()
+	p.open("/console/tasks/" + task.ID)
+	p.See("at the worker placed-worker, claimed by")
+	for _, text := range []string{"placed-ada", "placed-tag", "placed-4711"} {
+		p.See(text)
+	}
+	p.Run(`return !!document.querySelector(
+		'main a[href="https://tempo.example.com/trace/` + id + `"]')`)
+	close(end)
+	p.See("succeeded")
+	stop()
+	require.NoError(t, <-ended)
+	p.open("/console/tasks?worker=placed-worker")
+	p.See(task.ID)
+	p.See("1 task matches")
+	p.quiet()
+}
+
 // The page of a task with rules says who may claim it, and why it waits.
 func TestClaimRulesOfATask(t *testing.T) {
 	p := openPage(t, all...)
@@ -96,5 +141,26 @@ func TestClaimRulesOfATask(t *testing.T) {
 	p.open("/console/tasks/" + task.ID)
 	p.See("It waits for a worker that asks for it.")
 	p.Run(`return !words(document.querySelector(".facts")).includes("claimers")`)
+	p.quiet()
+}
+
+// The page of a type, and the overview, have how long its tasks waited when they were due, and how
+// long they took: from the figures that its node writes every 10 s.
+func TestTimesOfAType(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("timed")
+	p.submit("timed", `1`, client.StatusSucceeded)
+	p.open("/console/types/timed")
+	fact := func(name string) {
+		p.Run(`const e = [...document.querySelectorAll(".facts dt")].find(e => words(e) === "` +
+			name + `"); return /^[\d.]+ m?s \/ [\d.]+ m?s$/.test(words(e?.nextElementSibling))`)
+	}
+	for _, name := range []string{"Tasks waited when due", "of them in first", "of them in second",
+		"From submit to end"} {
+		fact(name)
+	}
+	p.open("/console")
+	p.Run(`const row = [...document.querySelectorAll("tr")].find(e => words(e).startsWith("timed"));
+		return (words(row).match(/[\d.]+ m?s \/ [\d.]+ m?s/g) ?? []).length >= 3`)
 	p.quiet()
 }

@@ -81,6 +81,31 @@ func TestClaimedTasks(t *testing.T) {
 	require.NoError(t, w.Close(t.Context()))
 }
 
+// A claimed task has its labels.
+func TestClaimedLabels(t *testing.T) {
+	t.Parallel()
+	c := claimType(t, "claim-labels")
+	w := claimWorker(t)
+	worker.Handle(w, "claim-labels", "look", func(
+		_ context.Context, task worker.Task[int],
+	) ([]any, error) {
+		return []any{task.User, task.Tags, task.Metadata, task.Trace}, nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.Claim(ctx, worker.Claims{Client: c}, "claim-labels", "look") }()
+	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	task, err := c.Submit(t.Context(), client.NewTask{Type: "claim-labels",
+		Context: client.JSON(`1`), User: "ada", Tags: []string{"eu"},
+		Metadata: map[string]string{"order": "4711"}, Trace: trace})
+	require.NoError(t, err)
+	done, err := c.Wait(t.Context(), task.ID, 2*time.Minute)
+	require.NoError(t, err)
+	assert.JSONEq(t, `["ada",["eu"],{"order":"4711"},"`+trace+`"]`, string(done.Result))
+	stop()
+	require.NoError(t, <-ended)
+}
+
 // A claimer gets the checkpoint that an earlier claim left, and may choose the next stage.
 func TestClaimedCheckpoint(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
@@ -20,8 +21,9 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// A worker does tasks, and is told their ends: each by one event. The log has how long after the
-// end the events came; in the long form there are 1,000 ends a second.
+// A worker does tasks, and is told their ends: each by one event, which comes again if it was
+// refused. The log has how long after the end the events came; in the long form there are 1,000
+// ends a second.
 func TestANodeTellsEnds(t *testing.T) {
 	t.Parallel()
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -43,11 +45,22 @@ func TestANodeTellsEnds(t *testing.T) {
 	var mu sync.Mutex
 	var took []time.Duration
 	came := map[string]worker.FinalTask{} // by the id of the event
+	refused := ""                         // the first event, which is refused once
+	times := 0                            // that it came
 	all := make(chan struct{})
 	w.HandleFinal(func(_ context.Context, e worker.FinalEvent) error {
 		mu.Lock()
 		defer mu.Unlock()
-		took = append(took, time.Since(e.Data.FinishedAt))
+		if refused == "" {
+			refused = e.ID
+		}
+		if e.ID == refused {
+			if times++; times == 1 {
+				return errors.New("the disk is full")
+			}
+		} else {
+			took = append(took, time.Since(e.Data.FinishedAt))
+		}
 		came[e.ID] = e.Data
 		if len(came) == batches*pace {
 			close(all)
@@ -105,6 +118,7 @@ func TestANodeTellsEnds(t *testing.T) {
 		}
 	}
 	require.Equal(t, batches*pace/10, failed)
+	require.Equal(t, 2, times, "the event that was refused came again")
 	slices.Sort(took)
 	t.Logf("%d ends: half were told within %s, 99 of 100 within %s, all within %s", len(took),
 		took[len(took)/2], took[len(took)*99/100], took[len(took)-1])

@@ -39,6 +39,30 @@ func TestHandle(t *testing.T) {
 	require.Empty(t, b.asyncflow.reports, "the answer is enough")
 }
 
+// A handler gets the labels of its task, also of one in a batch.
+func TestLabelsOfADelivery(t *testing.T) {
+	b := setup(t)
+	var got []Task[photo]
+	b.inspects(func(_ context.Context, task Task[photo]) (picture, error) {
+		got = append(got, task)
+		return picture{}, nil
+	})
+	e := b.envelope(`{}`)
+	e["user"] = "ada"
+	e["tags"] = []string{"eu", "nightly"}
+	e["metadata"] = map[string]string{"order": "4711"}
+	e["trace"] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	require.Equal(t, 200, b.post(signed(t, e)).status)
+	require.Equal(t, 200,
+		b.post(signed(t, map[string]any{"deliveries": []any{e}})).status)
+	require.Len(t, got, 2)
+	for _, task := range got {
+		require.Equal(t, []any{"ada", []string{"eu", "nightly"},
+			map[string]string{"order": "4711"}, e["trace"]},
+			[]any{task.User, task.Tags, task.Metadata, task.Trace})
+	}
+}
+
 // A handler's return values, as an answer and as a report.
 func TestOutcomes(t *testing.T) {
 	no := errors.New("no <b>")

@@ -835,6 +835,9 @@ type AttemptList struct {
 
 	// NextCursor The cursor of the next page; absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
+
+	// Trace The W3C traceparent that the task was submitted with.
+	Trace string `json:"trace,omitempty,omitzero"`
 }
 
 // AuditClaim The claims of a token that was not accepted. Anybody can write such a token.

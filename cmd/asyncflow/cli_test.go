@@ -278,6 +278,11 @@ func TestSubmitSendsWhatWasAsked(t *testing.T) {
 		"--delay", "5s", "--max-wait", "1m").code)
 	require.JSONEq(t, `{"type":"t","context":{},"key":"k","on_conflict":"replace","delay":"5s",
 		"max_wait":"1m"}`, body)
+	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", "--user", "ada", "--tags", "eu,nightly",
+		"--metadata", "order=4711", "--metadata", "shop=a=b", "--trace", trace).code)
+	require.JSONEq(t, `{"type":"t","context":{},"user":"ada","tags":["eu","nightly"],
+		"metadata":{"order":"4711","shop":"a=b"},"trace":"`+trace+`"}`, body)
 }
 
 // Submitting a key again reports that nothing new was submitted.

@@ -23,8 +23,9 @@ func someStats() client.StatsList {
 			Cancelled: 6, OldestDue: time.Now().Add(-90 * time.Minute),
 			Rates: client.Rates{Submitted: 10.25, Attempts: 9, Failures: 0.5, Snoozes: 2.5,
 				Finished: 8},
-			Rolls:   7,
-			Latency: client.Latency{P50Ms: 38.1, P99Ms: 2345.6},
+			Rolls:      7,
+			Latency:    client.Latency{P50Ms: 38.1, P99Ms: 2345.6},
+			Turnaround: client.Latency{P50Ms: 131, P99Ms: 6260},
 			Backlog: []client.Backlog{{WaitsFor: "endpoint_unhealthy", Stage: "send", Tasks: 600},
 				{WaitsFor: "capacity", Tasks: 2}}},
 	}}
@@ -50,8 +51,8 @@ func TestStatsTable(t *testing.T) {
 		strings.Fields("idle (paused) 0 0 0 0 0 0 0 - 0.0 0.0 0.0 0.0 - - 12ms 3.4s - - 1 -"),
 		strings.Fields(lines[1]))
 	require.Regexp(t,
-		`^mail +1 +2 +3 +4000 +5 +4 +6 +1h30m\d+s +10.2 +8.0 +0.5 +2.5 +38.1ms +2.3456s +- +- +- +- `+
-			`+7 +600 endpoint_unhealthy \(send\), 2 capacity$`, lines[2])
+		`^mail +1 +2 +3 +4000 +5 +4 +6 +1h30m\d+s +10.2 +8.0 +0.5 +2.5 +38.1ms +2.3456s +- +- `+
+			`+131ms +6.26s +7 +600 endpoint_unhealthy \(send\), 2 capacity$`, lines[2])
 }
 
 func TestStatsJSON(t *testing.T) {

@@ -44,7 +44,7 @@ func (c *tasksEraseCmd) Run(ctx context.Context, g *globals) error {
 	}
 	b := client.BulkErasure{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
 		Attempts: c.Attempts, Code: c.Code,
-		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey,
+		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker,
 		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 		EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
 		Status: api.BulkErasureStatus(c.Status), Stage: c.Stage, Error: c.Error,

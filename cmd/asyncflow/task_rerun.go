@@ -66,7 +66,7 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 	}
 	b := client.BulkRerun{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
 		Attempts: c.Attempts, Code: c.Code,
-		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey,
+		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker,
 		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 		EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
 		Status: api.BulkRerunStatus(c.Status), Stage: c.Stage, Error: c.Error,

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,6 +59,31 @@ func TestVerify(t *testing.T) {
 	require.Equal(t, []any{workercheck.Failed, "challenge"},
 		[]any{report.Checks[2].Result, report.Checks[2].Name})
 	require.Equal(t, 6, report.Failed)
+}
+
+// With --on-final, events are sent in place of deliveries.
+func TestVerifyOnFinal(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"ASYNCFLOW_URL": closedURL(t),
+		"ASYNCFLOW_ENDPOINT_SECRET": testWebhook}
+	w := startSDKWorker(t, sdk.Config{})
+	var told atomic.Int32
+	w.HandleFinal(func(context.Context, sdk.FinalEvent) error {
+		told.Add(1)
+		return nil
+	})
+	args := []string{"--on-final", "--allow-http", "--allow-private-networks"}
+	r := runCLI(t, env, append([]string{"verify", w.url + "/ended"}, args...)...)
+	require.Zero(t, r.code, r.stdout+r.stderr)
+	require.Regexp(t, `(?m)^ok    the same event again `, r.stdout)
+	require.Regexp(t, `\n\n9 passed, 0 failed`, r.stdout)
+	require.NotZero(t, told.Load())
+	gullible := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, map[string]any{})
+	})["ASYNCFLOW_URL"]
+	r = runCLI(t, env, append([]string{"verify", gullible}, args...)...)
+	require.Equal(t, exitFailed, r.code)
+	require.Regexp(t, `(?m)^FAIL  bad signature `, r.stdout)
 }
 
 func TestVerifyUsage(t *testing.T) {

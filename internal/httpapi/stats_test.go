@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -8,8 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 func TestStats(t *testing.T) {
@@ -48,6 +51,55 @@ func TestStats(t *testing.T) {
 	assert.Empty(t, read[api.StatsList](b, 200,
 		b.callAs(b.newToken("other", auth.ScopeRead), "GET", "/v1/stats", "")).Data,
 		"tenants don't mix")
+}
+
+// Stats have how long tasks were due before they began, by stage, and how long they took. A task
+// and its attempts have their own times.
+func TestTimesInStats(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	id, path := b.submitOne()
+	for _, change := range []string{
+		`UPDATE tenant_acme.ready_1 SET order_time = now() - interval '1 min'`,
+		`UPDATE tenant_acme.task_1 SET created_at = now() - interval '1 h',
+		  order_time = now() - interval '1 min'`} {
+		_, err := b.db.Exec(t.Context(), change)
+		require.NoError(t, err)
+	}
+	for _, stage := range []string{"first", "second"} {
+		l, token := b.lease()
+		require.Equal(t, stage, l.Stage)
+		b.store.CountDeliveries(store.TypeKey{Tenant: "acme", Type: "pipe"},
+			[]asyncflow.Delivery{{Lease: l, At: b.store.Clock.Now()}})
+		if stage == "first" {
+			require.NotNil(t, b.task(id).Run.WaitMs)
+			assert.InDelta(t, 60_000, *b.task(id).Run.WaitMs, 30_000)
+		}
+		require.Equal(t, 200, b.callAs(token, "POST", path+"/complete", "").status)
+	}
+	assert.InDelta(t, 3_600_000, b.task(id).TurnaroundMs, 60_000)
+	all := b.attempts(id)
+	require.Len(t, all, 2)
+	require.NotNil(t, all[1].WaitMs)
+	assert.Less(t, *all[1].WaitMs, float32(30_000))
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- b.store.Run(ctx) }() // it writes the minutes
+	defer func() {
+		stop()
+		require.NoError(t, <-done)
+	}()
+	var s api.Stats
+	require.Eventually(t, func() bool {
+		s = read[api.StatsList](b, 200, b.call("GET", "/v1/stats?type=pipe", "")).Data[0]
+		return len(s.StageWaits) == 2 && s.Turnaround.P50Ms > 0
+	}, patience, 100*time.Millisecond)
+	assert.InDelta(t, 60_000, s.Wait.P99Ms, 30_000)
+	assert.InDelta(t, 3_600_000, s.Turnaround.P50Ms, 600_000)
+	assert.Equal(t, []string{"first", "second"},
+		[]string{s.StageWaits[0].Stage, s.StageWaits[1].Stage})
+	assert.InDelta(t, 60_000, s.StageWaits[0].P50Ms, 30_000)
+	assert.Less(t, s.StageWaits[1].P99Ms, float32(30_000))
 }
 
 func TestStatsRefused(t *testing.T) {

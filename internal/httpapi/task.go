@@ -29,10 +29,7 @@ func (s *Server) GetTask(
 	} else {
 		task, err = s.awaitFinal(ctx, tenant, id, wait)
 	}
-	out := s.taskOut(tenant, task)
-	if task.Error != "" {
-		out.Fingerprint = asyncflow.Fingerprint(task.Code, asyncflow.ErrorPattern(task.Error))
-	}
+	out := s.wholeTask(tenant, task)
 	if err == nil {
 		setETag(ctx, task.ETag())
 	}
@@ -79,6 +76,15 @@ func readWait(text string) (time.Duration, error) {
 			wait, asyncflow.MaxWait)
 	}
 	return wait.Std(), nil
+}
+
+// wholeTask is taskOut with the fingerprint of the last error, which takes time.
+func (s *Server) wholeTask(tenant string, t store.Task) api.Task {
+	out := s.taskOut(tenant, t)
+	if t.Error != "" {
+		out.Fingerprint = asyncflow.Fingerprint(t.Code, asyncflow.ErrorPattern(t.Error))
+	}
+	return out
 }
 
 // taskOut returns the document of a task.

@@ -36,13 +36,14 @@ func (s *Server) ListAttempts(
 		return nil, err
 	}
 	out := ListAttempts200JSONResponse{Data: make([]api.Attempt, len(page))}
-	erased, err := s.cfg.Store.Erased(ctx, principalOf(ctx).Tenant, id)
+	of, err := s.cfg.Store.JournalOf(ctx, principalOf(ctx).Tenant, id)
 	if err != nil {
 		return nil, err
 	}
-	if erased != nil {
-		out.Erased = erasureOut(*erased)
+	if of.Erased != nil {
+		out.Erased = erasureOut(*of.Erased)
 	}
+	out.Trace = of.Trace
 	for i, a := range page {
 		out.Data[i], out.NextCursor = attemptOut(a), list.Write(more, strconv.Itoa(a.Seq))
 	}

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"net/url"
 	"strings"
 	"testing"
@@ -19,7 +20,16 @@ var (
 const labels = `"user":"customer-17","tags":["eu","nightly"],"metadata":{"order":"4711"},` +
 	`"trace":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`
 
-// Labels are shown with a task, and lists, counts and bulk calls find it by them.
+// isLabelled requires that a task has the labels.
+func isLabelled(t *testing.T, task api.Task) {
+	t.Helper()
+	assert.Equal(t, []any{"customer-17", []string{"eu", "nightly"}, api.Metadata{"order": "4711"},
+		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+		[]any{task.User, task.Tags, task.Metadata, task.Trace})
+}
+
+// Labels are shown with a task, in lists and streams, and lists, counts and bulk calls find it by
+// them.
 func TestLabels(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -28,11 +38,11 @@ func TestLabels(t *testing.T) {
 	batch := read[api.SubmittedBatch](b, 201, b.call("POST", "/v1/tasks/batch",
 		`{"tasks":[{"type":"pipe","context":1,`+labels+`},{"type":"pipe","context":1}]}`))
 	for _, id := range []string{one, batch.Tasks[0].Task.ID} {
-		task := read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))
-		assert.Equal(t, []any{"customer-17", []string{"eu", "nightly"},
-			api.Metadata{"order": "4711"},
-			"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
-			[]any{task.User, task.Tags, task.Metadata, task.Trace})
+		isLabelled(t, b.task(id))
+	}
+	for _, task := range read[api.TaskList](b, 200,
+		b.call("GET", "/v1/tasks?user=customer-17", "")).Data {
+		isLabelled(t, task)
 	}
 	for query, want := range map[string]int{"user=customer-17": 2, "user=customer": 0,
 		"tags=eu,nightly": 2, "tags=eu,us": 0, "any_tags=eu,us": 2, "metadata=order=4711": 2,
@@ -48,6 +58,27 @@ func TestLabels(t *testing.T) {
 	assert.EqualValues(t, 2, o.Done)
 	assert.Equal(t, []string{"customer-17", "eu,nightly", "us,eu", "order=4711"},
 		[]string{o.Filter.User, o.Filter.Tags, o.Filter.AnyTags, o.Filter.Metadata})
+	journal := read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+one+"/attempts", ""))
+	assert.Equal(t, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", journal.Trace)
+	stream := b.call("GET", "/v1/tasks/"+one+"/events", "") // it ends with the task
+	_, event, found := strings.Cut(string(stream.body), "event: task\ndata: ")
+	require.True(t, found, "%s", stream.body)
+	event, _, _ = strings.Cut(event, "\n")
+	var streamed api.Task
+	require.NoError(t, json.Unmarshal([]byte(event), &streamed))
+	isLabelled(t, streamed)
+}
+
+// A claimer gets the labels with its task.
+func TestLabelsOfAClaim(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	read[api.SubmittedTask](b, 201,
+		b.call("POST", "/v1/tasks", `{"type":"judge","context":1,`+labels+`}`))
+	all := b.claim("anna", "")
+	require.Len(t, all, 1)
+	d := all[0]
+	isLabelled(t, api.Task{User: d.User, Tags: d.Tags, Metadata: d.Metadata, Trace: d.Trace})
 }
 
 func TestLabelsOfSchedules(t *testing.T) {

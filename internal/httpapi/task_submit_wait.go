@@ -89,7 +89,7 @@ func (s *Server) answerExisting(c *fiber.Ctx, submitted store.Submitted) error {
 // read tasks sees only how it stands.
 func (s *Server) writeTask(c *fiber.Ctx, task store.Task, submitted store.Submitted) error {
 	ctx := c.UserContext()
-	out := s.taskOut(principalOf(ctx).Tenant, task)
+	out := s.wholeTask(principalOf(ctx).Tenant, task)
 	if !principalOf(ctx).Has(auth.ScopeRead) {
 		out = api.Task{ID: out.ID, Type: out.Type, Stage: out.Stage, Status: out.Status,
 			OrderTime: out.OrderTime, CreatedAt: out.CreatedAt}

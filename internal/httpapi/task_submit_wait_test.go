@@ -92,6 +92,29 @@ func TestSubmitAttaches(t *testing.T) {
 		strings.Replace(body, "1", "2", 1)).status, "another context is another task")
 }
 
+// The answer to a repeated key, and to a submit that waited, has all that a read of the task has,
+// also of one that failed.
+func TestSubmitAnswersTheWholeTask(t *testing.T) {
+	b := setup(t)
+	b.single()
+	const body = `{"type":"single","context":1,"key":"k","flow_key":"f",` + labels + `}`
+	got := make(chan api.Task)
+	go func() { got <- read[api.Task](b, 200, b.call("POST", "/v1/tasks?wait=50s", body)) }()
+	l, token := b.leaseOf("single")
+	id := l.ID.String()
+	require.Equal(t, 200, b.callFrom("worker-1", token, "/v1/callbacks/"+id+"/fail",
+		`{"error":"card_declined: no","retryable":false}`).status)
+	waited := <-got
+	want := b.task(id)
+	assert.Equal(t, asyncflow.StatusFailed, want.Status)
+	assert.NotEmpty(t, want.Fingerprint)
+	assert.Equal(t, want, waited)
+	want.Existing = true
+	for _, path := range []string{"/v1/tasks", "/v1/tasks?wait=1s"} {
+		assert.Equal(t, want, read[api.Task](b, 200, b.call("POST", path, body)), path)
+	}
+}
+
 // A token that may only submit learns how the first task stands, and may not wait for results.
 func TestSubmitWithoutTheScopeRead(t *testing.T) {
 	b := setup(t)

@@ -77,7 +77,7 @@ func (n *Node) start() error {
 		Callbacks: callbacks.Config{PublicURL: n.URL, Version: "test", Egress: asyncflow.Anywhere},
 		API: httpapi.Config{Version: "test", Egress: asyncflow.Anywhere,
 			VerifyEndpoints: true},
-		Console: &console.Config{},
+		Console: &console.Config{TraceURL: "https://tempo.example.com/trace/{trace_id}"},
 	}
 	ready := make(chan struct{})
 	ended := make(chan error, 1)

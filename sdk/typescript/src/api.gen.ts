@@ -4159,6 +4159,8 @@ export interface components {
         AttemptList: {
             data: components["schemas"]["Attempt"][];
             erased?: components["schemas"]["Erasure"];
+            /** @description The W3C traceparent that the task was submitted with. */
+            trace?: string;
             /** @description The cursor of the next page; absent on the last page. */
             next_cursor?: string;
         };

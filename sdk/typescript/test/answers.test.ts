@@ -16,6 +16,21 @@ import {
 
 import { Bench, deferred, ed25519, freePort, secret, signed } from "./setup.js";
 
+test("a handler gets the labels of its task", async (t) => {
+  const b = await Bench.start(t, (w) =>
+    w.handle("images", "inspect", ({ user, tags, metadata, trace }) =>
+      ({ user, tags, metadata, trace })),
+  );
+  const labels = {
+    user: "ada",
+    tags: ["eu", "nightly"],
+    metadata: { order: "4711" },
+    trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+  };
+  assert.deepEqual((await b.deliver({}, labels)).body, { output: labels });
+  assert.deepEqual((await b.deliver()).body, { output: { tags: [], metadata: {} } });
+});
+
 test("what a handler returns or throws is the answer", async (t) => {
   const outcomes: [(context: unknown) => unknown, unknown][] = [
     [() => ({ width: 640 }), { output: { width: 640 } }],

@@ -54,3 +54,13 @@ test("asyncflow verify finds nothing wrong with a worker", options, async (t) =>
     assert.equal(checks.find((c) => c.name === name)?.result, "passed", name);
   }
 });
+
+test("asyncflow verify --on-final finds nothing wrong with a worker", options, async (t) => {
+  let told = 0;
+  const worker = new Worker({ keys: [secret], log: () => {} }).handleFinal(() => void told++);
+  const at = await serve(t, nodeHandler(worker));
+  const env = { ...process.env, ASYNCFLOW_ENDPOINT_SECRET: secret };
+  const command = ["verify", at, "--on-final", "--allow-http", "--allow-private-networks"];
+  await promisify(execFile)(binary, command, { env }); // it exits with 0, or this throws
+  assert.ok(told > 0);
+});

@@ -122,22 +122,29 @@ func (s *Tasks) AttemptPage(
 	return page, more, postgres.Wrap(err, "AttemptPage(%q, %s)", tenant, id)
 }
 
-// Erased returns when and by whom the contents of a task were erased; nil: it has them, or there is
-// no such task.
-func (s *Tasks) Erased(
+// JournalOf is what belongs to all rows of a task's journal.
+type JournalOf struct {
+	Erased *asyncflow.Erasure // when and by whom its contents were erased; nil: it has them
+	Trace  string             // the W3C traceparent that the task was submitted with; "": none
+}
+
+// JournalOf returns what belongs to all rows of a task's journal; nothing if there is no such task.
+func (s *Tasks) JournalOf(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
-) (erased *asyncflow.Erasure, err error) {
+) (of JournalOf, err error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err == nil {
 		err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
-			return s.core.DB(tenant).QueryRow(ctx, t.SQL(id.Position(), `SELECT options->'erased'
-				FROM {task} WHERE type = $1 AND id = $2`), t.Number(), id.Number).Scan(&erased)
+			return s.core.DB(tenant).QueryRow(ctx, t.SQL(id.Position(), `
+				SELECT options->'erased', coalesce(options->>'trace', '')
+				FROM {task} WHERE type = $1 AND id = $2`),
+				t.Number(), id.Number).Scan(&of.Erased, &of.Trace)
 		})
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
+		return of, nil
 	}
-	return erased, postgres.Wrap(err, "Erased(%q, %s)", tenant, id)
+	return of, postgres.Wrap(err, "JournalOf(%q, %s)", tenant, id)
 }
 
 // Attempts returns the whole journal of a task, oldest first; CodeNotFound when there is

@@ -138,6 +138,8 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
           pattern="[^=]+=.*" hint="name=value" />
         <Search label="Tags, all of them" name="tags" value={filter.tags} most={1100}
           hint="separated by commas" />
+        <Search label="Tags, one of them" name="any_tags" value={filter.any_tags} most={1100}
+          hint="separated by commas" />
         <Search label="Flow key" name="flow_key" value={filter.flow_key} most={255} />
         <Search label="Worker" name="worker" value={filter.worker} most={64}
           pattern="[!-~]+" hint="that runs it or ran an attempt" />
