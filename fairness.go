@@ -22,8 +22,8 @@ const (
 	FairNot Fairness = ""
 	// FairKeyFirst: keys with due tasks take turns; order and priority count within a key.
 	FairKeyFirst Fairness = "key_first"
-	// FairPriorityFirst: like FairKeyFirst, but while a task with a head start is among the first
-	// due tasks of the type, it goes before the turns.
+	// FairPriorityFirst: like FairKeyFirst, but while the first due task of the type has a head
+	// start, it goes before the turns.
 	FairPriorityFirst Fairness = "priority_first"
 )
 

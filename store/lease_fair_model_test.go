@@ -113,10 +113,9 @@ func (m *fairMachine) leaseFrom(t *rapid.T, b *bundle, n int) {
 func (m *fairMachine) compare(t *rapid.T, before []fairRow, now time.Time) (started, due int) {
 	_, leased := m.line()
 	starts, passedBy, isDue := map[string]int{}, map[string]bool{}, map[string]bool{}
-	plain, left := map[string]bool{}, false
+	first, left := m.fair == asyncflow.FairPriorityFirst, false // with a head start, as all before
 	for _, row := range before {
-		plain[row.key] = plain[row.key] || !row.raised
-		first := m.fair == asyncflow.FairPriorityFirst && !plain[row.key]
+		first = first && row.raised
 		left = left || first && !leased[row.id] && !row.order.After(now)
 		switch {
 		case leased[row.id]:

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -61,43 +62,75 @@ func priorityBeforeTurns(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// A head start passes no task of any key that has been due for longer, if that are many: so no key
-// waits for ever because others set priorities.
+// A head start passes no task of any key that is older, however many younger ones there are: so no
+// key waits for longer because others set priorities again and again.
 func TestPriorityPassesOnlyWithinHeadStart(t *testing.T) {
 	eachSet(t, priorityPassesOnlyWithinHeadStart)
 }
 
 func priorityPassesOnlyWithinHeadStart(t *testing.T, b *bundle) {
 	b.put(priorityStages())
-	b.fillKeys(1, 600, 2) // an hour old
-	for range 20 {
+	b.fillKey("old", 3) // an hour old
+	for range 40 {
 		b.raise("zz", halfAnHour)
 	}
-	assert.Equal(t, map[string]int{"000000": 1, "000001": 1, "000002": 1},
-		served(b.fairLease(3), map[string]int{}))
-	id := b.raise("zzz", aDay)
-	leases := b.fairLease(3)
-	assert.Equal(t, id, leases[0].ID, "among the first due tasks")
-	assert.Equal(t, map[string]int{"zzz": 1, "000003": 1, "000004": 1},
-		served(leases, map[string]int{}))
+	behind := b.raise("old", halfAnHour)
+	assert.Equal(t, map[string]int{"old": 3, "zz": 3}, served(b.fairLease(6), map[string]int{}))
+	for range 3 { // now they are the first ones
+		leases := b.fairLease(10)
+		assert.NotContains(t, leasedIDs(leases), behind)
+		assert.Equal(t, map[string]int{"zz": 10}, served(leases, map[string]int{}))
+	}
+	assert.Equal(t, map[string]int{"zz": 7, "old": 1}, served(b.fairLease(10), map[string]int{}))
 	b.checkTokens("pipe")
 }
 
-// Within a key the order stays: a task behind one without a head start waits for the turn.
-func TestPriorityWithinKey(t *testing.T) { eachSet(t, priorityWithinKey) }
+// Tasks that a key's limit blocks are filed, and then hold up neither other head starts nor turns.
+// The turn goes past a key at its limit also while leases start tasks with a head start.
+func TestPriorityOfKeysAtTheirLimit(t *testing.T) { eachSet(t, priorityOfKeysAtTheirLimit) }
 
-func priorityWithinKey(t *testing.T, b *bundle) {
+func priorityOfKeysAtTheirLimit(t *testing.T, b *bundle) {
 	spec := priorityStages()
-	spec.Flow.Ordered = true
+	spec.Flow.MaxInFlight = 1
 	b.put(spec)
-	b.fillKey("a", 3) // an hour old
-	b.fillKey("b", 3)
-	behind, other := b.raise("b", halfAnHour), b.raise("c", halfAnHour)
-	leases := b.fairLease(1)
-	assert.Equal(t, []asyncflow.TaskID{other}, leasedIDs(leases))
-	next := b.fairLease(5)
-	assert.Equal(t, map[string]int{"a": 1, "b": 1}, served(next, map[string]int{}))
-	assert.NotContains(t, leasedIDs(next), behind)
+	for range 20 {
+		b.raise("raised", 2*aDay)
+	}
+	require.Len(t, b.fairLease(1), 1)
+	for range 3 { // what is left of the key is filed
+		require.Empty(t, b.fairLease(10))
+	}
+	for range 30 {
+		b.submit(keyed("a", "1"))
+	}
+	require.Equal(t, map[string]int{"a": 1}, served(b.fairLease(1), map[string]int{}))
+	b.submit(keyed("b", "1"))
+	found := map[string]int{}
+	for i := range 3 {
+		b.raise(fmt.Sprint("raised-", i), aDay)
+		served(b.fairLease(2), found)
+	}
+	assert.Equal(t, map[string]int{"raised-0": 1, "raised-1": 1, "raised-2": 1, "b": 1}, found)
+	b.checkTokens("pipe")
+}
+
+// Tasks whose stage has no capacity don't hide others behind them.
+func TestPriorityPastFullStages(t *testing.T) { eachSet(t, priorityPastFullStages) }
+
+func priorityPastFullStages(t *testing.T, b *bundle) {
+	spec := priorityStages()
+	spec.Stages[1].Priority = 2 * aDay
+	b.put(spec)
+	b.fillKey("a", 5)
+	for range 3 {
+		b.raise("full", aDay)
+	}
+	for _, l := range b.fairLease(3) {
+		b.endBy(asyncflow.OutcomeDone)(l) // they go on to the second stage
+	}
+	id := b.raise("open", aDay)
+	leases := b.leaseLimited(20, &doorman{capacities: map[string]int{"first": 1, "second": 0}})
+	assert.Equal(t, []asyncflow.TaskID{id}, leasedIDs(leases))
 	b.checkTokens("pipe")
 }
 

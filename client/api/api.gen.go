@@ -4929,8 +4929,8 @@ type ListTasksParams struct {
 	Children *bool `form:"children,omitempty" json:"children,omitempty"`
 
 	// Order ended lists final tasks of all types together, the latest end first. It needs a status
-	// of final tasks, ended_since or ended_until. 400 if more than 5,000 tasks match, or if
-	// 50,000 were searched.
+	// of final tasks, ended_since or ended_until, and goes without text. 400 if more than
+	// 5,000 tasks match, or if the search is not over after 50,000 tasks or 3 s.
 	Order ListTasksParamsOrder `form:"order,omitempty" json:"order,omitempty,omitzero"`
 
 	// Limit The most tasks on one page.

@@ -117,7 +117,10 @@ func (c *tasksListCmd) collect(
 	ctx context.Context, g *globals,
 ) (all []client.Task, cursor string, searched client.Searched, err error) {
 	p := c.params()
-	p.Text, p.Order = c.Text, client.ListOrder(c.Order)
+	p.Text = c.Text
+	if c.Order == "ended" { // an older server doesn't know the parameter
+		p.Order = client.ListOrder(c.Order)
+	}
 	next := func(size int, from string) ([]client.Task, string, error) {
 		p.Limit, p.Cursor = size, from
 		page, err := g.client().List(ctx, p)

@@ -38,6 +38,9 @@ func (s *Server) ListTasks(
 		NoChildren:  isFalse(p.Children),
 		Latest:      p.Latest,
 	}
+	if p.Order == api.Submitted { // the cursors of a list without an order fit
+		p.Order = ""
+	}
 	list := cursor.Of("tasks", p)
 	var err error
 	if f.Parent, err = readParent(p.Parent, p.Children); err != nil {

@@ -2166,9 +2166,9 @@ export interface components {
             /**
              * @description Keys with due tasks take turns: in its turn, a key starts one task, or as many as its
              *     weight. Order and priority count within a key. true is another word for key_first, and
-             *     what is returned. With priority_first, a task with a head start goes before the turns
-             *     while it is among the first 500 due tasks of the type, by order_time. Tasks without a
-             *     flow key share one turn.
+             *     what is returned. With priority_first, the due task of the type that is first by
+             *     order_time goes before the turns if it has a head start. Tasks without a flow key share
+             *     one turn.
              * @example true
              */
             fair?: boolean | ("key_first" | "priority_first");
@@ -8251,8 +8251,8 @@ export interface operations {
                 children?: boolean;
                 /**
                  * @description ended lists final tasks of all types together, the latest end first. It needs a status
-                 *     of final tasks, ended_since or ended_until. 400 if more than 5,000 tasks match, or if
-                 *     50,000 were searched.
+                 *     of final tasks, ended_since or ended_until, and goes without text. 400 if more than
+                 *     5,000 tasks match, or if the search is not over after 50,000 tasks or 3 s.
                  */
                 order?: "submitted" | "ended";
                 /** @description The most tasks on one page. */

@@ -52,6 +52,8 @@ type Candidate struct {
 	// nothing blocks it, but it is over the number of the lease
 	back bool
 	turn turn // of a fair type: after it
+	// it goes before the turns of a fair type
+	raised bool
 }
 
 // judge sets for each candidate what blocks it; at most n are not blocked. It returns the flow keys

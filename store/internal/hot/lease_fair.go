@@ -222,6 +222,7 @@ func (f *fairTake) takeTurns(ctx context.Context) ([]Candidate, error) {
 // come to further keys: otherwise a key that submits while its stage has no capacity would again
 // and again give the next turn to the key behind it.
 func (f *fairTake) turn(found []Candidate) turn {
+	found = slices.DeleteFunc(slices.Clone(found), func(c Candidate) bool { return c.raised })
 	last, any := lastTurn(found)
 	f.memory.filing = filing{}
 	if any && f.onlyFiled(found) {

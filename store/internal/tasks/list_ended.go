@@ -44,6 +44,10 @@ func (s *Tasks) EndedPage(
 		return nil, next, asyncflow.InvalidField("order",
 			"is ended, which needs a status of final tasks, ended_since or ended_until")
 	}
+	if f.Text != "" {
+		return nil, next, asyncflow.InvalidField("text", "can't be looked for with order=ended, "+
+			"which reads all tasks that match")
+	}
 	limit := f.Limit
 	f.Limit = sortPage
 	matched, looked := 0, 0
@@ -69,12 +73,13 @@ func (s *Tasks) EndedPage(
 				next = endOf(tasks[limit-1])
 			}
 			return tasks, next, nil
-		case matched >= MaxSorted:
+		case matched > MaxSorted:
 			return nil, next, asyncflow.InvalidField("order", "is ended, but more than %d tasks "+
 				"match, which are too many to sort; narrow the filter, as by ended_since", MaxSorted)
 		case looked >= sortLook || time.Now().After(until):
-			return nil, next, asyncflow.InvalidField("order", "is ended, but after %d tasks the "+
-				"search was not over; narrow the filter, as by ended_since or since", looked)
+			return nil, next, asyncflow.InvalidField("order", "is ended, but after %d tasks or %s "+
+				"the search was not over; narrow the filter, as by ended_since or since", sortLook,
+				sortTime)
 		}
 	}
 }

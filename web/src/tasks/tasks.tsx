@@ -58,7 +58,7 @@ function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
   const [, link] = useQuery();
   const list = useLoad(
     (signal) => answer(api.GET("/v1/tasks", { signal, params: { query: queryOf(filter) } })),
-    [JSON.stringify(filter)], filter.cursor || filter.text ? 0 : 3000);
+    [JSON.stringify(filter)], filter.cursor || filter.text || filter.order ? 0 : 3000);
   const { data, next_cursor: next, searched } = list.data ?? {};
   const shown = useRef(false); // the first list comes before its count
   shown.current ||= list.data !== undefined;
