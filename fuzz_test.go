@@ -2,6 +2,8 @@ package asyncflow_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"math/big"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -95,6 +97,59 @@ func FuzzEgressRule(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A duration that is read lasts as long as all of its parts together, whatever their units and
+// their order, and is written as a text that lasts as long.
+func FuzzDuration(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text string, number uint16, unit, other uint8) {
+		units := []string{"ns", "us", "ms", "s", "m", "h", "d", "w"}
+		mixed := fmt.Sprint(number, units[int(unit)%len(units)], 3, units[int(other)%len(units)])
+		_, err := asyncflow.ParseDuration(mixed)
+		require.NoError(t, err, mixed)
+		for _, text := range []string{text, mixed, text + mixed, mixed + text} {
+			var d asyncflow.Duration
+			if d.UnmarshalText([]byte(text)) != nil {
+				continue
+			}
+			parts, want := lasts(t, text)
+			off := new(big.Rat).Sub(want, new(big.Rat).SetInt64(int64(d.Std())))
+			require.LessOrEqual(t, off.Abs(off).Cmp(big.NewRat(int64(parts), 1)), 0,
+				"%q is read as %s", text, d)
+			again, err := asyncflow.ParseDuration(d.Text())
+			require.NoError(t, err, text)
+			require.Equal(t, d.Std(), again, "%q is written as %s", text, d.Text())
+		}
+	})
+}
+
+// unitsOfTime has the units of durations, in nanoseconds.
+var unitsOfTime = map[string]int64{"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9,
+	"m": 60e9, "h": 3600e9, "d": 24 * 3600e9, "w": 7 * 24 * 3600e9}
+
+// lasts reads a duration part by part, and returns how many parts it has and its nanoseconds.
+func lasts(t *testing.T, text string) (parts int, sum *big.Rat) {
+	t.Helper()
+	sum = new(big.Rat)
+	rest := strings.TrimLeft(text, "+-")
+	for rest != "" && rest != "0" {
+		unit := strings.TrimLeft(rest, "0123456789.")
+		number := strings.TrimSuffix(strings.TrimSuffix(rest, unit), ".")
+		end := strings.IndexAny(unit, "0123456789.")
+		if end < 0 {
+			end = len(unit)
+		}
+		unit, rest = unit[:end], unit[end:]
+		require.Contains(t, unitsOfTime, unit, text)
+		n, ok := new(big.Rat).SetString(number)
+		require.True(t, ok, "%q has the number %q", text, number)
+		sum.Add(sum, n.Mul(n, new(big.Rat).SetInt64(unitsOfTime[unit])))
+		parts++
+	}
+	if strings.HasPrefix(text, "-") {
+		sum.Neg(sum)
+	}
+	return parts, sum
 }
 
 // A retry policy is written as it was read, and its pauses have bounds.

@@ -31,3 +31,33 @@ func TestStatementsFindRowsByIDs(t *testing.T) {
 		}
 	})
 }
+
+// rollChanges are statements that change rows of the tables of a roll.
+var rollChanges = regexp.MustCompile(`(?i)\b(UPDATE|DELETE\s+FROM|MERGE\s+INTO|TRUNCATE)\s+` +
+	`(ONLY\s+)?\{(task|journal)\}`)
+
+// Rows of tasks and journals are only inserted. An erasure overwrites them (ADR 48). They are
+// deleted with their type, by the trim of a roll that is compacted, and where a transaction that
+// has just inserted a dependent task refuses it.
+func TestRollsAreInsertOnly(t *testing.T) {
+	t.Parallel()
+	allowed := map[string]string{
+		"tasks/erase_rows.go":          "UPDATE",
+		"tasks/erase_notifications.go": "UPDATE",
+		"settings/type_delete.go":      "DELETE FROM",
+		"upkeep/roll_trim_delete.go":   "DELETE FROM",
+		"trees/edge_insert.go":         "DELETE FROM",
+	}
+	found := map[string]bool{}
+	walkGo(t, func(path string, text []byte, _ *ast.File) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		for _, change := range rollChanges.FindAllStringSubmatch(string(text), -1) {
+			_, file, _ := strings.Cut(path, "store/internal/")
+			assert.Equal(t, allowed[file], change[1], "%s: %s", path, change[0])
+			found[file] = true
+		}
+	})
+	assert.Len(t, found, len(allowed))
+}

@@ -112,6 +112,10 @@ func TestResults(t *testing.T) {
 			done,
 			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200, Error: "busy",
 				RetryAfter: 30 * time.Second}},
+		"retry in days": {ok +
+			`,{"task_id":"thumbnails.1.2","outcome":"retry","retry_after":"1d"}`, done,
+			asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: 200,
+				RetryAfter: 24 * time.Hour}},
 		"twice": {ok + `,{"task_id":"thumbnails.1.2","output":1},{"task_id":"thumbnails.1.2","output":1}`,
 			done, failed(`the answer has several results for this task; ` +
 				`its body begins: {"task_id":"thumbnails.1.2","output":1}`)},

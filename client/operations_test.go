@@ -79,6 +79,13 @@ func TestOperations(t *testing.T) {
 		`{"type":"t","status":"failed","pace":5}`} {
 		require.JSONEq(t, want, bodies[7+i])
 	}
+	n, err = c.CountErase(ctx, BulkErasure{AllTypes: true, User: "ada"})
+	require.NoError(t, err)
+	require.EqualValues(t, 7, n)
+	_, err = c.EraseAll(ctx, BulkErasure{AllTypes: true, User: "ada", Worker: "w", DryRun: true})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"all_types":true,"user":"ada","dry_run":true}`, bodies[11])
+	require.JSONEq(t, `{"all_types":true,"user":"ada","worker":"w"}`, bodies[12])
 	all, err := c.Operations(ctx)
 	require.NoError(t, err)
 	require.Len(t, all, 2)
@@ -99,7 +106,8 @@ func TestOperations(t *testing.T) {
 			"POST /v1/tasks/redrive", "POST /v1/tasks/priority", "POST /v1/tasks/priority",
 			"POST /v1/tasks/count",
 			"POST /v1/tasks/delay", "POST /v1/tasks/delay", "POST /v1/tasks/rerun",
-			"POST /v1/tasks/rerun", "GET /v1/operations", "GET /v1/operations/a",
+			"POST /v1/tasks/rerun", "POST /v1/tasks/erase", "POST /v1/tasks/erase",
+			"GET /v1/operations", "GET /v1/operations/a",
 			"POST /v1/operations/a/stop",
 			"GET /v1/tasks?error=100%25&stage=s&type=t"}, f.requests())
 }

@@ -65,6 +65,10 @@ type (
 	// See [api.Attempt] for its fields.
 	Attempt = api.Attempt
 
+	// OptionChange is what a change made of an option of a task, before and after it as JSON.
+	// See [api.OptionChange] for its fields.
+	OptionChange = api.OptionChange
+
 	// AttemptList is a page of the journal of a task, oldest first, and the cursor of the next one.
 	// See [api.AttemptList] for its fields.
 	AttemptList = api.AttemptList

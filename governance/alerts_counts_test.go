@@ -416,6 +416,39 @@ func TestLongWaitAlert(t *testing.T) {
 	require.Equal(t, 3, b.resolves(t, url))
 }
 
+// The rule goes by what nodes count: how long each task was due when its delivery was sent.
+func TestLongWaitOfDeliveries(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	pipe := b.pipe(t, "pipe")
+	b.putAlerts(t, tenant, asyncflow.AlertRules{LongWait: asyncflow.NewDuration(time.Minute)})
+	deliver := func(due time.Duration) {
+		t.Helper()
+		l := b.submitAndLease(t, pipe, 1)[0]
+		l.DueAt = b.Clock.Now().Add(-due)
+		b.CountDeliveries(pipe.Key(), []asyncflow.Delivery{{Lease: l, At: b.Clock.Now()}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- b.Store.Run(ctx) }()
+		require.Eventually(t, func() bool { // the node has written it
+			waits, err := b.StartWaits(t.Context(), tenant, b.Clock.Now().Add(-time.Hour))
+			require.NoError(t, err)
+			return waits["pipe"].P99 > due/2
+		}, patience, 20*time.Millisecond)
+		cancel()
+		require.NoError(t, <-ran)
+	}
+	deliver(time.Second)
+	require.Zero(t, b.turn(t, url, tenant))
+	deliver(10 * time.Minute)
+	require.Eventually(t, func() bool { return b.turn(t, url, tenant) == 1 }, patience,
+		100*time.Millisecond) // Postgres adds up what happened in a table up to a second later
+	e := b.firing(t, asyncflow.AlertLongWait, "pipe")
+	assert.InEpsilon(t, 600, e.Value, 0.2)
+	assert.Equal(t, 60.0, e.Limit)
+}
+
 // The counts of starts are written after the tasks have ended. They wake the job.
 func TestWaitsWakeAlerts(t *testing.T) {
 	t.Parallel()

@@ -57,7 +57,7 @@ func checkSpec(job, spec string) error {
 			"or 30 3 * * * (minute, hour, day, month, weekday; in UTC), or off", spec)
 	}
 	if every, ok := strings.CutPrefix(spec, "@every "); ok {
-		if d, _ := time.ParseDuration(every); d < shortest {
+		if d, _ := asyncflow.ParseDuration(every); d < shortest {
 			return asyncflow.InvalidField("job "+job,
 				"has the times %q; the shortest is @every %s", spec, shortest)
 		}
@@ -69,6 +69,10 @@ func checkSpec(job, spec string) error {
 func parse(spec string) (cron.Schedule, error) {
 	if strings.Contains(spec, "TZ=") && !strings.Contains(spec, " ") { // the parser panics
 		return nil, errors.New("a time zone and no times")
+	}
+	if every, ok := strings.CutPrefix(spec, "@every "); ok { // the parser knows no days
+		d, err := asyncflow.ParseDuration(every)
+		return cron.Every(d), err
 	}
 	return cron.ParseStandard(spec)
 }

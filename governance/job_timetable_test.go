@@ -17,6 +17,9 @@ func TestCheckTimetable(t *testing.T) {
 	for _, tc := range []struct{ job, spec, says string }{
 		{"rescue", "@every 5s", ""},
 		{"rescue", "@hourly", ""},
+		{"forget", "@every 1d", ""},
+		{"forget", "@every 1w12h", ""},
+		{"forget", "@every 1y", "must be like @every 5s"},
 		{"fold", "0,30 3 * * 1-5", ""},
 		{"forget", governance.Off, ""},
 		{"fold", "CRON_TZ=Asia/Tokyo 5 3 * * *", ""},
@@ -56,6 +59,7 @@ func TestNext(t *testing.T) {
 		want       time.Time
 	}{
 		{"its next one", "@every 1m", now.Add(-20 * time.Second), at("2026-11-21T12:00:40Z")},
+		{"days", "@every 1d12h", now.Add(-time.Hour), at("2026-11-22T23:00:00Z")},
 		{"some went unrecorded", "@every 5s", now.Add(-time.Minute), at("2026-11-21T12:00:05Z")},
 		{"it never ran", "@every 5s", time.Time{}, at("2026-11-21T12:00:05Z")},
 		{"cron", "30 3 * * *", now, at("2026-11-22T03:30:00Z")},

@@ -104,7 +104,9 @@ func priorityOfKeysAtTheirLimit(t *testing.T, b *bundle) {
 		b.submit(keyed("a", "1"))
 	}
 	require.Equal(t, map[string]int{"a": 1}, served(b.fairLease(1), map[string]int{}))
-	b.submit(keyed("b", "1"))
+	b.submit(keyed("z", "1"))
+	require.Equal(t, map[string]int{"z": 1}, served(b.fairLease(1), map[string]int{}))
+	b.submit(keyed("b", "1")) // its turn is after that of a, which is at its limit
 	found := map[string]int{}
 	for i := range 3 {
 		b.raise(fmt.Sprint("raised-", i), aDay)

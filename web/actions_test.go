@@ -157,6 +157,18 @@ func TestActionsOnTypes(t *testing.T) {
 	p.do("/console/tasks?type=actions&status=cancelled", act{label: "Run all that match again",
 		asks: true, says: "Run all that match again: started"})
 	number(client.StatusSucceeded, 2)
+	erased := func(id string) func() {
+		return has(p, func() (client.Task, error) { return p.api.Get(ctx, id) },
+			func(c client.Task) bool { return c.Erased != nil && len(c.Context) == 0 })
+	}
+	p.do("/console/tasks/"+task.ID, act{label: "Erase contents", asks: true,
+		says: "The contents are erased", check: erased(task.ID)})
+	unwanted := later()
+	_, err := p.api.Cancel(ctx, unwanted.ID, "")
+	require.NoError(t, err)
+	p.do("/console/tasks?type=actions&status=cancelled", act{
+		label: "Erase contents of all that match", asks: true,
+		says: "Erase contents of all that match: started", check: erased(unwanted.ID)})
 	later()
 	p.do("/console/tasks?type=actions", act{label: "Cancel all that match",
 		fields: [][2]string{{"The most tasks", "0.01"}}, says: "Cancel all that match: started"})

@@ -62,6 +62,8 @@ func TestEditATask(t *testing.T) {
 	attempts, err := p.api.Attempts(t.Context(), task.ID)
 	require.NoError(t, err)
 	assert.Equal(t, `{"n":2.0}`, string(attempts[len(attempts)-1].Output))
+	p.See(`priority: 30 becomes 60`)
+	p.See(`retry: none becomes {"max_attempts":7}`)
 
 	p.Run(`return !where.matches("dialog")`)
 	p.Click("Edit")

@@ -534,6 +534,30 @@ func (e OperationState) Valid() bool {
 	}
 }
 
+// Defines values for OptionChangeField.
+const (
+	OptionChangeFieldClaim    OptionChangeField = "claim"
+	OptionChangeFieldLifetime OptionChangeField = "lifetime"
+	OptionChangeFieldPriority OptionChangeField = "priority"
+	OptionChangeFieldRetry    OptionChangeField = "retry"
+)
+
+// Valid indicates whether the value is a known member of the OptionChangeField enum.
+func (e OptionChangeField) Valid() bool {
+	switch e {
+	case OptionChangeFieldClaim:
+		return true
+	case OptionChangeFieldLifetime:
+		return true
+	case OptionChangeFieldPriority:
+		return true
+	case OptionChangeFieldRetry:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for TaskWaitsFor.
 const (
 	TaskWaitsForCapacity                 TaskWaitsFor = "capacity"
@@ -756,6 +780,10 @@ type Attempt struct {
 	At      time.Time `json:"at"`
 	Attempt int       `json:"attempt"`
 
+	// Changes What a change made of the task's options, but for its time. Absent if it changed none,
+	// and after an erasure.
+	Changes []OptionChange `json:"changes,omitempty,omitzero"`
+
 	// Claimer Who claimed the task.
 	Claimer string `json:"claimer,omitempty,omitzero"`
 
@@ -785,7 +813,7 @@ type Attempt struct {
 	// Outcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
 	// worker wants to be asked again later; lost: the lease ran out; released: given back
 	// without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
-	// priority or time was changed, or its context to this output; awaits_signal: it waits for the signal of the stage from
+	// time was changed, or its context to this output, or what changes says; awaits_signal: it waits for the signal of the stage from
 	// then on; signalled: the signal came, with this output; timed_out: it didn't come in time;
 	// expired: the lifetime of the task was over.
 	Outcome AttemptOutcome `json:"outcome"`
@@ -823,7 +851,7 @@ type AttemptFinal string
 // AttemptOutcome done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
 // worker wants to be asked again later; lost: the lease ran out; released: given back
 // without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
-// priority or time was changed, or its context to this output; awaits_signal: it waits for the signal of the stage from
+// time was changed, or its context to this output, or what changes says; awaits_signal: it waits for the signal of the stage from
 // then on; signalled: the signal came, with this output; timed_out: it didn't come in time;
 // expired: the lifetime of the task was over.
 type AttemptOutcome string
@@ -3086,6 +3114,19 @@ type OperationList struct {
 	// NextCursor The cursor of the next page; absent on the last page.
 	NextCursor string `json:"next_cursor,omitempty,omitzero"`
 }
+
+// OptionChange defines model for OptionChange.
+type OptionChange struct {
+	// After Absent if it has none of its own any more.
+	After JSON `json:"after,omitempty,omitzero"`
+
+	// Before Absent if the task had none of its own.
+	Before JSON              `json:"before,omitempty,omitzero"`
+	Field  OptionChangeField `json:"field"`
+}
+
+// OptionChangeField defines model for OptionChange.Field.
+type OptionChangeField string
 
 // Overlap What a run does while the task of the previous run is not final. skip: submits no task;
 // queue (the default): submits its task; replace: cancels the previous task first.

@@ -127,6 +127,9 @@ func TestCLIPauseAndChange(t *testing.T) {
 	require.Contains(t, run(0, "tasks", "delay", "--type", "pipe", "--delay", "0s"), "done      1")
 	run(0, "tasks", "change", task.ID, "--context", `{"mended": true}`)
 	require.Contains(t, run(0, "tasks", "attempts", task.ID, "-o", "json"), `"mended": true`)
+	run(0, "tasks", "change", task.ID, "--retry", `{"max_attempts": 7}`)
+	require.Contains(t, run(0, "tasks", "attempts", task.ID),
+		`retry none becomes {"max_attempts":7}`)
 	run(exitFailed, "tasks", "rerun", task.ID)
 	run(0, "tasks", "cancel", task.ID)
 	var again client.SubmittedTask

@@ -283,6 +283,10 @@ func TestSubmitSendsWhatWasAsked(t *testing.T) {
 		"--metadata", "order=4711", "--metadata", "shop=a=b", "--trace", trace).code)
 	require.JSONEq(t, `{"type":"t","context":{},"user":"ada","tags":["eu","nightly"],
 		"metadata":{"order":"4711","shop":"a=b"},"trace":"`+trace+`"}`, body)
+	require.Zero(t, runCLI(t, env, "tasks", "submit", "t", "--key", "k", "--key-window",
+		"until_final", "--on-conflict", "reject").code)
+	require.JSONEq(t, `{"type":"t","context":{},"key":"k","key_window":"until_final",
+		"on_conflict":"reject"}`, body)
 }
 
 // Submitting a key again reports that nothing new was submitted.

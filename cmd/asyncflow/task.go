@@ -296,6 +296,9 @@ func (c *tasksAttemptsCmd) Run(ctx context.Context, g *globals) error {
 			target = strings.TrimSpace(
 				a.Worker + " claimed by " + claimerText(a.Claimer, a.Subject))
 		}
+		if len(a.Changes) > 0 {
+			target = changesText(a.Changes)
+		}
 		rows[i] = []string{strconv.Itoa(a.Seq), timeText(a.At), a.Stage, strconv.Itoa(a.Attempt),
 			string(a.Outcome), string(a.Final), status, waited, took, timeText(a.NextTime), target,
 			a.Error}

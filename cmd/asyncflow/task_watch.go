@@ -78,10 +78,23 @@ func attemptText(a client.Attempt) string {
 	if a.DurationMs != 0 {
 		text += " in " + tookText(a.DurationMs)
 	}
+	if changes := changesText(a.Changes); changes != "" {
+		text += ": " + changes
+	}
 	if a.Error != "" {
 		text += ": " + a.Error
 	}
 	return text
+}
+
+// changesText returns what a change made of a task's options, such as "retry {} becomes none".
+func changesText(all []client.OptionChange) string {
+	texts := make([]string, len(all))
+	for i, c := range all {
+		texts[i] = fmt.Sprintf("%s %s becomes %s", c.Field, cmp.Or(string(c.Before), "none"),
+			cmp.Or(string(c.After), "none"))
+	}
+	return strings.Join(texts, ", ")
 }
 
 // tookText returns milliseconds as 3.2ms, 35ms or 1.25s.

@@ -114,6 +114,10 @@ func TestWatchTexts(t *testing.T) {
 			DurationMs: 3.21},
 		"resize #12 failed in 1m1.5s: busy": {Stage: "resize", Attempt: 12, Outcome: "failed",
 			DurationMs: 61500, Error: "busy"},
+		`resize #1 changed: priority none becomes 60, retry {"max_attempts":5} becomes none`: {
+			Stage: "resize", Attempt: 1, Outcome: "changed", Changes: []client.OptionChange{
+				{Field: "priority", After: client.JSON(`60`)},
+				{Field: "retry", Before: client.JSON(`{"max_attempts":5}`)}}},
 		"resize #2 lost": {Stage: "resize", Attempt: 2, Outcome: "lost"},
 	} {
 		t.Run(want, func(t *testing.T) {

@@ -190,6 +190,27 @@ func TestExpiredSession(t *testing.T) {
 	assert.False(t, b.session(h).LoggedIn)
 }
 
+// A session ends when its token is revoked. Sessions of other tokens go on.
+func TestRevokedSession(t *testing.T) {
+	b := setup(t)
+	verifier, err := auth.NewVerifier(authConfig())
+	require.NoError(t, err)
+	b.serve(func(c *console.Config) { c.Verifier = verifier })
+	token := b.newToken(time.Hour)
+	h, other := own.with("Cookie", b.login(token)), own.with("Cookie", b.login(b.token))
+	require.Equal(t, 200, b.do("GET", types, h).status)
+	d, err := auth.Describe(token)
+	require.NoError(t, err)
+	verifier.Revoke([]auth.TokenName{d.TokenName})
+	a := b.do("GET", types, h)
+	assert.Equal(t, []any{401, "the token was revoked"}, []any{a.status, a.problem.Detail})
+	assert.False(t, b.session(h).LoggedIn)
+	login := b.do("POST", "/console/login", own.with("Authorization", "Bearer "+token))
+	assert.Equal(t, 401, login.status)
+	assert.Empty(t, login.cookies)
+	assert.Equal(t, 200, b.do("GET", types, other).status)
+}
+
 // A token that has just expired still counts, since clocks differ; so does its session.
 func TestSessionWithinTheLeeway(t *testing.T) {
 	b := setup(t)

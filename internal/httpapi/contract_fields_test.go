@@ -135,8 +135,9 @@ func TestEveryDurationIsReadAsWritten(t *testing.T) {
 	b.pipe()
 	id := read[api.Endpoint](b, 201, b.call("POST", "/v1/endpoints",
 		`{"type":"pipe","stage":"first","url":"https://w.example.com/first"}`)).ID
-	long := []string{"90m", "0.5h", "1h30m", "1h30m0s", "5400s", "5400000ms"}
-	short := []string{"1500ms", "1.5s", "1s500ms", "1500000us"}
+	long := []string{"90m", "0.5h", "1h30m", "1h30m0s", "5400s", "5400000ms", "1d", "0.25d",
+		"0.5d6h"}
+	short := []string{"1500ms", "1.5s", "1s500ms", "1500000us", "0.00002d"}
 	var set []string
 	for _, c := range []struct {
 		field, method, path string

@@ -95,6 +95,10 @@ func attemptOut(a store.Attempt) api.Attempt {
 	if out.Claimer != "" || a.Outcome == asyncflow.OutcomeChanged {
 		out.Endpoint = ""
 	}
+	for _, c := range a.Changes {
+		out.Changes = append(out.Changes, api.OptionChange{
+			Field: api.OptionChangeField(c.Field), Before: c.Before, After: c.After})
+	}
 	if a.NextTime != nil {
 		out.NextTime = *a.NextTime
 	}

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -130,4 +131,49 @@ func TestIfMatchOfATaskAtOnce(t *testing.T) {
 		count[<-statuses]++
 	}
 	assert.Equal(t, map[int]int{200: 1, 412: 3}, count)
+}
+
+// Each change of a task's options has a row in the journal with what it was before: the first one
+// has that of the submit. An erasure takes it away.
+func TestChangesStayReadable(t *testing.T) {
+	b := setup(t)
+	b.claimed()
+	id := read[api.SubmittedTask](b, 201, b.call("POST", "/v1/tasks", `{"type":"judge","context":1,
+		"retry":{"max_attempts":5},"end_by":"2090-01-01T00:00:00Z"}`)).ID
+	path := "/v1/tasks/" + id
+	for _, body := range []string{`{"retry":{"max_attempts":40,"interval":"poly"}}`,
+		`{"delay":"1h"}`, `{"retry":{},"priority":60}`, `{"start_by":"2080-01-01T00:00:00Z",
+		"end_by":"none"}`, `{"claim":{"exclude":["anna"]}}`, `{"context":2}`} {
+		a := b.call("PATCH", path, body)
+		require.Equal(t, 200, a.status, "%s: %s", body, a.body)
+	}
+	want := []string{`{"field":"retry","before":{"max_attempts":5},
+			"after":{"max_attempts":40,"interval":"poly"}}`, ``,
+		`{"field":"priority","after":60},
+			{"field":"retry","before":{"max_attempts":40,"interval":"poly"}}`,
+		`{"field":"lifetime","before":{"end_by":"2090-01-01T00:00:00Z"},
+			"after":{"start_by":"2080-01-01T00:00:00Z"}}`,
+		`{"field":"claim","after":{"exclude":["anna"]}}`, ``}
+	var rows []api.Attempt
+	for cursor := ""; ; { // page by page: a row knows what was before the page
+		page := read[api.AttemptList](b, 200,
+			b.call("GET", path+"/attempts?limit=1&cursor="+cursor, ""))
+		rows = append(rows, page.Data...)
+		if cursor = page.NextCursor; cursor == "" {
+			break
+		}
+	}
+	require.Len(t, rows, len(want))
+	for i, row := range rows {
+		assert.Equal(t, []any{api.AttemptOutcome("changed"), "test"},
+			[]any{row.Outcome, row.Subject}, i)
+		doc, err := json.Marshal(append([]api.OptionChange{}, row.Changes...))
+		require.NoError(t, err)
+		assert.JSONEq(t, "["+want[i]+"]", string(doc), i)
+	}
+	require.Equal(t, 200, b.call("POST", path+"/cancel", "").status)
+	require.Equal(t, 200, b.call("DELETE", path, "").status)
+	for _, row := range read[api.AttemptList](b, 200, b.call("GET", path+"/attempts", "")).Data {
+		assert.Empty(t, row.Changes)
+	}
 }

@@ -4107,7 +4107,7 @@ export interface components {
              * @description done; failed: may be retried; rejected: the worker said not to retry; snoozed: the
              *     worker wants to be asked again later; lost: the lease ran out; released: given back
              *     without an attempt; cancelled: by a caller or by the worker; redriven: run again, with this output as the stage's context; changed: its
-             *     priority or time was changed, or its context to this output; awaits_signal: it waits for the signal of the stage from
+             *     time was changed, or its context to this output, or what changes says; awaits_signal: it waits for the signal of the stage from
              *     then on; signalled: the signal came, with this output; timed_out: it didn't come in time;
              *     expired: the lifetime of the task was over.
              * @enum {string}
@@ -4146,6 +4146,11 @@ export interface components {
             /** @description The start of an output that is left out, as text. */
             output_excerpt?: string;
             /**
+             * @description What a change made of the task's options, but for its time. Absent if it changed none,
+             *     and after an erasure.
+             */
+            changes?: components["schemas"]["OptionChange"][];
+            /**
              * Format: date-time
              * @description When the next attempt is due.
              */
@@ -4155,6 +4160,25 @@ export interface components {
              *     has `next`.
              */
             next_stage?: string;
+        };
+        /**
+         * @example {
+         *       "field": "retry",
+         *       "before": {
+         *         "max_attempts": 5
+         *       },
+         *       "after": {
+         *         "max_attempts": 40
+         *       }
+         *     }
+         */
+        OptionChange: {
+            /** @enum {string} */
+            field: "priority" | "retry" | "lifetime" | "claim";
+            /** @description Absent if the task had none of its own. */
+            before?: components["schemas"]["JSON"];
+            /** @description Absent if it has none of its own any more. */
+            after?: components["schemas"]["JSON"];
         };
         AttemptList: {
             data: components["schemas"]["Attempt"][];

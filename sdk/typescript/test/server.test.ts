@@ -143,6 +143,10 @@ test("a worker learns that the task was cancelled; redrive", options, async (t) 
   assert.equal((await c.rerun(id, { context: [1] }, { idempotencyKey })).id, made.id);
   const rerun = await c.wait(made.id);
   assert.deepEqual([rerun.rerun_of, rerun.context, rerun.result], [id, [1], "again"]);
+  const rest = await c.erase(made.id);
+  assert.ok(rest.erased?.at, JSON.stringify(rest));
+  assert.deepEqual([rest.status, rest.context, rest.result], ["succeeded", undefined, undefined]);
+  await assert.rejects(c.rerun(made.id), { code: "task_erased" });
 });
 
 test("watch, while it happens, over a connection that breaks", options, async (t) => {

@@ -43,6 +43,8 @@ type Attempt struct {
 	Code     string // of the error, see asyncflow.ErrorCode
 	Output   json.RawMessage
 	NextTime *time.Time
+	// Changes are the options that the row changed; nil: none.
+	Changes []asyncflow.OptionChange
 	// NextStage is the stage with which the task went on after the row, if the type branches.
 	NextStage string
 
@@ -73,9 +75,9 @@ SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint,
   CASE WHEN upto - long < $5 AND (size <= $6 OR $4) THEN output END,
   CASE WHEN size > $6 AND NOT $4 THEN size ELSE 0 END,
   CASE WHEN size > $6 AND NOT $4 THEN left(output::text, $7) ELSE '' END,
-  long, next_stage, extract(epoch FROM at - due)::float8 - duration
+  long, next_stage, extract(epoch FROM at - due)::float8 - duration, options_before, options_after
 FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
-  FROM (SELECT *, octet_length(coalesce(error, ''))
+  FROM (SELECT *, octet_length(concat(error, options_before, options_after))
       + CASE WHEN $4 THEN size ELSE least(size, $6) END AS long
     FROM (SELECT seq, at, stage, attempt, outcome, final, endpoint, duration, status, error,
         output, next_time, coalesce(octet_length(output::text), 0) AS size,
@@ -83,6 +85,12 @@ FROM (SELECT *, sum(long) OVER (ORDER BY seq) AS upto
           WHEN $9 AND outcome IN ('done', 'joined', 'signalled') THEN ` + hot.WentTo + `
           WHEN $9 AND outcome IN ('failed', 'rejected', 'lost', 'snoozed', 'timed_out')
           THEN coalesce(nullif(` + hot.WentTo + `, stage), '') ELSE '' END AS next_stage,
+        CASE WHEN outcome = 'changed' THEN options::text END AS options_after,
+        CASE WHEN outcome = 'changed' AND options IS NOT NULL THEN coalesce(
+          (SELECT o.options FROM {journal} o WHERE o.type = j.type AND o.id = j.id
+            AND o.seq < j.seq AND o.options IS NOT NULL ORDER BY o.seq DESC LIMIT 1),
+          (SELECT t.options FROM {task} t WHERE t.type = j.type AND t.id = j.id))::text
+        END AS options_before,
         CASE WHEN outcome IN ('done', 'failed', 'rejected', 'snoozed') THEN coalesce(
           (SELECT greatest(p.next_time, p.at) FROM {journal} p
             WHERE p.type = j.type AND p.id = j.id AND p.seq = j.seq - 1),
@@ -171,14 +179,18 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	var output []byte
 	var next *string
 	var wait *float64
+	var before, after *string
 	err = row.Scan(&a.Seq, &a.At, &a.Stage, &a.Attempt, &a.Outcome, &a.Final, &a.Endpoint, &seconds,
 		&a.Status, &a.Error, &a.NextTime, &output, &a.LeftOut, &a.Excerpt, &a.long,
-		&next, &wait)
+		&next, &wait, &before, &after)
 	switch {
 	case err != nil:
 		return a, err
 	case next == nil:
 		return a, config.ErrElsewhere
+	}
+	if a.Changes, err = changesOf(before, after); err != nil {
+		return a, err
 	}
 	a.NextStage = *next
 	a.Wait = -1
@@ -191,4 +203,22 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	a.Duration = time.Duration(float64(seconds) * float64(time.Second))
 	a.Output = output
 	return a, err
+}
+
+// changesOf returns what differs in the options of a task after a change, as JSON texts; nil: there
+// are none.
+func changesOf(before, after *string) ([]asyncflow.OptionChange, error) {
+	if after == nil {
+		return nil, nil
+	}
+	var from, to asyncflow.Options
+	if err := json.Unmarshal([]byte(*after), &to); err != nil {
+		return nil, err
+	}
+	if before != nil {
+		if err := json.Unmarshal([]byte(*before), &from); err != nil {
+			return nil, err
+		}
+	}
+	return to.ChangesFrom(from), nil
 }

@@ -67,15 +67,15 @@ func (s *Tasks) EndedPage(
 		tasks = tasks[:min(len(tasks), limit+1)]
 		f.Before, f.FromType = page.Next, page.NextType
 		switch {
+		case matched > MaxSorted:
+			return nil, next, asyncflow.InvalidField("order", "is ended, but more than %d tasks "+
+				"match, which are too many to sort; narrow the filter, as by ended_since", MaxSorted)
 		case page.Next == 0 && page.NextType == "":
 			if len(tasks) > limit {
 				tasks = tasks[:limit]
 				next = endOf(tasks[limit-1])
 			}
 			return tasks, next, nil
-		case matched > MaxSorted:
-			return nil, next, asyncflow.InvalidField("order", "is ended, but more than %d tasks "+
-				"match, which are too many to sort; narrow the filter, as by ended_since", MaxSorted)
 		case looked >= sortLook || time.Now().After(until):
 			return nil, next, asyncflow.InvalidField("order", "is ended, but after %d tasks or %s "+
 				"the search was not over; narrow the filter, as by ended_since or since", sortLook,

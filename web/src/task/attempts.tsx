@@ -106,6 +106,11 @@ function Attempt({ attempt: a, endpoint }: AttemptProps) {
         {a.node && <>, node <code>{a.node}</code></>}
       </div>}
       {a.outcome === "changed" && a.subject && <div class="quiet">by {a.subject}</div>}
+      {a.changes?.map((c) => (
+        <div class="quiet">
+          {c.field}: {was(c.before)} becomes {was(c.after)}
+        </div>
+      ))}
       <Decided attempt={a} />
       {a.error && (
         <ErrorText text={a.error} of={`the error of attempt ${a.attempt} in ${a.stage}`} />
@@ -116,6 +121,11 @@ function Attempt({ attempt: a, endpoint }: AttemptProps) {
       )}
     </li>
   );
+}
+
+/** An option of a task before or after a change. */
+function was(option: unknown) {
+  return option === undefined ? "none" : <code>{JSON.stringify(option)}</code>;
 }
 
 /** Who decided by a link, if that is how the stage ended. */
