@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -46,6 +47,14 @@ func (b *bundle) fillByID() {
 		`{edges} (type, id, n, on_type, on_id, on_key, on_failure)
 		SELECT {number}, ` + n + `, 0, {number}, CASE WHEN n % 2 = 0 THEN ` + n + ` END, n::text, 'fail'`,
 		`{votes} (type, claimer, key) SELECT {number}, 'a', n::text`,
+		`{fan_outs} (type, id, seq, waits, stage, rule, count)
+		SELECT {number}, ` + n + `, 1, 1, 'first', '{}', 1`,
+		`{spawns} (type, id, seq, depth, count, hash, tasks)
+		SELECT {number}, ` + n + `, 1, 1, 1, '', '[]'`,
+		`{notifications} (type, id, seq, target, task) SELECT {number}, ` + n + `, 1, 1, 1`,
+		`{past_keys} (type, key, id) SELECT {number}, n::text, ` + n,
+		`{content_waits} (type, id, since) SELECT {number}, ` + n + `, now()`,
+		`{outbox} (kind, due, type, id) SELECT 'final', now(), {number}, ` + n,
 	} {
 		b.exec(b.at(1, `INSERT INTO `+sql+` FROM generate_series(1, $1) n`), byIDRows)
 	}
@@ -73,12 +82,22 @@ const noPages = " Buffers: shared"
 
 var pagesRead = regexp.MustCompile(`Buffers: shared(?: hit=(\d+))?(?: read=(\d+))?`)
 
-// pagesOf runs a prepared statement some times, takes back what it did, and returns the number of
-// pages that its last run read, with its plan. The second run of a delete finds the rows missing.
-func pagesOf(t *testing.T, conn *pgxpool.Conn, sql string, runs int) (n int, plan string) {
+// byIDTx begins a transaction that finds rows by ids. On another connection than a hot one, it pins
+// its plans.
+func byIDTx(t *testing.T, conn *pgxpool.Conn, pinned bool) pgx.Tx {
 	t.Helper()
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
+	if pinned {
+		require.NoError(t, store.Pin(t.Context(), tx))
+	}
+	return tx
+}
+
+// pagesOf runs a prepared statement some times, takes back what it did, and returns the number of
+// pages that its last run read, with its plan. The second run of a delete finds the rows missing.
+func pagesOf(t *testing.T, tx pgx.Tx, sql string, runs int) (n int, plan string) {
+	t.Helper()
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	for range runs - 1 {
 		_, err := tx.Exec(t.Context(), sql)
@@ -100,12 +119,15 @@ func pagesOf(t *testing.T, conn *pgxpool.Conn, sql string, runs int) (n int, pla
 // whatever the planner believes of the tables.
 func TestRowsAreFoundByIDs(t *testing.T) {
 	b := setup(t)
-	pipe := b.put(twoStages())
-	pools := map[string]*pgxpool.Pool{"hot": b.hotPool()}
+	spec := twoStages()
+	spec.Searchable = []string{"user"} // its rolls have a table of what is found by it
+	pipe := b.put(spec)
+	pools := map[string]*pgxpool.Pool{"hot": b.hotPool(), "base": b.db}
 	for _, state := range []string{"never analysed", "empty"} {
 		if state == "empty" {
 			for _, table := range []string{"task", "journal", "wait", "ready", "lease",
-				"checkpoints", "lifetimes", "keys", "signal_waits", "edges", "votes"} {
+				"checkpoints", "lifetimes", "keys", "signal_waits", "edges", "votes", "fan_outs",
+				"spawns", "notifications", "past_keys", "content_waits", "outbox"} {
 				b.exec(b.at(1, `TRUNCATE {`+table+`} CASCADE`))
 				b.exec(b.at(1, `VACUUM {`+table+`}`))
 			}
@@ -116,20 +138,23 @@ func TestRowsAreFoundByIDs(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(conn.Release) // also after a panic: nobody closes a pool before
 			conns[pool] = conn
+			tx := byIDTx(t, conn, pool == "base")
 			for name, c := range store.ByIDSQL { // planned while the tables are empty
-				_, err := conn.Exec(t.Context(), fill(pipe, 1, `PREPARE "`+name+`" AS `+c.SQL))
+				_, err := tx.Exec(t.Context(), fill(pipe, 1, `PREPARE "`+name+`" AS `+c.SQL))
 				require.NoError(t, err, name)
-				_, err = conn.Exec(t.Context(),
+				_, err = tx.Exec(t.Context(),
 					fill(pipe, 1, `EXPLAIN EXECUTE "`+name+`" (`+byIDArgs(c.Args)+`)`))
 				require.NoError(t, err, name)
 			}
+			require.NoError(t, tx.Commit(t.Context()))
 		}
 		b.fillByID()
 		for pool, conn := range conns {
 			for name, c := range store.ByIDSQL {
 				t.Run(state+": "+pool+": "+name, func(t *testing.T) {
 					for runs := 1; runs <= 2; runs++ {
-						pages, plan := pagesOf(t, conn, fill(pipe, 1, `EXPLAIN (ANALYZE, BUFFERS)
+						tx := byIDTx(t, conn, pool == "base")
+						pages, plan := pagesOf(t, tx, fill(pipe, 1, `EXPLAIN (ANALYZE, BUFFERS)
 							EXECUTE "`+name+`" (`+byIDArgs(c.Args)+`)`), runs)
 						assert.Less(t, pages, byIDPages*byIDAsked, "run %d: %s", runs, plan)
 						assert.NotRegexp(t, `Rows Removed by (Join )?Filter: \d{4}`, plan)
@@ -140,4 +165,46 @@ func TestRowsAreFoundByIDs(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+}
+
+// Whoever writes to the tables of live tasks by ids plans for that: the hot connections, follow-ups
+// and the jobs.
+func TestWritersByIDsArePinned(t *testing.T) {
+	b := setupFanOut(t)
+	b.exec(`CREATE TABLE public.writers (what text)`)
+	b.exec(`GRANT INSERT ON public.writers TO PUBLIC`)
+	b.exec(`CREATE FUNCTION public.note_writer() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF current_user <> session_user AND (current_setting('plan_cache_mode') <>
+		  'force_generic_plan' OR current_setting('enable_seqscan') <> 'off') THEN
+		  INSERT INTO public.writers VALUES (format('%s of %s', TG_OP, TG_TABLE_NAME));
+		END IF;
+		RETURN NULL;
+	END $$`)
+	for _, table := range []string{"wait", "lease", "ready_1", "edges", "fan_outs", "checkpoints",
+		"journal_1"} {
+		b.exec(`CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON tenant_acme.` + table + `
+			FOR EACH STATEMENT EXECUTE FUNCTION public.note_writer()`)
+	}
+	pipe := b.known()
+	b.fanOut(asyncflow.FanOut{})
+	for _, l := range b.leaseAll(pipe, 2) {
+		b.settle(pipe, l, goodEnd)
+	}
+	b.followUp()
+	late := b.leaseAll(pipe, 1)[0] // the parent goes on, and its node dies
+	b.exec(`INSERT INTO tenant_acme.checkpoints (type, id, seq, stage, written_at, check_at, document)
+		VALUES ($1, $2, 1, 'first', now(), now() - interval '1 h', '1')`, pipe.Number(),
+		late.ID.Number)
+	b.exec(`UPDATE tenant_acme.lease SET until = now() - interval '1 h'`)
+	n, err := b.Rescue(t.Context(), pipe)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	n, err = b.ForgetCheckpoints(t.Context(), tenant)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	var writers []string
+	rows, _ := b.db.Query(t.Context(), `SELECT DISTINCT what FROM public.writers`)
+	writers, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	assert.Empty(t, writers)
 }

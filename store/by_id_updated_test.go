@@ -52,7 +52,7 @@ func TestUpdatedRowsAreTaken(t *testing.T) {
 			go func() { done <- b.db.SendBatch(t.Context(), batch).Close() }()
 			b.blocked(1)
 			require.NoError(t, tx.Commit(t.Context()))
-			require.NoError(t, <-done)
+			require.NoError(t, receive(t, done))
 			table, _, _ := strings.Cut(c.update, " ")
 			require.Zero(t, b.count(b.at(1, `SELECT count(*) FROM `+table)))
 		})

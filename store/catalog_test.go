@@ -177,7 +177,7 @@ func TestAChangeIsSeenWhenItsCallReturns(t *testing.T) {
 		}()
 	}
 	for range cap(done) {
-		require.NoError(t, <-done)
+		require.NoError(t, receive(t, done))
 	}
 }
 

@@ -24,7 +24,7 @@ func TestALateHeartbeatMovesNoEndBack(t *testing.T) {
 			b.ExtendWith(tenant, l, now.Add(until), c, store.Seen{}, func(ok bool, err error) {
 				stands <- ok && err == nil
 			})
-			require.True(t, <-stands)
+			require.True(t, receive(t, stands))
 			var end time.Time
 			require.NoError(t, b.db.QueryRow(t.Context(),
 				`SELECT until FROM tenant_acme.lease`).Scan(&end))
@@ -58,7 +58,7 @@ func TestALateCheckpointReplacesNone(t *testing.T) {
 		})
 	}
 	beat(early, time.Hour)
-	require.True(t, <-stands)
+	require.True(t, receive(t, stands))
 	ok, err := b.SetProgress(t.Context(), b.known(), id, l.Seq,
 		store.Progress{Percent: 5, Checkpoint: early})
 	require.NoError(t, err)
@@ -81,13 +81,13 @@ func TestALateCheckpointReplacesNone(t *testing.T) {
 	beat(second, time.Hour)
 	beat(first, 2*time.Hour)
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.True(t, <-stands)
-	require.True(t, <-stands)
+	require.True(t, receive(t, stands))
+	require.True(t, receive(t, stands))
 	require.Equal(t, `"second"`, kept())
 
 	b.loseAll(b.known(), 1)
 	l = b.due(id)
 	beat(early, time.Hour)
-	require.True(t, <-stands)
+	require.True(t, receive(t, stands))
 	require.Equal(t, `"early"`, kept(), "an attempt writes over what an earlier one has left")
 }

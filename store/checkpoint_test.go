@@ -26,7 +26,7 @@ func (b *bundle) keep(l asyncflow.Lease, checkpoint string) bool {
 	extended := make(chan bool, 1)
 	b.ExtendWith(tenant, l, b.Clock.Now().Add(time.Hour), b.checkpoint(checkpoint),
 		store.Seen{}, func(stands bool, err error) { extended <- stands && err == nil })
-	return <-extended
+	return receive(b.t, extended)
 }
 
 // noCheckpoint checks that a task has no checkpoint that counts.
@@ -191,7 +191,7 @@ func TestCheckpointBesideHeartbeats(t *testing.T) {
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
 	for range cap(stands) {
-		require.True(t, <-stands)
+		require.True(t, receive(t, stands))
 	}
 	b.loseAll(b.known(), 1)
 	require.Equal(t, `"four"`, string(b.due(id).Checkpoint))
@@ -215,7 +215,7 @@ func TestCheckpointsOfABatchAreBounded(t *testing.T) {
 			func(ok bool, err error) { stands <- ok && err == nil })
 	}
 	for range tasks {
-		require.True(t, <-stands)
+		require.True(t, receive(t, stands))
 	}
 	most := b.count(`SELECT max(n) FROM (SELECT sum(length(document)) AS n
 		FROM tenant_acme.checkpoints GROUP BY xmin::text) q`)

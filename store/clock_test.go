@@ -29,7 +29,7 @@ func TestClockOfABusyPool(t *testing.T) {
 		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT clock_timestamp()`).Scan(&theirs))
 		assert.LessOrEqual(t, now.Sub(theirs), time.Millisecond, "how far the node is ahead")
 		for range 4 {
-			require.NoError(t, <-busy)
+			require.NoError(t, receive(t, busy))
 		}
 	}
 }

@@ -41,7 +41,7 @@ func reportsAtOnce(t *testing.T, b *bundle) {
 				})
 		}
 	}
-	told.Wait()
+	waitAll(t, &told)
 	assert.Less(t, time.Since(start), time.Minute)
 	assert.Equal(t, tallied{Submitted: 20, Attempts: 40, Failures: 40, Failed: 20},
 		first(b.tallies(tenant, "pipe")))

@@ -130,7 +130,7 @@ func testSubmitWaitsForTheStandby(t *testing.T, how, key string) {
 
 	r.standby = pgtest.Server(t, r.standby.Config())
 	if got == nil {
-		s := <-answered
+		s := receive(t, answered)
 		got = &s
 	}
 	for key != "" && got.Err != nil { // as a client does
@@ -164,7 +164,7 @@ func TestRepeatedKeyWaitsForTheStandby(t *testing.T) {
 		func() bool { return len(repeated) > 0 || r.waiting("commit") > 0 })
 	require.Empty(t, repeated, "acknowledged, but not on the standby")
 	r.standby = pgtest.Server(t, r.standby.Config())
-	got := <-repeated
+	got := receive(t, repeated)
 	if got.Err != nil {
 		require.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(got.Err),
 			"later than a submit may take")
@@ -211,7 +211,7 @@ func testSettlementWaitsForTheStandby(t *testing.T, how string) {
 	require.Error(t, err)
 
 	r.standby = pgtest.Server(t, r.standby.Config())
-	require.NoError(t, (<-settled).Err)
+	require.NoError(t, receive(t, settled).Err)
 	task, err := r.promoted().Task(t.Context(), tenant, id)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.StatusFailed, task.Status)
@@ -231,7 +231,7 @@ func TestRepeatedCancelWaitsForTheStandby(t *testing.T) {
 	}()
 	r.cut("pg_cancel_backend", `SELECT count(*) FROM tenant_acme.journal_1 WHERE id = $1`,
 		id.Number)
-	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(<-first))
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(receive(t, first)))
 
 	again := make(chan error, 1)
 	go func() {
@@ -242,7 +242,7 @@ func TestRepeatedCancelWaitsForTheStandby(t *testing.T) {
 		func() bool { return len(again) > 0 || r.waiting("%pg_logical_emit_message%") > 0 })
 	require.Empty(t, again, "acknowledged, but not on the standby")
 	r.standby = pgtest.Server(t, r.standby.Config())
-	require.NoError(t, <-again)
+	require.NoError(t, receive(t, again))
 	task, err := r.promoted().Task(t.Context(), tenant, id)
 	require.NoError(t, err)
 	assert.Equal(t, asyncflow.StatusCancelled, task.Status, fmt.Sprint(id))
@@ -266,7 +266,7 @@ func TestNoMoreLeasesWithoutTheStandby(t *testing.T) {
 		failed <- err
 	}()
 	r.cut("pg_cancel_backend", `SELECT count(*) FROM tenant_acme.lease`)
-	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(<-failed))
+	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(receive(t, failed)))
 	_, _, err = r.Lease(t.Context(), kind, 1) // a statement's deadline cuts it
 	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err), "%v", err)
 	eventually(t, "the end of what was cut", func() bool { return r.waiting("%") == 0 })

@@ -106,7 +106,7 @@ func TestSilentDatabase(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 	network.Heal()
 	eventually(t, "the store to come back", func() bool { return b.Ping(t.Context()) == nil })
 	b.everythingWorks(pipe, nil)

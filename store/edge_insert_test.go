@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -55,4 +56,23 @@ func TestDependentsAreInsertedOnce(t *testing.T) {
 		b.comesTo(item.ID, asyncflow.StatusPending)
 	}
 	b.checkTokens("pipe")
+}
+
+// However many unknown types the tasks of a call depend on, their configuration is read once.
+func TestManyUnknownTypesAreReadOnce(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	tasks := make([]asyncflow.NewTask, 50)
+	for i := range tasks {
+		tasks[i] = newTask(`1`)
+		for n := range 10 {
+			tasks[i].DependsOn = append(tasks[i].DependsOn,
+				asyncflow.Dependency{Type: fmt.Sprintf("unknown-%d-%d", i, n), Key: "k"})
+		}
+	}
+	before := b.Base().Stat().AcquireCount()
+	for _, r := range b.Submit(t.Context(), tenant, tasks) {
+		require.ErrorContains(t, r.Err, "unknown-")
+	}
+	require.Less(t, b.Base().Stat().AcquireCount()-before, int64(100))
 }

@@ -151,7 +151,7 @@ func TestChangesOfAnEndpointAreSerial(t *testing.T) {
 			assert.NoError(t, err)
 		})
 	}
-	changes.Wait()
+	waitAll(t, &changes)
 	e, err := b.Endpoint(t.Context(), tenant, endpointID(1))
 	require.NoError(t, err)
 	require.Len(t, e.Secrets, 8)
@@ -229,7 +229,7 @@ func TestReseal(t *testing.T) {
 		require.Greater(t, next, last)
 		last = next
 	}
-	rotating.Wait()
+	waitAll(t, &rotating)
 	require.Equal(t, n-sealed-1, done)
 	require.Equal(t, 1, failures)
 	all, others = count()
@@ -326,8 +326,8 @@ func TestWeightBesideAChangeOfTheType(t *testing.T) {
 	}()
 	waiting(2)
 	require.NoError(t, hold.Commit(t.Context()))
-	require.NoError(t, <-put)
-	require.ErrorContains(t, <-weighed, "can't be combined with a stage of mode claim")
+	require.NoError(t, receive(t, put))
+	require.ErrorContains(t, receive(t, weighed), "can't be combined with a stage of mode claim")
 	e, err := b.Endpoint(t.Context(), tenant, endpointID(1))
 	require.NoError(t, err)
 	require.Zero(t, e.Weight)

@@ -277,7 +277,7 @@ func TestAgedInSteps(t *testing.T) {
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 		return len(dies) > 0
 	})
-	require.Error(t, <-dies)
+	require.Error(t, receive(t, dies))
 	require.NoError(t, held.Rollback(t.Context()))
 	require.Equal(t, 149, b.count(b.at(1,
 		`SELECT count(*) FROM {task} WHERE options -> 'erased' IS NULL`)))
@@ -297,7 +297,7 @@ func TestAgedInSteps(t *testing.T) {
 			}
 		})
 	}
-	wait.Wait()
+	waitAll(t, &wait)
 	left, _ := b.eraseOld() // both may have met the other
 	require.Equal(t, 149, sums[0]+sums[1]+left)
 	require.Empty(t, b.withMarker())

@@ -414,7 +414,7 @@ func (b *bundle) lateVoteAtOnce(id asyncflow.TaskID, vote asyncflow.Lease, late 
 		VALUES ({number}, 'erin', $1, '1', now())`), vote.Options.Child.VoteKey())
 	require.NoError(b.t, err)
 	require.NoError(b.t, first.Commit(b.t.Context()))
-	require.NoError(b.t, <-done)
+	require.NoError(b.t, receive(b.t, done))
 	require.Equal(b.t, before-1, votes(), "that of another task is left")
 }
 
@@ -476,7 +476,7 @@ func TestEraseOrRedrive(t *testing.T) {
 			_, redriven = b.Redrive(context.WithoutCancel(t.Context()), tenant, id, store.Redrive{})
 		}()
 		close(start)
-		wait.Wait()
+		waitAll(t, &wait)
 		task := b.task(id)
 		if erased == nil {
 			both[0]++

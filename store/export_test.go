@@ -89,7 +89,50 @@ var ByIDSQL = map[string]PlannedSQL{
 	"EraseKeysSQL":      {tasks.EraseKeysSQL, "'pipe', {keys}, {ids}"},
 	"EraseLateVotesSQL": {tasks.EraseLateVotesSQL, "{number}, {ids}, {keys}"},
 	"DeleteKeysSQL":     {upkeep.DeleteKeysSQL, "'pipe', {keys}, {ids}"},
+
+	"OptionsSQL":           {records.OptionsSQL, "{ids}, {number}"},
+	"CreatedSQL":           {records.CreatedSQL, "{ids}, {number}"},
+	"RulesSQL":             {claims.RulesSQL, "{ids}, {number}"},
+	"EndsSQL":              {trees.EndsSQL, "{ids}, {number}"},
+	"TokenStatesSQL":       {trees.TokenStatesSQL, "{ids}, {number}"},
+	"ReplaceStatesSQL":     {trees.ReplaceStatesSQL, "{ids}, {number}, 10"},
+	"OpenFanOutsSQL":       {trees.OpenFanOutsSQL, "{number}, {ids}"},
+	"LockFanOutsSQL":       {trees.LockFanOutsSQL, "{number}, {ids}"},
+	"StopFanOutsSQL":       {trees.StopFanOutsSQL, "{number}, {ids}, now()"},
+	"LockRedrivenSQL":      {trees.LockRedrivenSQL, "{ids}, {number}"},
+	"DeleteSignalWaitsSQL": {trees.DeleteSignalWaitsSQL, "{number}, {ids}"},
+	"LockWaitsOverSQL":     {trees.LockWaitsOverSQL, "{number}, {ids}"},
+	"DeleteWaitsOverSQL":   {trees.DeleteWaitsOverSQL, "{number}, {ids}"},
+	"DeleteRefusedSQL":     {trees.DeleteRefusedSQL, "{number}, {ids}"},
+	"DeleteRefusedKeysSQL": {trees.DeleteRefusedKeysSQL, "'pipe', {keys}, {ids}"},
+
+	"FinalsSQL":           {tasks.FinalsSQL, "{ids}, {number}"},
+	"EraseJournalSQL":     {tasks.EraseJournalSQL, "{number}, {ids}"},
+	"EraseSpawnsSQL":      {tasks.EraseSpawnsSQL, "{number}, {ids}"},
+	"NotificationsSQL":    {tasks.NotificationsSQL, "{number}, {ids}"},
+	"EventsSQL":           {tasks.EventsSQL, "{number}, {ids}"},
+	"StartingSQL":         {tasks.StartingSQL, "{number}, {ids}"},
+	"TakeContentWaitsSQL": {tasks.TakeContentWaitsSQL, "{number}, {ids}"},
+	"VisitSomeSQL":        {tasks.VisitSomeSQL, "{number}, {ids}, now()"},
+	"RerunSQL":            {tasks.RerunSQL, "{ids}, {number}, 1000000, '{first}'"},
+	"search": {records.DeleteSearchSQL + records.OfTasksSQL + `))`,
+		"{number}, {ids}"},
+	"trim task":      {upkeep.DeleteRowsSQL("{task}"), "{number}, {ids}"},
+	"trim journal":   {upkeep.DeleteRowsSQL("{journal}"), "{number}, {ids}"},
+	"trim fan_outs":  {upkeep.TakeRowsSQL("{fan_outs}"), "{number}, {ids}"},
+	"trim past_keys": {upkeep.TakeRowsSQL("{past_keys}"), "{number}, {ids}"},
+	"trim edges":     {upkeep.TakeRowsSQL("{edges}"), "{number}, {ids}"},
+	"trim lifetimes": {upkeep.TakeRowsSQL("{lifetimes}"), "{number}, {ids}"},
 }
+
+// FirstAgedSQL and DueWaitsSQL find what the job erase does next.
+const (
+	FirstAgedSQL = tasks.FirstAgedSQL
+	DueWaitsSQL  = tasks.DueWaitsSQL
+)
+
+// Pin is what transactions begin with that find rows by ids.
+var Pin = postgres.Pin
 
 // QueueTake runs statements of ByIDSQL that lock rows and delete them by their ctid.
 var QueueTake = records.QueueTake

@@ -47,8 +47,8 @@ func TestAChildIsRedrivenTwiceAtOnce(t *testing.T) {
 	}()
 	eventually(t, "the operation waits, too", waiting(2))
 	require.NoError(t, tx.Commit(t.Context()))
-	require.NoError(t, <-ends)
-	require.NoError(t, <-ends)
+	require.NoError(t, receive(t, ends))
+	require.NoError(t, receive(t, ends))
 	b.settle(b.known(), leases[1], goodEnd)
 	b.settle(b.known(), b.leaseAll(b.known(), 1)[0], goodEnd)
 	b.followUp()
@@ -92,7 +92,7 @@ func TestRedrivesLockFanOutsInOneOrder(t *testing.T) {
 	rolls := b.count(`SELECT count(*) FROM (SELECT FROM tenant_acme.rolls
 		WHERE position = 1 FOR NO KEY UPDATE SKIP LOCKED) r`)
 	require.NoError(t, first.Commit(t.Context()))
-	require.NoError(t, <-end)
+	require.NoError(t, receive(t, end))
 	assert.Equal(t, 1, fanOuts, "the second one is free")
 	assert.Equal(t, 1, rolls, "so is the roll")
 	b.checkTokens("pipe")
@@ -153,5 +153,5 @@ func (b *bundle) redriveAll(far *bundle, failed []asyncflow.Lease) {
 			}
 		})
 	}
-	running.Wait()
+	waitAll(b.t, &running)
 }

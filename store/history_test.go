@@ -173,7 +173,7 @@ func TestOtherHistoryOpensOneRoll(t *testing.T) {
 			})
 		}
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 	assert.Equal(t, 2, b.known().End)
 	id, err := b.bySQL(app, `'pipe', '1'`)
 	require.NoError(t, err)

@@ -47,7 +47,7 @@ func TestNodesShareWithoutDoubles(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 	assert.Len(t, seen, n)
 	for id, times := range seen {
 		assert.Equal(t, 1, times, id)
@@ -74,7 +74,7 @@ func TestConcurrentSubmits(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 	assert.Len(t, ids, 400)
 	b.checkTokens("pipe")
 }

@@ -71,7 +71,7 @@ func TestDeleteWhileLeasing(t *testing.T) {
 		err = b.DeleteTaskType(t.Context(), tenant, "pipe", false)
 		require.Contains(t, []asyncflow.Code{asyncflow.CodeConflict, asyncflow.CodeUnavailable},
 			asyncflow.CodeOf(err), "%v", err)
-		leases := <-leased
+		leases := receive(t, leased)
 		eventually(t, "it is due", func() bool {
 			if len(leases) == 0 {
 				leases = b.lease(pipe, 5)

@@ -164,12 +164,12 @@ func maxInFlight(t *testing.T, b *bundle) {
 			got = append(got, leases...)
 		})
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 	require.Len(t, got, 3)
 	extended := make(chan bool, 1)
 	b.Extend(tenant, got[0], b.Clock.Now().Add(time.Hour),
 		func(stands bool, err error) { extended <- stands && err == nil })
-	require.True(t, <-extended)
+	require.True(t, receive(t, extended))
 	require.Empty(t, b.admitAll())
 	task, err := b.Tasks(t.Context(), tenant,
 		store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 1})
@@ -516,7 +516,7 @@ func orderedFlowOnTwoNodes(t *testing.T, b *bundle) {
 			}
 		})
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 	for key, orders := range begun {
 		assert.Len(t, orders, each, key)
 		assert.True(t, slices.IsSortedFunc(orders, time.Time.Compare), "%s began in order", key)
@@ -553,7 +553,7 @@ func TestSetHealth(t *testing.T) {
 			sets <- set
 		})
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 	close(sets)
 	n := 0
 	for set := range sets {

@@ -45,6 +45,6 @@ func TestLeaseOfMany(t *testing.T) {
 			assert.False(t, stands)
 		})
 	}
-	asking.Wait()
+	waitAll(t, &asking)
 	require.NoError(t, t.Context().Err())
 }

@@ -33,7 +33,7 @@ func TestHeartbeatsStayHot(t *testing.T) {
 				func(ok bool, err error) { stands <- ok && err == nil })
 		}
 		for range leases {
-			require.True(t, <-stands)
+			require.True(t, receive(t, stands))
 		}
 	}
 	sizes := b.count(`SELECT pg_relation_size('tenant_acme.lease_pkey')::int / 8192`)

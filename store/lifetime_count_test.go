@@ -86,7 +86,7 @@ func TestExpireReadsFewRows(t *testing.T) {
 	}
 	b.submitMany(1000)
 	err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
-		require.NoError(t, trees.PlanExpiry(t.Context(), tx))
+		require.NoError(t, store.Pin(t.Context(), tx))
 		x, err := trees.Expire(t.Context(), tx, pipe, ids, b.Clock.Now())
 		require.NoError(t, err)
 		require.Len(t, x.Settled, 2)

@@ -83,7 +83,7 @@ func TestExpireReadsAfterItsLocks(t *testing.T) {
 		'{lifetime,end_by}', to_jsonb($2::text))::json WHERE type = {number} AND id = $1`),
 		id.Number, b.Clock.Now().Add(2*time.Hour).UTC().Format(time.RFC3339Nano))
 	require.NoError(t, other.Rollback(t.Context()))
-	require.NoError(t, <-done)
+	require.NoError(t, receive(t, done))
 	b.expireTasks()
 	require.Equal(t, asyncflow.StatusWaiting, b.task(id).Status)
 	require.Equal(t, 1, b.lifetimes())

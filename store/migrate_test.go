@@ -86,7 +86,7 @@ func TestMigrateAtOnce(t *testing.T) {
 		}()
 	}
 	for range 4 {
-		require.NoError(t, <-errs)
+		require.NoError(t, receive(t, errs))
 	}
 }
 

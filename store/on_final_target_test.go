@@ -22,7 +22,7 @@ func TestTargetBesideTheFirstType(t *testing.T) {
 	go func() { done <- b.told() }()
 	b.blocked(1)
 	require.NoError(t, tx.Commit(t.Context()))
-	f := <-done
+	f := receive(t, done)
 	kept, err := b.Catalog.Fresh(t.Context(), tenant, f.Target)
 	require.NoError(t, err)
 	require.Equal(t, asyncflow.OriginOf(f.URL), kept.Notifies)

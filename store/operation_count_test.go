@@ -110,7 +110,7 @@ func TestFewCountsRunAtOnce(t *testing.T) {
 			assert.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
 		})
 	}
-	calls.Wait()
+	waitAll(t, &calls)
 	assert.EqualValues(t, store.MaxRunningCounts, begun.Load())
 	due, err := b.DueOperations(t.Context(), []string{tenant}, b.Clock.Now())
 	require.NoError(t, err)

@@ -210,7 +210,7 @@ func TestRerunsSurviveCrashes(t *testing.T) {
 			}
 		})
 	}
-	nodes.Wait()
+	waitAll(t, &nodes)
 	assert.EqualValues(t, 2*brief, cut.Load(), "each life ends in the middle of a step")
 	// what a node that died still locks is free soon
 	eventually(t, "the operation ends", func() bool {

@@ -65,7 +65,7 @@ func TestNodesShareAnOperation(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 	assert.Equal(t, 1000, did)
 	assert.Equal(t, []any{store.OperationDone, int64(1000), int64(1000), int64(0)},
 		figures(b.operation(due)))
@@ -163,8 +163,8 @@ func TestStopWaitsForAStep(t *testing.T) {
 	}()
 	eventually(t, "the stop waits for the step", waiting(2))
 	require.NoError(t, tx.Rollback(t.Context()))
-	step := <-stepped
-	o := <-stopped
+	step := receive(t, stepped)
+	o := receive(t, stopped)
 	assert.Equal(t, 100, step.Done)
 	assert.Equal(t, []any{store.OperationStopped, int64(150), int64(100), int64(0)}, figures(o))
 	assert.NotZero(t, o.FinishedAt)

@@ -47,7 +47,7 @@ func (b *bundle) settleAll(
 				wg.Done()
 			})
 	}
-	wg.Wait()
+	waitAll(b.t, &wg)
 }
 
 func rejected(int, asyncflow.Lease) asyncflow.Outcome {
@@ -281,7 +281,7 @@ func TestCancelAmongMovingTasks(t *testing.T) {
 						Verdict: asyncflow.Decide(pipe.TaskType, l, o, b.Clock.Now())},
 						func(store.Settled) { settling.Done() })
 				}
-				settling.Wait()
+				waitAll(t, &settling)
 			}
 		})
 	}
@@ -294,7 +294,7 @@ func TestCancelAmongMovingTasks(t *testing.T) {
 		return b.operation(due).State != store.OperationRunning
 	})
 	stop()
-	wg.Wait()
+	waitAll(t, &wg)
 	assert.Equal(t, []any{store.OperationDone, int64(600), int64(600), int64(0)},
 		figures(b.operation(due)))
 	assert.Equal(t, 600,

@@ -132,7 +132,7 @@ func TestMigrateToRolesWaitsForTables(t *testing.T) {
 	}()
 	time.Sleep(700 * time.Millisecond) // longer than one wait
 	require.NoError(t, tx.Commit(t.Context()))
-	require.NoError(t, <-done)
+	require.NoError(t, receive(t, done))
 }
 
 func TestOpenNeedsRoles(t *testing.T) {

@@ -72,7 +72,7 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 }
 
 // A statement that can't be in a transaction also runs under the role, and the connection

@@ -33,7 +33,7 @@ func stragglers(t *testing.T, b *bundle) {
 	extended := make(chan bool, 1)
 	b.Extend(tenant, accepted, b.Clock.Now().Add(6*time.Hour),
 		func(stands bool, err error) { extended <- stands && err == nil })
-	require.True(t, <-extended)
+	require.True(t, receive(t, extended))
 
 	for roll := 2; roll <= 4; roll++ {
 		b.submit(newTask(fmt.Sprint(roll)))

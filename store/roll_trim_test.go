@@ -248,7 +248,7 @@ func TestTrimBesideRedrives(t *testing.T) {
 		}
 	})
 	eventually(t, "the roll is trimmed", func() bool { return b.trim(1, b.Clock.Now()) })
-	redrives.Wait()
+	waitAll(t, &redrives)
 	left := 0
 	for i, id := range ids {
 		if asyncflow.CodeOf(errs[i]) == asyncflow.CodeNotFound {

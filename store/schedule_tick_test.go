@@ -209,7 +209,7 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 			}
 		})
 	}
-	nodes.Wait()
+	waitAll(t, &nodes)
 	// One that stays goes on until all is done, also what a node that died still locks.
 	require.Eventually(t, func() bool { b.tick(); return !behind() }, patience, 10*time.Millisecond)
 	t.Logf("%d rounds were cut off", cut.Load())

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -104,7 +105,7 @@ func openWith(t *testing.T, url, node string, before func(*store.Store)) *bundle
 	t.Cleanup(func() {
 		c.Close()
 		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, receive(t, done))
 		s.Close()
 		db.Close()
 	})
@@ -202,7 +203,7 @@ func (b *bundle) conclude(
 	done := make(chan store.Settled, 1)
 	b.Settle(tenant, asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v},
 		func(r store.Settled) { done <- r })
-	return <-done
+	return receive(b.t, done)
 }
 
 // commit commits writes in one transaction.
@@ -215,6 +216,28 @@ func (b *bundle) commit(all []*store.Writes) error {
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	require.Eventually(t, done, patience, 20*time.Millisecond, what)
+}
+
+// receive waits for a value that another goroutine sends, or for the end of a channel.
+func receive[T any](t *testing.T, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(patience * time.Duration(longform.Size(1, 5))):
+		require.FailNow(t, "another goroutine has sent nothing for minutes")
+	}
+	return v
+}
+
+// waitAll waits for the end of goroutines, as receive does.
+func waitAll(t *testing.T, running *sync.WaitGroup) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		running.Wait()
+	}()
+	receive(t, ended)
 }
 
 // checkTokens asserts the rule that a live task has exactly one token row and a

@@ -113,7 +113,7 @@ func TestADecisionThatComesTooLate(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, tx.Commit(t.Context()))
-	require.NoError(t, <-sent)
+	require.NoError(t, receive(t, sent))
 	require.False(t, link.Open)
 	require.Nil(t, link.Decided)
 }

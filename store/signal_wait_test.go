@@ -138,7 +138,7 @@ func TestAWaitThatBeginsWhileAnEarlierOneIsForgotten(t *testing.T) {
 			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
 	})
 	require.NoError(t, tx.Commit(t.Context()))
-	require.NoError(t, <-followed)
+	require.NoError(t, receive(t, followed))
 	require.Equal(t, []int{1, 1}, b.leftSignals())
 }
 

@@ -277,7 +277,7 @@ func TestSpawnRaces(t *testing.T) {
 				assert.NoError(t, err)
 			})
 		}
-		all.Wait()
+		waitAll(t, &all)
 		require.NotEqual(t, counts[0], counts[1], "one counts")
 		won := lists[0]
 		if counts[1] {

@@ -130,9 +130,9 @@ func TestFoldWhileRowsAreAdded(t *testing.T) {
 			}
 		})
 	}
-	folding.Wait()
+	waitAll(t, &folding)
 	stop()
-	adding.Wait()
+	waitAll(t, &adding)
 	b.foldAll()
 	after, _ := b.sums()
 	for i := range before {

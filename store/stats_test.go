@@ -251,7 +251,7 @@ func TestABatchAddsOneRow(t *testing.T) {
 			Verdict: asyncflow.Verdict{Kind: asyncflow.Fail}},
 			func(r store.Settled) { assert.Equal(t, store.Settled{}, r); settled.Done() })
 	}
-	settled.Wait()
+	waitAll(t, &settled)
 	sums, rows = b.tallies(tenant, "pipe")
 	assert.Less(t, rows, 52)
 	assert.Equal(t, tallied{Submitted: 100, Attempts: 200, Failures: 200, Failed: 100}, sums)
@@ -428,7 +428,7 @@ func TestDeletedTalliesDontComeBack(t *testing.T) {
 	}()
 	eventually(t, "the delete waits for the fold", func() bool { return b.waiting() > 0 })
 	require.NoError(t, fold.Commit(t.Context()))
-	require.NoError(t, <-deleted)
+	require.NoError(t, receive(t, deleted))
 	b.put(twoStages())
 	assert.Equal(t, store.Stats{Type: "pipe", Rolls: 1}, b.stats("pipe"))
 }

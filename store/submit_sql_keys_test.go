@@ -97,7 +97,7 @@ func TestSQLKeysAtOnce(t *testing.T) {
 		b.blocked(1)
 		_, err = first.Exec(t.Context(), end)
 		require.NoError(t, err)
-		require.NoError(t, <-done)
+		require.NoError(t, receive(t, done))
 		assert.Equal(t, end == "COMMIT", other == id, end)
 	}
 }
@@ -136,7 +136,7 @@ func TestSQLKeyHoldsUpNoOther(t *testing.T) {
 			}
 		}
 	})
-	wg.Wait()
+	waitAll(t, &wg)
 	require.NoError(t, tx.Commit(t.Context()))
 	r := b.Submit(t.Context(), tenant, tasks)
 	for i := range r {

@@ -53,7 +53,7 @@ func TestSQLSubmitCommittedLate(t *testing.T) {
 
 		require.NoError(t, tx.Commit(t.Context()))
 		told := b.task(late).OrderTime.Truncate(time.Second)
-		for !(<-woken).Equal(told) { // announcements of the others
+		for !receive(t, woken).Equal(told) { // announcements of the others
 		}
 		var got []asyncflow.TaskID
 		for _, l := range far.lease(pipe, 10) {

@@ -175,9 +175,9 @@ func sqlSubmitsAndRollsAtOnce(t *testing.T, b *bundle) {
 			}
 		}
 	})
-	submitting.Wait()
+	waitAll(t, &submitting)
 	close(done)
-	rest.Wait()
+	waitAll(t, &rest)
 	require.NoError(t, ctx.Err())
 	require.Greater(t, len(committed.ids), 100)
 	for id := range committed.ids {

@@ -137,7 +137,7 @@ func TestNodesSharePriorities(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 	assert.Equal(t, []any{store.OperationDone, int64(350), int64(350), int64(0)},
 		figures(b.operation(due)))
 	assert.Equal(t, 450, b.count(changed))
@@ -170,7 +170,7 @@ func TestPrioritySkipsTasksThatMoveOn(t *testing.T) {
 			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
 	})
 	require.NoError(t, tx.Commit(t.Context()))
-	assert.Equal(t, 19, (<-stepped).Done)
+	assert.Equal(t, 19, receive(t, stepped).Done)
 	assert.Equal(t, []any{store.OperationDone, int64(30), int64(19), int64(11)},
 		figures(b.finish(due)))
 	assert.Equal(t, 19,

@@ -151,7 +151,7 @@ func TestChangesAddUp(t *testing.T) {
 				assert.NoError(t, err)
 			})
 		}
-		wg.Wait()
+		waitAll(t, &wg)
 		task, err := b.Task(t.Context(), tenant, id)
 		require.NoError(t, err)
 		head, _ := task.Options.Priority.ForStage(0)
@@ -208,7 +208,7 @@ func TestChangesAtOnce(t *testing.T) {
 			leased[l.ID] = true
 		}
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 	require.Len(t, leased, tasks)
 	b.checkTokens("pipe")
 }

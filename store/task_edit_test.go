@@ -210,9 +210,9 @@ func TestEditRacesWithLeases(t *testing.T) {
 				}
 			})
 		}
-		callers.Wait()
+		waitAll(t, &callers)
 		close(stop)
-		lessees.Wait()
+		waitAll(t, &lessees)
 		t.Logf("%d leases, %d changes refused", leased, refused)
 		require.NotZero(t, leased)
 		b.checkTokens("pipe")

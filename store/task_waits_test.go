@@ -95,7 +95,7 @@ func TestWaitsForAQuota(t *testing.T) {
 	extended := make(chan bool, 1)
 	b.Extend(tenant, l, b.Clock.Now().Add(time.Hour),
 		func(stands bool, err error) { extended <- stands && err == nil })
-	require.True(t, <-extended)
+	require.True(t, receive(t, extended))
 	require.Equal(t, all(asyncflow.WaitCapacity), b.reasons(id),
 		"what was answered with 202 doesn't count")
 

@@ -36,7 +36,7 @@ func TestFollow(t *testing.T) {
 	extended := make(chan bool, 1)
 	b.Extend(tenant, l, l.Until.Add(time.Minute),
 		func(stands bool, err error) { extended <- stands && err == nil })
-	require.True(t, <-extended)
+	require.True(t, receive(t, extended))
 	told("the heartbeat")
 	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.lease SET until = now() - interval '1 s'`)
 	require.NoError(t, err)

@@ -72,7 +72,7 @@ func (b *bundle) works(slug string) {
 		b.Settle(slug, asyncflow.Settlement{Lease: leases[0], Outcome: goodEnd,
 			Verdict: asyncflow.Decide(pipe.TaskType, leases[0], goodEnd, b.Clock.Now())},
 			func(r store.Settled) { done <- r })
-		require.NoError(b.t, (<-done).Err)
+		require.NoError(b.t, receive(b.t, done).Err)
 	}
 	task, err := b.Task(b.t.Context(), slug, r.ID)
 	require.NoError(b.t, err)

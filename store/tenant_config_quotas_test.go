@@ -35,7 +35,7 @@ func atOnce(t *testing.T, n int, code asyncflow.Code, do func(i int) error) (don
 		go func() { errs <- do(i) }()
 	}
 	for range n {
-		err := <-errs
+		err := receive(t, errs)
 		if err == nil {
 			done++
 			continue

@@ -54,7 +54,7 @@ func newLine(t *testing.T, database string) (*line, string) {
 	t.Cleanup(func() {
 		_ = l.Close()
 		n.cutAll()
-		running.Wait()
+		waitAll(t, &running)
 	})
 	u.Host = l.Addr().String()
 	q := u.Query()

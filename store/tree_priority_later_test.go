@@ -77,7 +77,7 @@ func TestPriorityOfManyBesideNewChildren(t *testing.T) {
 	b.followUp()
 	require.Nil(t, b.childOf("base", `1`).Options.Priority)
 	require.NoError(t, hold.Commit(t.Context()))
-	require.NoError(t, <-stepped)
+	require.NoError(t, receive(t, stepped))
 	b.followUp()
 	require.Equal(t, high, b.task(id).Options.Priority)
 	require.Equal(t, high, b.childOf("base", `1`).Options.Priority)

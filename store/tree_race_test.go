@@ -83,7 +83,7 @@ func TestCancelWhileChildrenAreMade(t *testing.T) {
 		return b.count(`SELECT count(*) FROM tenant_acme.fan_outs WHERE NOT closed`) == 0
 	})
 	stop()
-	nodes.Wait()
+	waitAll(t, &nodes)
 	b.exec(`UPDATE tenant_acme.outbox SET due = now()`) // what was under way at the stop
 	b.followUp()
 	require.Zero(t, late.Load(), "children that began after the answer")
@@ -128,7 +128,7 @@ func TestNodesRaceOverAJoin(t *testing.T) {
 				}
 			})
 		}
-		nodes.Wait()
+		waitAll(t, &nodes)
 		if line.mend() {
 			died++
 		}

@@ -83,7 +83,7 @@ func deleteWhileSubmitting(t *testing.T, b *bundle) {
 	assert.Contains(t, []asyncflow.Code{asyncflow.CodeConflict, asyncflow.CodeUnavailable},
 		asyncflow.CodeOf(err), "live tasks keep it from being deleted")
 	close(stop)
-	wg.Wait()
+	waitAll(t, &wg)
 	for id := range accepted {
 		_, err := b.Task(t.Context(), tenant, id)
 		require.NoError(t, err, "%s was acknowledged", id)
@@ -222,5 +222,5 @@ func deleteWaitsForARoll(t *testing.T, b *bundle) {
 	go func() { deleted <- b.DeleteTaskType(t.Context(), tenant, "pipe", false) }()
 	b.blocked(1)
 	require.NoError(t, opening.Rollback(t.Context()))
-	require.NoError(t, <-deleted)
+	require.NoError(t, receive(t, deleted))
 }

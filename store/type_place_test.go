@@ -340,9 +340,9 @@ func TestSQLSubmitsAndMovesAtOnce(t *testing.T) {
 			}
 		}
 	})
-	submitting.Wait()
+	waitAll(t, &submitting)
 	close(done)
-	rest.Wait()
+	waitAll(t, &rest)
 	require.NoError(t, ctx.Err())
 	require.Greater(t, len(committed.ids), 100)
 	for id := range committed.ids {

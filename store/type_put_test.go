@@ -146,7 +146,7 @@ func TestPutTaskTypeAtOnce(t *testing.T) {
 			assert.NoError(t, err)
 		})
 	}
-	wg.Wait()
+	waitAll(t, &wg)
 	n := 0
 	for _, c := range created {
 		if c {

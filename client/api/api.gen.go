@@ -1023,9 +1023,9 @@ type BulkCancellation struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
-	// the types.
-	Ids []string `json:"ids,omitempty,omitzero"`
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say the
+	// types.
+	Ids TaskIDs `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1108,9 +1108,9 @@ type BulkCount struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
-	// the types.
-	Ids []string `json:"ids,omitempty,omitzero"`
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say the
+	// types.
+	Ids TaskIDs `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1185,9 +1185,9 @@ type BulkDelay struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
-	// the types.
-	Ids []string `json:"ids,omitempty,omitzero"`
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say the
+	// types.
+	Ids TaskIDs `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1273,9 +1273,9 @@ type BulkErasure struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
-	// the types.
-	Ids []string `json:"ids,omitempty,omitzero"`
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say the
+	// types.
+	Ids TaskIDs `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1352,9 +1352,9 @@ type BulkPriority struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
-	// the types.
-	Ids []string `json:"ids,omitempty,omitzero"`
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say the
+	// types.
+	Ids TaskIDs `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1451,9 +1451,9 @@ type BulkRedrive struct {
 	// FromStage The stage to continue with; by default the one where each task ended.
 	FromStage string `json:"from_stage,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
-	// the types.
-	Ids []string `json:"ids,omitempty,omitzero"`
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say the
+	// types.
+	Ids TaskIDs `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -1540,9 +1540,9 @@ type BulkRerun struct {
 	// FlowKey Only tasks that were submitted with this flow key.
 	FlowKey string `json:"flow_key,omitempty,omitzero"`
 
-	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say
-	// the types.
-	Ids []string `json:"ids,omitempty,omitzero"`
+	// Ids Only these tasks, if they also match the rest. Without type and all_types, the ids say the
+	// types.
+	Ids TaskIDs `json:"ids,omitempty,omitzero"`
 
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
@@ -4159,6 +4159,10 @@ type TaskCount struct {
 //
 // Example: 503
 type TaskErrorCode = string
+
+// TaskIDs Only these tasks, if they also match the rest. Without type and all_types, the ids say the
+// types.
+type TaskIDs = []string
 
 // TaskList defines model for TaskList.
 type TaskList struct {

@@ -126,3 +126,45 @@ func TestBadLabels(t *testing.T) {
 		assert.Equal(t, field, a.problem.Errors[0].Field, query)
 	}
 }
+
+// Filters by labels that nobody means well are refused with the field and what it may be, by lists
+// and by bulk calls. What looks like a pattern or a path only stands for itself.
+func TestHostileLabelFilters(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	require.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1,"user":"a",`+
+		`"tags":["eu"],"metadata":{"a.b":".*","a":"%"}}`).status)
+	many := strings.Repeat("t,", 17)[:33]
+	for _, c := range []struct{ field, value, says string }{
+		{"tags", many, "has 17 tags; the limit is 16"},
+		{"any_tags", many, "has 17 tags; the limit is 16"},
+		{"tags", strings.Repeat("t", 1101), "1100"},
+		{"tags", "eu';--", "can't be a tag"},
+		{"any_tags", "$.tags[*]", "can't be a tag"},
+		{"tags", "(a+)+", "can't be a tag"},
+		{"tags", "eu\x00", ""},
+		{"metadata", "$.a=1", "must be name=value"},
+		{"metadata", "a'->>'b=1", "must be name=value"},
+		{"metadata", "=1", ""},
+		{"metadata", strings.Repeat("n", 65) + "=1", "must be name=value"},
+		{"metadata", "a=" + strings.Repeat("v", 300), "300"},
+		{"user", strings.Repeat("u", 256), "255"},
+	} {
+		list := b.call("GET", "/v1/tasks?type=pipe&"+c.field+"="+url.QueryEscape(c.value), "")
+		bulk := map[string]any{"type": "pipe", c.field: c.value}
+		body, err := json.Marshal(bulk)
+		require.NoError(t, err)
+		for what, a := range map[string]answer{"list": list,
+			"cancel": b.call("POST", "/v1/tasks/cancel", string(body))} {
+			require.Equal(t, 400, a.status, "%s by %s: %s", what, c.field, a.body)
+			assert.Equal(t, c.field, a.problem.Errors[0].Field, "%s: %s", what, a.body)
+			assert.Contains(t, string(a.body), c.says, "%s by %s", what, c.field)
+		}
+	}
+	for value, want := range map[string]int{"a.b=.*": 1, "a.b=x": 0, "a=%": 1, "a=_": 0,
+		"b=.*": 0} {
+		list := read[api.TaskList](b, 200,
+			b.call("GET", "/v1/tasks?type=pipe&metadata="+url.QueryEscape(value), ""))
+		assert.Len(t, list.Data, want, value)
+	}
+}

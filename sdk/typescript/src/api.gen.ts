@@ -4259,11 +4259,7 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
-            /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
-             *     the types.
-             */
-            ids?: string[];
+            ids?: components["schemas"]["TaskIDs"];
             /**
              * @description Only tasks of this status; by default all that are not final.
              * @enum {string}
@@ -4316,11 +4312,7 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
-            /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
-             *     the types.
-             */
-            ids?: string[];
+            ids?: components["schemas"]["TaskIDs"];
             /**
              * @description Only tasks of this status; by default both.
              * @enum {string}
@@ -4378,11 +4370,7 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
-            /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
-             *     the types.
-             */
-            ids?: string[];
+            ids?: components["schemas"]["TaskIDs"];
             /**
              * @description Only tasks of this status; by default both.
              * @enum {string}
@@ -4434,11 +4422,7 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
-            /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
-             *     the types.
-             */
-            ids?: string[];
+            ids?: components["schemas"]["TaskIDs"];
             /**
              * @description Only tasks of this status. By default failed.
              * @enum {string}
@@ -4508,11 +4492,7 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
-            /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
-             *     the types.
-             */
-            ids?: string[];
+            ids?: components["schemas"]["TaskIDs"];
             /**
              * @description Only tasks of this status. By default all that are final.
              * @enum {string}
@@ -4573,11 +4553,7 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
-            /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
-             *     the types.
-             */
-            ids?: string[];
+            ids?: components["schemas"]["TaskIDs"];
             /**
              * @description Only tasks of this status.
              * @enum {string}
@@ -4640,11 +4616,7 @@ export interface components {
             type?: components["schemas"]["Name"];
             /** @description Instead of type: the tasks of all types. */
             all_types?: boolean;
-            /**
-             * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say
-             *     the types.
-             */
-            ids?: string[];
+            ids?: components["schemas"]["TaskIDs"];
             status?: components["schemas"]["Status"];
             stage?: components["schemas"]["Name"];
             /** @description Only tasks with this text in their last error, in upper or lower case. */
@@ -4845,6 +4817,11 @@ export interface components {
             /** @description false leaves out the children of fan-outs. */
             children?: boolean;
         };
+        /**
+         * @description Only these tasks, if they also match the rest. Without type and all_types, the ids say the
+         *     types.
+         */
+        TaskIDs: string[];
         /**
          * @description The kind of an error, as GET /v1/failures groups them.
          * @example 5d41402abc4b2a76

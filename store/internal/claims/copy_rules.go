@@ -27,10 +27,14 @@ WHERE type = $1 AND stage = $2 AND until = 'infinity' AND reason <> 'flow_key'
   AND order_time <= $3 AND (order_time, id) > ($4, $5) AND rules IS NULL
 ORDER BY order_time, id LIMIT $6`
 
-// rulesSQL reads the rules of the tasks of one roll which have some.
-const rulesSQL = `
-SELECT t.id, o.claim FROM {task} t, LATERAL (SELECT ({options}) -> 'claim' AS claim) o
-WHERE t.type = $2 AND t.id = ANY ($1) AND o.claim IS NOT NULL`
+// RulesSQL reads the rules of the tasks of one roll which have some. For its form see
+// records.TakeAnyWaitSQL.
+const RulesSQL = `
+SELECT t.id, o.claim
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id BETWEEN u.id AND u.id ORDER BY id LIMIT 1) t,
+  LATERAL (SELECT ({options}) -> 'claim' AS claim) o
+WHERE o.claim IS NOT NULL`
 
 // noteBare notes a task that was taken from a row without its rules.
 func (c *claiming) noteBare(one hot.Candidate) {
@@ -103,7 +107,7 @@ func (c *claiming) readRules(
 	all := map[int64]*asyncflow.ClaimRules{}
 	b := &pgx.Batch{}
 	for position, some := range config.ByPosition(ids) {
-		b.Queue(c.t.SQL(position, rulesSQL), some, c.t.Number()).Query(func(rows pgx.Rows) error {
+		b.Queue(c.t.SQL(position, RulesSQL), some, c.t.Number()).Query(func(rows pgx.Rows) error {
 			var id int64
 			var r *asyncflow.ClaimRules
 			_, err := pgx.ForEachRow(rows, []any{&id, &r}, func() error {

@@ -36,6 +36,9 @@ func (s *Claims) TakeBackClaims(
 		settled = nil
 		ts = nil
 		return pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
+			if err := postgres.Pin(ctx, tx); err != nil {
+				return err
+			}
 			taken, err := takeClaims(ctx, tx, t, leases)
 			if err != nil || len(taken) == 0 {
 				return err

@@ -69,8 +69,12 @@ func QueueSettings(b *pgx.Batch, settings map[string]string) {
 
 // SearchSettings plan a search, and the work on its findings, like the hot statements: the
 // small tables are never analysed. A lock that the search can't have it tries again later.
-var SearchSettings = func() map[string]string {
-	all := maps.Clone(HotSettings)
-	all["lock_timeout"] = "2000"
-	return all
-}()
+var SearchSettings = merged(PinnedSettings, map[string]string{"lock_timeout": "2000"})
+
+// Pin plans the rest of a transaction like the hot statements, whatever its connection. Postgres
+// keeps a plan that it made for the same text without Pin, so a text is run with it or without it.
+func Pin(ctx context.Context, tx pgx.Tx) error {
+	b := &pgx.Batch{}
+	QueueSettings(b, PinnedSettings)
+	return tx.SendBatch(ctx, b).Close()
+}

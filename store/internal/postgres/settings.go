@@ -51,10 +51,10 @@ var AdminSettings = merged(connectionSettings, map[string]string{
 	"idle_in_transaction_session_timeout": "0",
 })
 
-// HotSettings are added for the connections that submit, lease and settle. Their
-// statements read a few rows by index from tables that are never analysed, as their size
-// swings between nothing and millions. So the planner is left no other plan.
-var HotSettings = map[string]string{
+// PinnedSettings are for statements that read a few rows by index from tables that are never
+// analysed, as their size swings between nothing and millions. So the planner is left no other
+// plan.
+var PinnedSettings = map[string]string{
 	// It would read all of a table that looked empty when the statement was planned.
 	"enable_seqscan": "off",
 	// It would sort the whole backlog at each lease: 41,000 -> 4,100 tasks/s.
@@ -68,6 +68,13 @@ var HotSettings = map[string]string{
 	"plan_cache_mode": "force_generic_plan",
 	// It costs tens of ms where an estimate is far off.
 	"jit": "off",
+	// Workers cost more to start than a few rows take (a page of a list from 10 million
+	// tasks: 18 ms, else 1 ms).
+	"max_parallel_workers_per_gather": "0",
+}
+
+// HotSettings are added for the connections that submit, lease and settle.
+var HotSettings = merged(PinnedSettings, map[string]string{
 	// ms; tenants share connections and transactions, and one with a locked table must not keep
 	// the rest waiting. These statements hardly ever wait for a lock: autovacuum takes none that
 	// they need (tables keep their empty pages, see hotTable), and a seal waits for the commits
@@ -76,10 +83,7 @@ var HotSettings = map[string]string{
 	// also ends deadlocks. SET LOCAL would not do: pgx prepares statements outside of their
 	// transaction.
 	"lock_timeout": "5",
-	// Workers cost more to start than a few rows take (a page of a list from 10 million
-	// tasks: 18 ms, else 1 ms).
-	"max_parallel_workers_per_gather": "0",
-}
+})
 
 // compressionSQL asks whether long contexts and outputs are compressed by lz4: unless an operator
 // has chosen for the server or the server has no lz4.

@@ -27,14 +27,25 @@ func ReadOptions(ctx context.Context, tx pgx.Tx, t *config.Type, leases []asyncf
 // OptionsOf has the options of the tasks with options.
 type OptionsOf map[int64]asyncflow.Options
 
+// These statements read tasks of one roll, $2, by their ids $1. For their form see TakeAnyWaitSQL.
+const (
+	OptionsSQL = `
+SELECT id, options FROM (
+  SELECT t.id, {options} AS options
+  FROM unnest($1::bigint[]) AS u (id), LATERAL (
+    SELECT * FROM {task} WHERE type = $2 AND id BETWEEN u.id AND u.id ORDER BY id LIMIT 1) t) t
+WHERE options IS NOT NULL`
+	CreatedSQL = `
+SELECT t.id, t.created_at
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id BETWEEN u.id AND u.id ORDER BY id LIMIT 1) t`
+)
+
 // QueueOptions reads the options of tasks; the map is filled with the batch.
 func QueueOptions(b *pgx.Batch, t *config.Type, ids []int64) OptionsOf {
 	all := OptionsOf{}
 	for position, ids := range config.ByPosition(ids) {
-		b.Queue(t.SQL(position, `
-			SELECT id, options FROM (SELECT t.id, {options} AS options FROM {task} t
-			  WHERE t.type = $2 AND t.id = ANY ($1)) t
-			WHERE options IS NOT NULL`), ids, t.Number()).Query(func(rows pgx.Rows) error {
+		b.Queue(t.SQL(position, OptionsSQL), ids, t.Number()).Query(func(rows pgx.Rows) error {
 			var id int64
 			var o asyncflow.Options
 			_, err := pgx.ForEachRow(rows, []any{&id, &o}, func() error {
@@ -52,8 +63,7 @@ func QueueOptions(b *pgx.Batch, t *config.Type, ids []int64) OptionsOf {
 func QueueCreated(b *pgx.Batch, t *config.Type, ids []int64) map[int64]time.Time {
 	all := map[int64]time.Time{}
 	for position, ids := range config.ByPosition(ids) {
-		b.Queue(t.SQL(position, `SELECT id, created_at FROM {task}
-			WHERE type = $2 AND id = ANY ($1)`), ids, t.Number()).Query(func(rows pgx.Rows) error {
+		b.Queue(t.SQL(position, CreatedSQL), ids, t.Number()).Query(func(rows pgx.Rows) error {
 			var id int64
 			var at time.Time
 			_, err := pgx.ForEachRow(rows, []any{&id, &at}, func() error {

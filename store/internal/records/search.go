@@ -22,6 +22,13 @@ DELETE FROM {search} WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM {search} WHERE type = t.type AND entry = e AND id = t.id OFFSET 0) s
   WHERE t.options IS NOT NULL AND `
 
+// OfTasksSQL is a condition for DeleteSearchSQL: the tasks of the type $1 with the ids $2. For its
+// form see TakeAnyWaitSQL.
+const OfTasksSQL = `t.ctid = ANY (ARRAY(
+    SELECT k.t FROM unnest($2::bigint[]) AS u (id), LATERAL (
+      SELECT ctid AS t FROM {task} WHERE type = $1 AND id BETWEEN u.id AND u.id
+      ORDER BY id LIMIT 1) k))`
+
 // RefillSearchSQL fills the table search of the roll $1, which is empty, from the tasks.
 const RefillSearchSQL = `
 INSERT INTO {search} (type, entry, id)

@@ -124,6 +124,15 @@ type erasure struct {
 	by  asyncflow.Erasure
 }
 
+// FinalsSQL has the form of records.TakeAnyWaitSQL.
+const FinalsSQL = `
+SELECT t.id, coalesce(j.final, '') <> '', coalesce({options}, '{}')
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id BETWEEN u.id AND u.id ORDER BY id LIMIT 1) t
+LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+  ORDER BY seq DESC LIMIT 1) j ON true
+ORDER BY t.id`
+
 // finals returns the tasks that are final and have their contents. For each that is live, or that
 // there isn't, it returns why it can't be erased.
 func (e *erasure) finals(
@@ -133,11 +142,8 @@ func (e *erasure) finals(
 	for _, id := range ids {
 		refused[id] = config.UnknownTask(asyncflow.TaskID{Type: t.Name, Number: id})
 	}
-	rows, _ := e.tx.Query(e.ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
-		SELECT t.id, coalesce(j.final, '') <> '', coalesce({options}, '{}')
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type
-		  AND j.id = t.id ORDER BY seq DESC LIMIT 1) j ON true
-		WHERE t.type = $2 AND t.id = ANY ($1) ORDER BY t.id`), ids, t.Number())
+	rows, _ := e.tx.Query(e.ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), FinalsSQL), ids,
+		t.Number())
 	var one erasable
 	var final bool
 	_, err = pgx.ForEachRow(rows, []any{&one.id, &final, &one.options}, func() error {

@@ -242,7 +242,7 @@ func (x *aging) take() error {
 	}
 	x.step.More = true
 	if c.upto == 0 {
-		return x.visitWaits()
+		return x.visitWaits(int(c.passed))
 	}
 	x.position = c.position()
 	return x.advance(c)
@@ -251,17 +251,30 @@ func (x *aging) take() error {
 // due returns when contents are to be erased that are kept since a time.
 func (x *aging) due(since time.Time) time.Time { return since.Add(x.keep) }
 
+// FirstAgedSQL reads the cursor that is due first, or the roll of the first task in content_waits.
+// Tasks of rolls that are left alone may be due for long, and many: it goes from roll to roll. The
+// ORDER BY leaves the planner one index for the first task of a roll.
+const FirstAgedSQL = `
+WITH RECURSIVE rolls AS (
+  (SELECT id >> 40 AS roll FROM {content_waits} WHERE type = $1 ORDER BY id LIMIT 1)
+  UNION ALL
+  SELECT n.roll FROM rolls r, LATERAL (
+    SELECT id >> 40 AS roll FROM {content_waits}
+    WHERE type = $1 AND id >= (r.roll + 1) << 40 ORDER BY id LIMIT 1) n)
+SELECT upto, passed, closing, since FROM (
+  SELECT upto, passed, closing, since FROM {content_cursors}
+  WHERE type = $1 AND since < 'infinity' AND upto >> 40 <> ALL ($2)
+  UNION ALL
+  SELECT 0, r.roll, false, w.since FROM rolls r, LATERAL (
+    SELECT since FROM {content_waits} WHERE type = $1 AND id >> 40 BETWEEN r.roll AND r.roll
+    ORDER BY id >> 40, since LIMIT 1) w
+  WHERE r.roll <> ALL ($2)) c
+ORDER BY since, upto LIMIT 1`
+
 // first returns the cursor that is due first; one with upto 0 stands for the tasks in
-// content_waits. since is nil if there is none.
+// content_waits of the roll passed. since is nil if there is none.
 func (x *aging) first() (c contentCursor, since *time.Time, err error) {
-	rows, _ := x.tx.Query(x.ctx, x.t.SQL(0, `
-		SELECT upto, passed, closing, since FROM (
-		  SELECT upto, passed, closing, since FROM {content_cursors}
-		  WHERE type = $1 AND since < 'infinity' AND upto >> 40 <> ALL ($2)
-		  UNION ALL
-		  (SELECT 0, 0, false, since FROM {content_waits}
-		  WHERE type = $1 AND id >> 40 <> ALL ($2) ORDER BY since LIMIT 1)) c
-		ORDER BY since, upto LIMIT 1`), x.t.Number(), x.without)
+	rows, _ := x.tx.Query(x.ctx, x.t.SQL(0, FirstAgedSQL), x.t.Number(), x.without)
 	_, err = pgx.ForEachRow(rows, []any{&c.upto, &c.passed, &c.closing, &since},
 		func() error { return nil })
 	return c, since, err

@@ -2,12 +2,13 @@ package tasks
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
 // contentCursor is a row of content_cursors.
@@ -28,23 +29,36 @@ type visited struct {
 	bytes   int64      // of its contents, if they are due
 }
 
-// visitSQL reads tasks $2: since when, whether they are final, and how much of them would be erased
-// if they had ended by $3.
+// visitSQL reads tasks: since when, whether they are final, and how much of them would be erased if
+// they had ended by $3.
 const visitSQL = `
 SELECT t.id, t.created_at, t.options -> 'erased' IS NOT NULL, j.at, coalesce(j.seq, 0)::int,
   CASE WHEN j.at <= $3 THEN octet_length(t.context) + (
     SELECT coalesce(sum(coalesce(octet_length(o.output), 0)
       + coalesce(octet_length(o.error), 0)), 0)
     FROM {journal} o WHERE o.type = t.type AND o.id = t.id) ELSE 0 END
-FROM {task} t LEFT JOIN LATERAL (
+FROM {visited} t LEFT JOIN LATERAL (
   SELECT CASE WHEN l.final <> '' THEN l.at END AS at, l.seq FROM {journal} l
   WHERE l.type = t.type AND l.id = t.id ORDER BY l.seq DESC LIMIT 1) j ON true
-WHERE t.type = $1 AND t.id `
+ORDER BY t.id`
+
+// What visitSQL visits: the next tasks of a cursor, or some tasks by their ids. For the form of the
+// latter see records.TakeAnyWaitSQL.
+const (
+	nextSQL = `(SELECT * FROM {task} WHERE type = $1 AND id > $2 AND id <= $4
+  ORDER BY id LIMIT $5)`
+	someSQL = `(SELECT t.* FROM unnest($2::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {task} WHERE type = $1 AND id BETWEEN u.id AND u.id ORDER BY id LIMIT 1) t)`
+)
+
+var (
+	visitNextSQL = strings.Replace(visitSQL, "{visited}", nextSQL, 1)
+	VisitSomeSQL = strings.Replace(visitSQL, "{visited}", someSQL, 1)
+)
 
 // visit reads tasks of one roll, by number.
-func (x *aging) visit(position int, which string, args ...any) (all []visited, err error) {
-	rows, _ := x.tx.Query(x.ctx, x.t.SQL(position, visitSQL+which), append([]any{x.t.Number()},
-		args...)...)
+func (x *aging) visit(position int, sql string, args ...any) (all []visited, err error) {
+	rows, _ := x.tx.Query(x.ctx, x.t.SQL(position, sql), append([]any{x.t.Number()}, args...)...)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (v visited, err error) {
 		err = row.Scan(&v.id, &v.created, &v.erased, &v.ended, &v.rows, &v.bytes)
 		return v, err
@@ -88,22 +102,24 @@ func (p *plan) wait(id int64, since time.Time) {
 	p.waitsSince = append(p.waitsSince, since)
 }
 
-// visitWaits visits the tasks of content_waits that have been due for longest, of one roll.
-func (x *aging) visitWaits() error {
-	rows, _ := x.tx.Query(x.ctx, x.t.SQL(0, `SELECT id FROM {content_waits}
-		WHERE type = $1 AND since <= $2 AND id >> 40 <> ALL ($4) ORDER BY since LIMIT $3`),
-		x.t.Number(), x.now.Add(-x.keep), agedTasks, x.without)
+// DueWaitsSQL reads the tasks of a roll in content_waits that have been due for longest.
+const DueWaitsSQL = `
+SELECT id FROM {content_waits} WHERE type = $1 AND id >> 40 BETWEEN $4 AND $4 AND since <= $2
+ORDER BY id >> 40, since LIMIT $3`
+
+// visitWaits visits the tasks of content_waits of one roll that have been due for longest.
+func (x *aging) visitWaits(position int) error {
+	rows, _ := x.tx.Query(x.ctx, x.t.SQL(0, DueWaitsSQL), x.t.Number(), x.now.Add(-x.keep),
+		agedTasks, position)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil || len(ids) == 0 {
 		return err
 	}
-	position := asyncflow.TaskID{Number: ids[0]}.Position()
 	x.position = position
-	ids = config.ByPosition(ids)[position]
 	if !x.t.Has(position) { // the roll was dropped
 		return x.write(plan{without: ids})
 	}
-	found, err := x.visit(position, `= ANY ($2)`, ids, x.now.Add(-x.keep))
+	found, err := x.visit(position, VisitSomeSQL, ids, x.now.Add(-x.keep))
 	if err != nil {
 		return err
 	}
@@ -125,8 +141,7 @@ func (x *aging) advance(c contentCursor) error {
 			WHERE type = $1 AND upto = $2`), x.t.Number(), c.upto)
 		return err
 	}
-	found, err := x.visit(position, `> $2 AND t.id <= $4 ORDER BY t.id LIMIT $5`, c.passed,
-		x.now.Add(-x.keep), c.upto, agedWindow)
+	found, err := x.visit(position, visitNextSQL, c.passed, x.now.Add(-x.keep), c.upto, agedWindow)
 	if err != nil {
 		return err
 	}
@@ -176,6 +191,13 @@ func (x *aging) end(c contentCursor, position int) error {
 	return err
 }
 
+// TakeContentWaitsSQL has the form of records.TakeAnyWaitSQL.
+const TakeContentWaitsSQL = `
+DELETE FROM {content_waits} WHERE ctid = ANY (ARRAY(
+  SELECT k.t FROM unnest($2::bigint[]) AS u (id), LATERAL (
+    SELECT ctid AS t FROM {content_waits} WHERE type = $1 AND id BETWEEN u.id AND u.id
+    ORDER BY id LIMIT 1 FOR UPDATE) k))`
+
 // write erases what is planned, and writes down what is kept.
 func (x *aging) write(p plan) error {
 	if len(p.erase) > 0 {
@@ -197,7 +219,7 @@ func (x *aging) write(p plan) error {
 		}
 	}
 	b := &pgx.Batch{}
-	b.Queue(x.t.SQL(0, `DELETE FROM {content_waits} WHERE type = $1 AND id = ANY ($2)`),
+	records.QueueTake(b, func(pgx.Rows) error { return nil }, x.t.SQL(0, TakeContentWaitsSQL),
 		x.t.Number(), p.without)
 	b.Queue(x.t.SQL(0, `
 		INSERT INTO {content_waits} (type, id, since)

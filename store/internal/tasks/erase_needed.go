@@ -82,9 +82,11 @@ func (e *erasure) waitingParents(
 	if err != nil {
 		return nil, err
 	}
-	err = each(`SELECT o.type, o.id, o.seq FROM {fan_outs} o WHERE (o.type, o.id, o.seq) IN (
-		  SELECT * FROM unnest($1::int[], $2::bigint[], $3::smallint[])) AND o.closed
-		FOR SHARE SKIP LOCKED`, func(k records.FanOutKey) { delete(waiting, k) })
+	err = each(`SELECT o.type, o.id, o.seq
+		FROM unnest($1::int[], $2::bigint[], $3::smallint[]) AS u (type, id, seq), {fan_outs} o
+		WHERE o.type = ANY (ARRAY[u.type]) AND o.id BETWEEN u.id AND u.id
+		  AND o.seq BETWEEN u.seq AND u.seq AND o.closed
+		FOR SHARE OF o SKIP LOCKED`, func(k records.FanOutKey) { delete(waiting, k) })
 	return waiting, err
 }
 
@@ -127,13 +129,19 @@ func (e *erasure) isLive(t *config.Type, parent asyncflow.Awaited) (live bool, e
 	return live, err
 }
 
+// StartingSQL has the form of records.TakeAnyWaitSQL.
+const StartingSQL = `
+SELECT u.id FROM (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
+WHERE (SELECT true FROM {spawns} s WHERE s.type = ANY (ARRAY[u.type]) AND s.id BETWEEN u.id AND u.id
+    AND s.tasks IS NOT NULL LIMIT 1)
+  OR (SELECT true FROM {outbox} o WHERE o.kind = 'final' AND o.type = ANY (ARRAY[u.type])
+    AND o.id BETWEEN u.id AND u.id LIMIT 1)`
+
 // starting returns the tasks that started others which are not all made, and the tasks with an end
 // that is to be told, also by an on_final of their type: whoever makes the notification may have
 // read the result.
 func (e *erasure) starting(t *config.Type, all []erasable) (map[int64]bool, error) {
-	const sql = `SELECT id FROM {spawns} WHERE type = $1 AND id = ANY ($2) AND tasks IS NOT NULL
-		UNION ALL SELECT id FROM {outbox} WHERE kind = 'final' AND type = $1 AND id = ANY ($2)`
-	rows, _ := e.tx.Query(e.ctx, t.SQL(0, sql), t.Number(), idsOf(all))
+	rows, _ := e.tx.Query(e.ctx, t.SQL(0, StartingSQL), t.Number(), idsOf(all))
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	starting := map[int64]bool{}
 	for _, id := range ids {

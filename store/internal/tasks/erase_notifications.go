@@ -12,11 +12,22 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
+// These statements have the form of records.TakeAnyWaitSQL.
+const (
+	NotificationsSQL = `
+SELECT n.target, n.task
+FROM unnest($2::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {notifications} WHERE type = $1 AND id BETWEEN u.id AND u.id ORDER BY id) n`
+	EventsSQL = `
+SELECT t.id, t.context
+FROM unnest($2::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {task} WHERE type = $1 AND id BETWEEN u.id AND u.id ORDER BY id LIMIT 1) t`
+)
+
 // eraseNotifications erases what notifications say of the tasks. Notifications on their way go
 // on, with what remains.
 func (e *erasure) eraseNotifications(t *config.Type, all []erasable) error {
-	rows, _ := e.tx.Query(e.ctx, t.SQL(0, `SELECT target, task FROM {notifications}
-		WHERE type = $1 AND id = ANY ($2)`), t.Number(), idsOf(all))
+	rows, _ := e.tx.Query(e.ctx, t.SQL(0, NotificationsSQL), t.Number(), idsOf(all))
 	byTarget := map[int32][]int64{}
 	var number int32
 	var id int64
@@ -101,8 +112,7 @@ func (e *erasure) shortenEvents(target *config.Type, position int, ids []int64) 
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, _ := e.tx.Query(e.ctx, target.SQL(position, `SELECT id, context FROM {task}
-		WHERE type = $1 AND id = ANY ($2)`), target.Number(), ids)
+	rows, _ := e.tx.Query(e.ctx, target.SQL(position, EventsSQL), target.Number(), ids)
 	b := &pgx.Batch{}
 	var id int64
 	var doc string
@@ -119,7 +129,7 @@ func (e *erasure) shortenEvents(target *config.Type, position int, ids []int64) 
 	if err != nil {
 		return err
 	}
-	queueEraseJournal(b, target, position, ids)
+	b.Queue(target.SQL(position, EraseJournalSQL), target.Number(), ids)
 	if err := e.tx.SendBatch(e.ctx, b).Close(); err != nil {
 		return err
 	}

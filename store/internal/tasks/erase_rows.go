@@ -36,15 +36,14 @@ func (e *erasure) write(t *config.Type, position int, all []erasable) error {
 	}
 	b := &pgx.Batch{}
 	if searchable { // before the options, which say what they are found by
-		b.Queue(t.SQL(position, records.DeleteSearchSQL+`t.type = $1 AND t.id = ANY ($2)
+		b.Queue(t.SQL(position, records.DeleteSearchSQL+records.OfTasksSQL+`
 			AND e <> ALL ($3::bigint[])))`), t.Number(), ids, kept)
 	}
 	b.Queue(t.SQL(position, EraseTasksSQL), t.Number(), ids, options, erasedDocument)
-	queueEraseJournal(b, t, position, ids)
+	b.Queue(t.SQL(position, EraseJournalSQL), t.Number(), ids)
 	b.Queue(t.SQL(0, records.DeleteCheckpointsSQL), t.Number(), ids)
 	b.Queue(t.SQL(0, `DELETE FROM {signals} WHERE type = $1 AND task = ANY ($2)`), t.Number(), ids)
-	b.Queue(t.SQL(0, `UPDATE {spawns} SET hash = '' WHERE type = $1 AND id = ANY ($2)`),
-		t.Number(), ids)
+	b.Queue(t.SQL(0, EraseSpawnsSQL), t.Number(), ids)
 	b.Queue(t.SQL(0, EraseKeysSQL), t.Name, keys, ids)
 	queueEraseLateVotes(b, t, all)
 	if err := e.tx.SendBatch(e.ctx, b).Close(); err != nil {
@@ -60,6 +59,15 @@ UPDATE {task} t SET context = $4, options = u.options::json
 FROM (SELECT $1::int AS type, u.* FROM unnest($2::bigint[], $3::text[]) AS u (id, options)
   OFFSET 0) u
 WHERE t.type = ANY (ARRAY[u.type]) AND t.id BETWEEN u.id AND u.id`
+	EraseJournalSQL = `
+UPDATE {journal} j SET error = NULL, output = NULL, options = NULL
+FROM (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
+WHERE j.type = ANY (ARRAY[u.type]) AND j.id BETWEEN u.id AND u.id
+  AND (j.error IS NOT NULL OR j.output IS NOT NULL OR j.options IS NOT NULL)`
+	EraseSpawnsSQL = `
+UPDATE {spawns} s SET hash = ''
+FROM (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
+WHERE s.type = ANY (ARRAY[u.type]) AND s.id BETWEEN u.id AND u.id`
 	EraseKeysSQL = `
 UPDATE {keys} k SET hash = ''
 FROM (SELECT $1::text AS type, u.* FROM unnest($2::text[], $3::bigint[]) AS u (key, id)
@@ -88,11 +96,4 @@ func queueEraseLateVotes(b *pgx.Batch, t *config.Type, all []erasable) {
 		}
 	}
 	b.Queue(t.SQL(0, EraseLateVotesSQL), t.Number(), idsOf(all), keys)
-}
-
-func queueEraseJournal(b *pgx.Batch, t *config.Type, position int, ids []int64) {
-	b.Queue(t.SQL(position, `
-		UPDATE {journal} SET error = NULL, output = NULL, options = NULL
-		WHERE type = $1 AND id = ANY ($2)
-		  AND (error IS NOT NULL OR output IS NOT NULL OR options IS NOT NULL)`), t.Number(), ids)
 }

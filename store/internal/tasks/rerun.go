@@ -11,24 +11,24 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// rerunSQL reads what the reruns of tasks of one roll need. Of tasks before which the contexts have
+// RerunSQL reads what the reruns of tasks of one roll need. Of tasks before which the contexts have
 // $3 bytes it reads none. A context is the last one that a caller gave the task for its first
 // stage, or the one with the results of its dependencies; otherwise its own.
-const rerunSQL = `
+const RerunSQL = `
 SELECT id, final, outcome, given, options, CASE WHEN upto - size < $3 THEN context END
 FROM (SELECT *, sum(size) OVER (ORDER BY id) AS upto
   FROM (SELECT *, octet_length(context) AS size
     FROM (SELECT t.id, coalesce(e.final, '') AS final, coalesce(e.outcome, '') AS outcome,
         coalesce({options}, '{}') AS options, g.output IS NOT NULL AS given,
         coalesce(g.output, t.context) AS context
-      FROM {task} t
+      FROM unnest($1::bigint[]) AS i (id), LATERAL (
+        SELECT * FROM {task} WHERE type = $2 AND id BETWEEN i.id AND i.id ORDER BY id LIMIT 1) t
       LEFT JOIN LATERAL (SELECT j.final, j.outcome FROM {journal} j
         WHERE j.type = t.type AND j.id = t.id ORDER BY j.seq DESC LIMIT 1) e ON true
       LEFT JOIN LATERAL (SELECT j.output FROM {journal} j
         WHERE j.type = t.type AND j.id = t.id AND j.output IS NOT NULL AND j.stage = ANY ($4)
           AND j.outcome IN ('changed', 'redriven', 'dependencies')
-        ORDER BY j.seq DESC LIMIT 1) g ON true
-      WHERE t.type = $2 AND t.id = ANY ($1)) t) s) u
+        ORDER BY j.seq DESC LIMIT 1) g ON true) t) s) u
 ORDER BY id`
 
 // rerun is a final task that is to run again as a new one.
@@ -62,7 +62,7 @@ func readReruns(
 	ctx context.Context, db postgres.Querier, t *config.Type, ids []int64, bytes int,
 ) ([]rerun, error) {
 	position := asyncflow.TaskID{Number: ids[0]}.Position()
-	rows, _ := db.Query(ctx, t.SQL(position, rerunSQL), ids, t.Number(), bytes,
+	rows, _ := db.Query(ctx, t.SQL(position, RerunSQL), ids, t.Number(), bytes,
 		t.NamesOf(t.Stages[0].Name))
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r rerun, err error) {
 		var document []byte

@@ -46,11 +46,35 @@ func CancelAll(
 	return nil, TooFast()
 }
 
+// These statements are about the open fan-outs of tasks. For their form see records.TakeAnyWaitSQL.
+const (
+	OpenFanOutsSQL = `
+SELECT o.id, o.seq FROM unnest($2::bigint[]) AS u (id), LATERAL (
+  SELECT id, seq, stopped FROM {fan_outs}
+  WHERE type = $1 AND id BETWEEN u.id AND u.id AND NOT closed ORDER BY id, seq) o`
+	LockFanOutsSQL = `
+SELECT FROM (SELECT DISTINCT id FROM unnest($2::bigint[]) AS id ORDER BY id) u, LATERAL (
+  SELECT FROM {fan_outs} WHERE type = $1 AND id BETWEEN u.id AND u.id AND NOT closed
+  ORDER BY id, seq FOR UPDATE) o`
+	// Without a condition on closed outside: with it, Postgres may read all of the index on open
+	// ones. They are locked.
+	StopFanOutsSQL = `
+WITH stopped AS (
+  UPDATE {fan_outs} o SET stopped = true
+  FROM (SELECT f.* FROM unnest($2::bigint[]) AS u (id), LATERAL (
+      SELECT type, id, seq FROM {fan_outs}
+      WHERE type = $1 AND id BETWEEN u.id AND u.id AND NOT closed ORDER BY id, seq) f
+    OFFSET 0) u
+  WHERE o.type = ANY (ARRAY[u.type]) AND o.id BETWEEN u.id AND u.id
+    AND o.seq BETWEEN u.seq AND u.seq
+  RETURNING o.type, o.id, o.seq)
+INSERT INTO {outbox} (kind, due, type, id, fan_out)
+SELECT 'stop', $3, type, id, seq FROM stopped`
+)
+
 // LockFanOuts locks the fan-outs of tasks of one roll before their token rows, as FollowUp does.
 func LockFanOuts(ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64) error {
-	_, err := tx.Exec(ctx, t.SQL(0, `SELECT FROM {fan_outs}
-		WHERE type = $1 AND id = ANY ($2) AND NOT closed ORDER BY id, seq FOR UPDATE`), t.Number(),
-		ids)
+	_, err := tx.Exec(ctx, t.SQL(0, LockFanOutsSQL), t.Number(), ids)
 	return err
 }
 
@@ -83,11 +107,7 @@ func WriteEnded(
 	if err := records.WriteSettled(ctx, tx, t, settled, &records.Tokens{}, now); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, t.SQL(0, `
-		WITH stopped AS (UPDATE {fan_outs} SET stopped = true
-		  WHERE type = $1 AND id = ANY ($2) AND NOT closed RETURNING type, id, seq)
-		INSERT INTO {outbox} (kind, due, type, id, fan_out)
-		SELECT 'stop', $3, type, id, seq FROM stopped`), t.Number(), ids, now)
+	_, err := tx.Exec(ctx, t.SQL(0, StopFanOutsSQL), t.Number(), ids, now)
 	return err
 }
 

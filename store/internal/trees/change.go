@@ -276,17 +276,22 @@ type tokenState struct {
 	options     asyncflow.Options
 }
 
+// TokenStatesSQL has the form of records.TakeAnyWaitSQL.
+const TokenStatesSQL = `
+SELECT t.id, coalesce(j.at, t.created_at), coalesce(j.changed, t.created_at),
+  coalesce({options}, '{}')
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id BETWEEN u.id AND u.id ORDER BY id LIMIT 1) t,
+  LATERAL (SELECT max(at) AS at,
+      max(at) FILTER (WHERE outcome = 'changed' AND options IS NOT NULL) AS changed
+    FROM {journal} WHERE type = t.type AND id = t.id) j`
+
 // readTokenStates reads the states of tasks of one roll.
 func readTokenStates(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (map[int64]tokenState, error) {
-	rows, _ := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
-		SELECT t.id, coalesce(j.at, t.created_at), coalesce(j.changed, t.created_at),
-		  coalesce({options}, '{}')
-		FROM {task} t, LATERAL (SELECT max(at) AS at,
-		    max(at) FILTER (WHERE outcome = 'changed' AND options IS NOT NULL) AS changed
-		  FROM {journal} WHERE type = t.type AND id = t.id) j
-		WHERE t.type = $2 AND t.id = ANY ($1)`), ids, t.Number())
+	rows, _ := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), TokenStatesSQL),
+		ids, t.Number())
 	all := make(map[int64]tokenState, len(ids))
 	var id int64
 	var p tokenState

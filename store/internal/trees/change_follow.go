@@ -111,8 +111,7 @@ func (f *followUp) prioritizeIDs(t *config.Type, ids []int64, p decidedPriority)
 		return err
 	}
 	changes.changed = append(changes.changed, changed...)
-	rows, _ := f.tx.Query(f.ctx, t.SQL(0, `SELECT id, seq FROM {fan_outs}
-		WHERE type = $1 AND id = ANY ($2) AND NOT closed AND NOT stopped`), t.Number(), ids)
+	rows, _ := f.tx.Query(f.ctx, t.SQL(0, OpenFanOutsSQL+` WHERE NOT o.stopped`), t.Number(), ids)
 	below := records.OutboxRow{Kind: records.OutboxPriority, Number: t.Number(), At: -1}
 	_, err = pgx.ForEachRow(rows, []any{&below.ID, &below.FanOut}, func() error {
 		f.outbox = append(f.outbox, below)

@@ -178,24 +178,25 @@ type replaceState struct {
 	begun   bool
 }
 
-// replaceStatesSQL reads the states of tasks of one roll, and no more than $3 rows of a journal.
-const replaceStatesSQL = `
+// ReplaceStatesSQL reads the states of tasks of one roll, and no more than $3 rows of a journal.
+const ReplaceStatesSQL = `
 SELECT t.id, t.created_at, coalesce(j.at, t.created_at), coalesce({options}, '{}'), j.n, j.edits,
   j.bytes, j.begun
-FROM {task} t, LATERAL (
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id BETWEEN u.id AND u.id
+  ORDER BY id LIMIT 1) t, LATERAL (
   SELECT max(at) AS at, count(*) AS n, count(output) AS edits,
     coalesce(sum(octet_length(output)), 0) AS bytes,
     coalesce(bool_or(outcome NOT IN ('changed', 'dependencies', 'released')), false) AS begun
   FROM (SELECT at, outcome, output FROM {journal} WHERE type = t.type AND id = t.id
-    ORDER BY seq LIMIT $3) j) j
-WHERE t.type = $2 AND t.id = ANY ($1)`
+    ORDER BY seq LIMIT $3) j) j`
 
 // readStates reads the states of tasks of one roll. The states of resting tasks can't change, as
 // their token rows are locked.
 func (r *replacements) readStates(
 	ctx context.Context, ids []int64,
 ) (map[int64]replaceState, error) {
-	rows, _ := r.tx.Query(ctx, r.t.SQL(rollOf(ids), replaceStatesSQL), ids, r.t.Number(),
+	rows, _ := r.tx.Query(ctx, r.t.SQL(rollOf(ids), ReplaceStatesSQL), ids, r.t.Number(),
 		2*asyncflow.MaxEdits+1)
 	all := make(map[int64]replaceState, len(ids))
 	var id int64

@@ -10,6 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
 // find finds the tasks that new tasks depend on: which ids exist, and to which tasks keys belong.
@@ -70,7 +71,7 @@ func (d *dependents) findIDs(ctx context.Context, t *config.Type, ids []int64) e
 			continue
 		}
 		rows, err := d.tx.Query(ctx, t.SQL(position,
-			`SELECT id FROM {task} WHERE type = $1 AND id = ANY ($2)`), t.Number(), rolls[position])
+			`SELECT id FROM (`+records.CreatedSQL+`) t`), rolls[position], t.Number())
 		if err != nil {
 			return err
 		}

@@ -120,8 +120,8 @@ UPDATE {edges} e SET status = o.status, on_id = o.on_id FROM (
   FROM (SELECT * FROM unnest($2::bigint[], $3::text[], $4::text[]) AS u (id, key, status)
     WHERE (SELECT true FROM {keys} k WHERE k.type = (SELECT name FROM {types} WHERE number = $1)
         AND k.key = u.key AND k.id <> u.id) IS NULL
-      AND (SELECT true FROM {past_keys} p
-        WHERE p.type = $1 AND p.key = u.key AND p.id > u.id) IS NULL
+      AND (SELECT p.id > u.id FROM (SELECT id FROM {past_keys}
+        WHERE type = $1 AND key BETWEEN u.key AND u.key ORDER BY key LIMIT 1) p) IS NOT TRUE
     OFFSET 0) u, LATERAL (
     SELECT type, id, n FROM {edges}
     WHERE on_type = $1 AND on_key BETWEEN u.key AND u.key AND status IS NULL AND on_id IS NULL

@@ -63,15 +63,21 @@ type typedKey struct {
 // TypeOfDependency returns the type of the task that is depended on.
 func TypeOfDependency(d asyncflow.Dependency) string { return cmp.Or(d.Task.Type, d.Type) }
 
-// findTypes finds the types that are depended on, and marks them as awaited.
+// findTypes finds the types that are depended on, and marks them as awaited. The first unknown one
+// has the catalog read anew, which serves all others.
 func (d *dependents) findTypes(ctx context.Context, s *Trees, items []*hot.Insertion) error {
 	d.types = map[string]*config.Type{}
+	read := false
 	for _, item := range items {
 		item.Refused = nil
 		for _, on := range item.DependsOn {
 			name := TypeOfDependency(on)
 			if d.types[name] == nil {
-				on, err := s.core.Catalog.Fresh(ctx, d.t.Tenant, name)
+				on, err := s.core.Catalog.Type(d.t.Tenant, name)
+				if err != nil && !read {
+					on, err = s.core.Catalog.Fresh(ctx, d.t.Tenant, name)
+					read = true
+				}
 				switch {
 				case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
 					continue // it will be refused
@@ -286,12 +292,10 @@ func (d *dependents) withdraw(
 		return accepted, nil
 	}
 	b := &pgx.Batch{}
-	b.Queue(d.t.SQL(items[0].ID.Position(), `DELETE FROM {task} WHERE type = $1 AND id = ANY ($2)`),
-		d.t.Number(), ids)
+	b.Queue(d.t.SQL(items[0].ID.Position(), DeleteRefusedSQL), d.t.Number(), ids)
 	b.Queue(d.t.SQL(0, DeleteEdgesSQL), d.t.Number(), ids)
 	b.Queue(d.t.SQL(0, KeyedAgainSQL), d.t.Number(), ids)
-	b.Queue(d.t.SQL(0, `DELETE FROM {keys} WHERE type = $1 AND key = ANY ($2) AND id = ANY ($3)`),
-		d.t.Name, keys, ids)
+	b.Queue(d.t.SQL(0, DeleteRefusedKeysSQL), d.t.Name, keys, ids)
 	return accepted, d.tx.SendBatch(ctx, b).Close()
 }
 
@@ -312,6 +316,15 @@ func (d *dependents) insertRest(ctx context.Context, items []*hot.Insertion) err
 }
 
 const (
+	// DeleteRefusedSQL and DeleteRefusedKeysSQL delete new tasks that are refused, and their keys.
+	DeleteRefusedSQL = `
+DELETE FROM {task} t
+USING (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
+WHERE t.type = ANY (ARRAY[u.type]) AND t.id BETWEEN u.id AND u.id`
+	DeleteRefusedKeysSQL = `
+DELETE FROM {keys} k
+USING (SELECT $1::text AS type, key FROM unnest($2::text[]) AS key OFFSET 0) u
+WHERE k.type = ANY (ARRAY[u.type]) AND k.key BETWEEN u.key AND u.key AND k.id = ANY ($3)`
 	// DeleteEdgesSQL deletes the edges of tasks.
 	DeleteEdgesSQL = `
 DELETE FROM {edges} e

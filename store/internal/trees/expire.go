@@ -28,20 +28,10 @@ func (e Expired) Announce(ctx context.Context, s *hot.Path, t *config.Type) {
 	}
 }
 
-// PlanExpiry leaves the planner one plan for each statement of a transaction that expires tasks: by
-// indexes, whatever it believes of tables that are never analysed. Its own plan for some ids reads
-// a whole table for each of them. Expire needs it where there may be many tasks.
-func PlanExpiry(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off;
-		SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off;
-		SET LOCAL enable_mergejoin = off; SET LOCAL jit = off;
-		SET LOCAL plan_cache_mode = force_generic_plan`)
-	return err
-}
-
 // Expire looks at tasks that seem to be at the end of their lifetime. It ends the live ones, and
 // moves the lifetimes of other ones on: they have begun in time, or have ended, or their type says
 // something else by now. It locks fan-outs first, then token rows, then lifetimes, as others do.
+// Where there may be many tasks, its transaction is pinned.
 func Expire(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, now time.Time,
 ) (Expired, error) {
@@ -71,7 +61,7 @@ func ExpireSoon(ctx context.Context, s *Trees, t *config.Type, ids []int64) erro
 	var expired Expired
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		return pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) (err error) {
-			if err := PlanExpiry(ctx, tx); err != nil {
+			if err := postgres.Pin(ctx, tx); err != nil {
 				return err
 			}
 			expired, err = Expire(ctx, tx, t, ids, s.core.Clock.Now())

@@ -38,6 +38,9 @@ func (s *Trees) ParkHalted(
 	}
 	if err == nil && len(halted.Paused) > 0 {
 		err = pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
+			if err := postgres.Pin(ctx, tx); err != nil {
+				return err
+			}
 			others, err = s.parkPaused(ctx, tx, t, others, parents)
 			return err
 		})
@@ -109,6 +112,9 @@ func CancelStopped(ctx context.Context, s *Trees, t *config.Type, ids []int64) e
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		all = nil
 		return pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
+			if err := postgres.Pin(ctx, tx); err != nil {
+				return err
+			}
 			t, err := config.RollsNow(ctx, tx, t)
 			for rest := ids; err == nil && len(rest) > 0; {
 				roll := asyncflow.TaskID{Number: rest[0]}.Position()

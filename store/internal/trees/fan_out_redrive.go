@@ -154,7 +154,7 @@ func lockRedriven(
 	}
 	var id int64
 	parents = map[int64]bool{}
-	rows, _ := tx.Query(ctx, t.SQL(position, lockRedrivenSQL), ids, t.Number())
+	rows, _ := tx.Query(ctx, t.SQL(position, LockRedrivenSQL), ids, t.Number())
 	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
 		parents[id] = true
 		return nil
@@ -165,20 +165,27 @@ func lockRedriven(
 	return parents, config.ReviveRoll(ctx, tx, set, position)
 }
 
-// lockRedrivenSQL locks the fan-outs in which some tasks are children or parents, and returns the
+// LockRedrivenSQL locks the fan-outs in which some tasks are children or parents, and returns the
 // ids of the parents among them; 0 stands for another task. A FollowUp that redrives children holds
 // the fan-out of their parent already; if it then waits for one that comes before that, it gives up
 // after followPatience, and tries again.
-const lockRedrivenSQL = `
+const LockRedrivenSQL = `
+WITH t AS MATERIALIZED (
+  SELECT t.type, t.options->'child' AS child, t.options->'spawned'->'part' AS part
+  FROM unnest($1::bigint[]) AS u (id), LATERAL (
+    SELECT * FROM {task} WHERE type = $2 AND id BETWEEN u.id AND u.id ORDER BY id LIMIT 1) t
+  WHERE t.options IS NOT NULL)
 SELECT CASE WHEN o.type = $2 THEN o.id ELSE 0 END
-FROM {fan_outs} o WHERE (o.type, o.id, o.seq) IN (
-  SELECT t.type, (t.options->'child'->>'parent')::bigint, (t.options->'child'->>'seq')::smallint
-  FROM {task} t WHERE t.type = $2 AND t.id = ANY ($1)
-  UNION ALL SELECT (p->>'type')::int, (p->>'id')::bigint, (p->>'seq')::smallint
-  FROM (SELECT t.options->'spawned'->'part' AS p FROM {task} t
-    WHERE t.type = $2 AND t.id = ANY ($1)) t
-  UNION ALL SELECT f.type, f.id, f.seq FROM {fan_outs} f WHERE f.type = $2 AND f.id = ANY ($1))
-ORDER BY o.type, o.id, o.seq FOR UPDATE`
+FROM (
+  SELECT type, (child->>'parent')::bigint AS id, (child->>'seq')::smallint AS seq FROM t
+  UNION SELECT (part->>'type')::int, (part->>'id')::bigint, (part->>'seq')::smallint FROM t
+  UNION SELECT f.type, f.id, f.seq FROM unnest($1::bigint[]) AS u (id), LATERAL (
+    SELECT type, id, seq FROM {fan_outs} WHERE type = $2 AND id BETWEEN u.id AND u.id
+    ORDER BY id, seq) f
+  ORDER BY type, id, seq) k, LATERAL (
+  SELECT type, id FROM {fan_outs}
+  WHERE type = k.type AND id = k.id AND seq BETWEEN k.seq AND k.seq
+  ORDER BY seq LIMIT 1 FOR UPDATE) o`
 
 // reopenChild takes the end of a child back from its parent's count.
 func reopenChild(ctx context.Context, tx pgx.Tx, t *config.Type, task end) (refusal, err error) {
@@ -280,8 +287,8 @@ func (f *followUp) untilBusy(t *config.Type, ended []end) (n int, err error) {
 		return 0, nil
 	}
 	var first int64
-	err = f.tx.QueryRow(f.ctx, t.SQL(0, `SELECT coalesce(min(id), 0) FROM {fan_outs}
-		WHERE type = $1 AND id = ANY ($2) AND NOT closed`), t.Number(),
+	err = f.tx.QueryRow(f.ctx, t.SQL(0,
+		`SELECT coalesce(min(id), 0) FROM (`+OpenFanOutsSQL+`) o`), t.Number(),
 		records.Column(ended, func(e *end) int64 { return e.ID.Number })).Scan(&first)
 	if first == 0 {
 		return len(ended), err

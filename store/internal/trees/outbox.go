@@ -30,10 +30,18 @@ const (
 	// between them.
 	followUpPause = 10 * time.Second
 	lockedPause   = 1500 * time.Millisecond
-	// followPatience is how long a statement of FollowUp waits for a lock: meanwhile other tenants
-	// wait for their turn.
-	followPatience = "300ms"
 )
+
+// followSettings are set in the transaction of a FollowUp. Its statements find rows by ids.
+var followSettings = func() map[string]string {
+	all := maps.Clone(postgres.PinnedSettings)
+	all["lock_timeout"] = followPatience
+	return all
+}()
+
+// followPatience is how long a statement of FollowUp waits for a lock: meanwhile other tenants wait
+// for their turn.
+const followPatience = "300ms"
 
 // chunks bound one transaction of FollowUp, or of SweepFanOuts.
 type chunks struct {
@@ -138,7 +146,7 @@ SELECT r.*, o.* FROM (SELECT * FROM taken ORDER BY type, id, fan_out) r LEFT JOI
 // take takes rows that are due.
 func (f *followUp) take(n int) (taken []records.OutboxRow, err error) {
 	b := &pgx.Batch{}
-	b.Queue(`SET LOCAL lock_timeout = '` + followPatience + `'`)
+	postgres.QueueSettings(b, followSettings)
 	b.Queue(config.NewTables(f.tenant, config.SharedSet).SQL(0, takeOutboxSQL), f.now, n).Query(
 		func(rows pgx.Rows) error {
 			taken, err = pgx.CollectRows(rows, scanOutbox)

@@ -62,6 +62,9 @@ func (s *Trees) SweepEdges(ctx context.Context, tenant string) (n int, err error
 	now := s.core.Clock.Now()
 	shared := config.NewTables(tenant, config.SharedSet)
 	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
+		if err := postgres.Pin(ctx, tx); err != nil {
+			return err
+		}
 		rows, err := tx.Query(ctx, shared.SQL(0, `
 			UPDATE {edges} e SET status = 'late' FROM (
 			  SELECT type, id, n FROM {edges} WHERE status IS NULL AND until <= $1

@@ -239,19 +239,24 @@ type end struct {
 	parent  bool // it has waited for children; known in RedriveAll
 }
 
+// EndsSQL reads the ends of tasks of one roll. For its form see records.TakeAnyWaitSQL.
+const EndsSQL = `
+SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
+  coalesce({options}, '{}'), coalesce(j.outcome = 'expired'
+    AND j.at >= (SELECT max(at) FROM {expired_since}), false)
+FROM unnest($1::bigint[]) AS u (id), LATERAL (
+  SELECT * FROM {task} WHERE type = $2 AND id BETWEEN u.id AND u.id ORDER BY id LIMIT 1) t
+LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.id
+  ORDER BY seq DESC LIMIT 1) j ON true
+ORDER BY t.id`
+
 // endsOf returns the ends of the failed and cancelled ones among the given tasks of one roll, by
 // id. For each other task it returns why it can't be redriven.
 func endsOf(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
 ) (ended []end, refused map[int64]error, err error) {
-	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), `
-		SELECT t.id, coalesce(j.seq, 0), coalesce(j.final, ''), coalesce(j.stage, ''),
-		  coalesce({options}, '{}'), coalesce(j.outcome = 'expired'
-		    AND j.at >= (SELECT max(at) FROM {expired_since}), false)
-		FROM {task} t LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type
-		  AND j.id = t.id
-		  ORDER BY seq DESC LIMIT 1) j ON true
-		WHERE t.type = $2 AND t.id = ANY ($1) ORDER BY t.id`), ids, t.Number())
+	rows, err := tx.Query(ctx, t.SQL(asyncflow.TaskID{Number: ids[0]}.Position(), EndsSQL), ids,
+		t.Number())
 	if err != nil {
 		return nil, nil, err
 	}

@@ -57,17 +57,12 @@ func (f *followUp) followKeyed(t *config.Type, seqs []int64) error {
 func (f *followUp) followSignalWaits(t *config.Type, after []int64) error {
 	var ids []int64
 	b := &pgx.Batch{}
-	// In a table that was never analysed, Postgres would sort all rows of the type each time.
-	b.Queue(`SET LOCAL enable_sort = off`)
-	b.Queue(`SET LOCAL enable_bitmapscan = off`)
 	b.Queue(t.SQL(0, `SELECT id FROM {wait} WHERE type = $1 AND id > $2 AND reason = 'signal'
 		ORDER BY type, id LIMIT $3`), t.Number(), slices.Min(after), catalog.JobBatch).Query(
 		func(rows pgx.Rows) (err error) {
 			ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
 		})
-	b.Queue(`SET LOCAL enable_sort TO DEFAULT`)
-	b.Queue(`SET LOCAL enable_bitmapscan TO DEFAULT`)
 	err := f.tx.SendBatch(f.ctx, b).Close()
 	for _, id := range ids {
 		f.outbox = append(f.outbox,
@@ -155,6 +150,21 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (SELECT s.since, s.until FROM {signal_waits} s
   WHERE s.type = w.type AND s.id = w.id OFFSET 0) s ON true`
 
+// These statements are about what tasks waited for. For their form see records.TakeAnyWaitSQL.
+const (
+	LockWaitsOverSQL = `
+SELECT FROM unnest($2::bigint[]) AS u (id), LATERAL (
+  SELECT FROM {signal_waits} WHERE type = $1 AND id BETWEEN u.id AND u.id
+  ORDER BY id LIMIT 1 FOR UPDATE) s`
+	DeleteSignalWaitsSQL = `
+DELETE FROM {signal_waits} s
+USING (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
+WHERE s.type = ANY (ARRAY[u.type]) AND s.id BETWEEN u.id AND u.id`
+	DeleteWaitsOverSQL = DeleteSignalWaitsSQL + `
+  AND (SELECT w.reason = 'signal' FROM (SELECT reason FROM {wait}
+    WHERE type = $1 AND id BETWEEN u.id AND u.id ORDER BY id LIMIT 1) w) IS NOT TRUE`
+)
+
 // lockSignalWaits locks the rows of tasks that wait for signals. It forgets what other tasks waited
 // for.
 func (f *followUp) lockSignalWaits(t *config.Type, ids []int64) (all []*signalWait, err error) {
@@ -178,11 +188,8 @@ func (f *followUp) lockSignalWaits(t *config.Type, ids []int64) (all []*signalWa
 	b := &pgx.Batch{}
 	// A task may come to its next wait just now: only a statement that begins with the lock of its
 	// row sees that.
-	b.Queue(t.SQL(0, `SELECT FROM {signal_waits} WHERE type = $1 AND id = ANY ($2)
-		ORDER BY id FOR UPDATE`), t.Number(), gone)
-	b.Queue(t.SQL(0, `DELETE FROM {signal_waits} s
-		WHERE s.type = $1 AND s.id = ANY ($2) AND NOT EXISTS (SELECT FROM {wait} w
-		  WHERE w.type = s.type AND w.id = s.id AND w.reason = 'signal')`), t.Number(), gone)
+	b.Queue(t.SQL(0, LockWaitsOverSQL), t.Number(), gone)
+	b.Queue(t.SQL(0, DeleteWaitsOverSQL), t.Number(), gone)
 	return all, f.tx.SendBatch(f.ctx, b).Close()
 }
 
@@ -276,8 +283,7 @@ func (f *followUp) endSignalWaits(t *config.Type, over []*signalWait) error {
 	b := &pgx.Batch{}
 	records.QueueTake(b, func(pgx.Rows) error { return nil }, t.SQL(0, records.TakeAnyWaitSQL), ids,
 		t.Number())
-	b.Queue(t.SQL(0, `DELETE FROM {signal_waits} WHERE type = $1 AND id = ANY ($2)`),
-		t.Number(), ids)
+	b.Queue(t.SQL(0, DeleteSignalWaitsSQL), t.Number(), ids)
 	b.Queue(t.SQL(0, `DELETE FROM {signals} WHERE seq = ANY ($1) AND idempotency_key IS NULL`),
 		seqs)
 	b.Queue(t.SQL(0, `UPDATE {signals} SET taken = true, data = NULL WHERE seq = ANY ($1)`), seqs)

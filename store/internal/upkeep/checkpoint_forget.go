@@ -43,6 +43,9 @@ func (s *Upkeep) ForgetCheckpoints(ctx context.Context, tenant string) (n int, e
 }
 
 func (s *Upkeep) forgetCheckpoints(ctx context.Context, tx pgx.Tx, tenant string) (int, error) {
+	if err := postgres.Pin(ctx, tx); err != nil {
+		return 0, err
+	}
 	names := config.NewTables(tenant, "")
 	rows, _ := tx.Query(ctx, names.SQL(0, dueCheckpointsSQL), s.core.Clock.Now(), catalog.JobBatch,
 		records.FirstCheck)

@@ -55,6 +55,24 @@ USING (SELECT $1::text AS type, u.* FROM unnest($2::text[], $3::bigint[]) AS u (
   OFFSET 0) u
 WHERE k.type = ANY (ARRAY[u.type]) AND k.key BETWEEN u.key AND u.key AND k.id = u.id`
 
+// TakeRowsSQL deletes the rows that tasks have in a table. For its form see records.TakeAnyWaitSQL.
+func TakeRowsSQL(table string) string {
+	return `
+DELETE FROM ` + table + ` WHERE ctid = ANY (ARRAY(
+  SELECT k.t FROM unnest($2::bigint[]) AS u (id), LATERAL (
+    SELECT ctid AS t FROM ` + table + ` WHERE type = $1 AND id BETWEEN u.id AND u.id
+    ORDER BY id FOR UPDATE) k))`
+}
+
+// DeleteRowsSQL deletes the rows that tasks have in a table where none is ever updated but by an
+// erasure, which locks their roll.
+func DeleteRowsSQL(table string) string {
+	return `
+DELETE FROM ` + table + ` x
+USING (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
+WHERE x.type = ANY (ARRAY[u.type]) AND x.id BETWEEN u.id AND u.id`
+}
+
 // queueDelete adds the deletion of ended tasks of one type, with all that they have.
 func (x *trim) queueDelete(
 	b *pgx.Batch, number int32, name string, gone []ended, searchable bool,
@@ -65,12 +83,13 @@ func (x *trim) queueDelete(
 		keys[i] = gone[i].options.Key
 	}
 	if searchable { // first, as lists read it first; it needs the options of the tasks
-		b.Queue(x.sql(records.DeleteSearchSQL+`t.type = $1 AND t.id = ANY ($2)))`), number, ids)
+		b.Queue(x.sql(records.DeleteSearchSQL+records.OfTasksSQL+`))`), number, ids)
 	}
-	b.Queue(x.sql(`DELETE FROM {task} WHERE type = $1 AND id = ANY ($2)`), number, ids)
-	b.Queue(x.sql(`DELETE FROM {journal} WHERE type = $1 AND id = ANY ($2)`), number, ids)
+	b.Queue(x.sql(DeleteRowsSQL("{task}")), number, ids)
+	b.Queue(x.sql(DeleteRowsSQL("{journal}")), number, ids)
 	b.Queue(x.sql(DeleteKeysSQL), name, keys, ids)
 	for _, table := range settings.TreeTables {
-		b.Queue(x.sql(`DELETE FROM `+table+` WHERE type = $1 AND id = ANY ($2)`), number, ids)
+		records.QueueTake(b, func(pgx.Rows) error { return nil }, x.sql(TakeRowsSQL(table)), number,
+			ids)
 	}
 }

@@ -41,7 +41,7 @@ WHERE type = $1 AND expires_at <= $2 ORDER BY expires_at LIMIT $3`
 func expireSome(
 	ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time,
 ) (x trees.Expired, err error) {
-	if err := trees.PlanExpiry(ctx, tx); err != nil {
+	if err := postgres.Pin(ctx, tx); err != nil {
 		return x, err
 	}
 	rows, _ := tx.Query(ctx, t.SQL(0, dueSQL), t.Number(), now, catalog.JobBatch)

@@ -22,6 +22,9 @@ func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 	var ts *records.Tokens
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		return s.core.Exclusively(ctx, t.Tenant, "rescue", func(tx pgx.Tx, now time.Time) error {
+			if err := postgres.Pin(ctx, tx); err != nil {
+				return err
+			}
 			expired, err := takeExpired(ctx, tx, t, now)
 			if err != nil {
 				return err
