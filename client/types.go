@@ -274,6 +274,9 @@ type (
 	// fields.
 	NewTenant = api.NewTenant
 
+	// TenantHealth is what is wrong with a tenant. See [api.TenantHealth] for its fields.
+	TenantHealth = api.TenantHealth
+
 	// TenantList is a page of tenants, by name, and the cursor of the next one. See
 	// [api.TenantList] for its fields.
 	TenantList = api.TenantList

@@ -17,6 +17,8 @@ type (
 	HistoryMark = history.Mark
 	// HistorySpan is a time in which nodes recorded.
 	HistorySpan = history.RecordedSpan
+	// TenantHour is what a tenant's history says of its last hour, and the number of its alerts.
+	TenantHour = history.TenantHour
 	// Recorded says what a recording of a tenant's history found.
 	Recorded = history.Recorded
 )

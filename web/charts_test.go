@@ -178,6 +178,52 @@ func TestChartsOfAnEndpoint(t *testing.T) {
 	p.quiet()
 }
 
+// The overview has a chart of all types together, by one call whatever their number. It has a
+// table, and failed tasks have a shape of their own.
+func TestChartOfTheOverview(t *testing.T) {
+	tenant := again("overcharted")
+	p := openPageOf(t, tenant)
+	p.recorded(tenant, "sums")
+	p.delayedTasks("another", 0)
+	p.open("/console")
+	p.drawn(1)
+	const title = "Tasks submitted, finished and failed"
+	p.Run(`return words(` + figure(title) + `.querySelector("h3")).endsWith(", per 5 min")`)
+	p.See("Hatched: no node recorded then")
+	p.Run(`return !!document.querySelector(".legend .sample.bad.in-bars")`)
+	p.Run(`document.querySelector(".marks summary").click(); return true`)
+	p.Run(`return [...document.querySelectorAll(".marks td")].some(e =>
+		words(e) === "sums: version 1" && e.querySelector('a[href="/console/types/sums"]'))`)
+	p.Run(`const f = ` + figure(title) + `; f.querySelector("summary").click(); return true`)
+	table := func(rows string) {
+		t.Helper()
+		p.Run(`const all = [...` + figure(title) + `.querySelectorAll("tbody tr")].map(r =>
+			[...r.querySelectorAll(".n")].map(e => Number(words(e))));
+			const sum = i => all.reduce((n, r) => n + r[i], 0);
+			return ` + rows + ` && [sum(0), sum(1), sum(2)].join() === "148,12,160"`)
+	}
+	table(`all.length < 4`)
+	p.checkPage(shown{"charted-overview", "/console", title})
+	p.Click("1 h")
+	p.drawn(1)
+	assert.Equal(t, "?last=1h", browsertest.Ask[string](t, p.ctx, `location.search`))
+	p.Run(`return ` + figure(title+", per min") + ` != null`)
+	p.Run(`const f = ` + figure(title) + `, d = f.querySelector("details");
+		if (!d.open) f.querySelector("summary").click(); return true`)
+	table(`all.length > 3`)
+	p.resize(phone, 844)
+	p.Run(`return document.querySelector(".uplot").offsetWidth ===
+		document.querySelector(".drawing").clientWidth`)
+	p.fits(phone)
+	histories := browsertest.Ask[[]string](t, p.ctx, `performance.getEntriesByType("resource")
+		.map(e => new URL(e.name).pathname).filter(path => path.endsWith("/history"))`)
+	require.NotEmpty(t, histories)
+	for _, path := range histories {
+		assert.Equal(t, "/v1/stats/history", path)
+	}
+	p.quiet()
+}
+
 // A type says in words whether its tasks are delivered.
 func TestHealthOfAType(t *testing.T) {
 	p := openPage(t, all...)

@@ -3,7 +3,10 @@ package web_test
 import (
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
@@ -29,6 +32,56 @@ func TestSkeleton(t *testing.T) {
 	p.See("slow-page")
 	p.Run(`return !document.querySelector(".skeleton")`)
 	p.quiet()
+}
+
+// Each page has grey bars while it loads. They break no rule of axe, light or dark, and fit a
+// phone.
+func TestSkeletons(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("skeletal")
+	endpoints, err := p.api.Endpoints(t.Context(), "skeletal")
+	require.NoError(t, err)
+	_, err = p.api.PutSchedule(t.Context(), "skeletal", client.ScheduleSpec{Type: "skeletal",
+		Cron: "0 3 * * *", Context: client.JSON(`1`)})
+	require.NoError(t, err)
+	p.Before(`const through = window.fetch;
+		const held = new Promise(go => (window.letGo = go));
+		window.fetch = async (...all) => {
+			if ((all[0].url ?? String(all[0])).includes("/v1/")) await held;
+			return through(...all);
+		}`)
+	p.resize(phone, 844)
+	for _, path := range []string{"types", "types/skeletal", "endpoints",
+		"endpoints/" + endpoints[0].ID, "schedules", "schedules/skeletal", "audit"} {
+		p.hasSkeleton("/console/" + path)
+	}
+	operator, err := p.node.OperatorToken()
+	require.NoError(t, err)
+	p.enter(operator)
+	for _, path := range []string{"", "/tenants", "/tenants/acme", "/governance", "/audit"} {
+		p.hasSkeleton("/console" + path)
+	}
+	p.quiet()
+}
+
+// hasSkeleton opens a page with calls that are held, looks at it, and lets them go.
+func (p *page) hasSkeleton(path string) {
+	p.t.Helper()
+	p.open(path)
+	p.Run(`const e = document.querySelector("main .skeleton");
+		return e && getComputedStyle(e).visibility === "visible" &&
+			getComputedStyle(e).animationDelay === "0.2s"`)
+	p.fits(phone)
+	for scheme, rules := range map[string]string{"light": allRules, "dark": colourRules} {
+		_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+		require.NoError(p.t, err)
+		for _, fault := range p.axeOf(rules) {
+			p.t.Errorf("%s, %s: %s", path, scheme, fault)
+		}
+	}
+	p.Run(`window.letGo(); return true`)
+	p.Run(`return !document.querySelector(".skeleton") && !document.querySelector("[role=alert]")`)
 }
 
 // A page that has lost the server says when it tries again, and goes on by itself.

@@ -196,3 +196,41 @@ func TestOperatorOverview(t *testing.T) {
 	p.See("rescue")
 	p.quiet()
 }
+
+// An operator sees the tenants in trouble, the worst first, with links and with what is wrong, also
+// on a phone.
+func TestTenantsInTrouble(t *testing.T) {
+	lesser, tenant := again("alesser"), again("troubled")
+	p := openPageOf(t, lesser)
+	p.recorded(lesser, "cares")
+	_, err := p.operator().CreateTenant(t.Context(), tenant, client.Quotas{})
+	require.NoError(t, err)
+	token, err := p.node.TokenOf(tenant, time.Hour, all...)
+	require.NoError(t, err)
+	p.use(token)
+	p.recorded(tenant, "sorrows")
+	a, err := p.api.PutAlerts(t.Context(), client.NewAlerts{URL: p.node.URL + "/alerts",
+		Rules: client.AlertRules{NoClaimers: client.NewDuration(time.Hour)}})
+	require.NoError(t, err)
+	_, err = p.database().Exec(t.Context(), `INSERT INTO tenant_`+tenant+`.alert_episodes
+		(id, endpoint, alert, subject, since, value, bound)
+		SELECT gen_random_uuid(), $1::uuid, 'no_claimers', 'type ' || n, now(), 1, 0.5
+		FROM generate_series(1, 1200) n`, a.Endpoint) // more than any tenant of another test
+	require.NoError(t, err)
+	operator, err := p.node.OperatorToken()
+	require.NoError(t, err)
+	p.enter(operator)
+	p.open("/console")
+	p.See("Tenants in trouble")
+	p.Run(`const rows = [...document.querySelectorAll("section table.rows tbody tr")];
+		return words(rows[0]).startsWith(` + browsertest.Quote(tenant) + ` + " 1,200 ") &&
+			words(rows[0]).endsWith(" 12") && rows.length <= 10`)
+	p.checkPage(shown{"troubled", "/console", tenant})
+	p.resize(phone, 844)
+	p.fitsAPhone(shown{"troubled", "/console", tenant})
+	p.Run(`const e = document.querySelector("table.rows a[data-row]"); e.click(); return true`)
+	p.See("task types")
+	assert.Equal(t, "/console/tenants/"+tenant,
+		browsertest.Ask[string](t, p.ctx, `location.pathname`))
+	p.quiet()
+}

@@ -681,6 +681,24 @@ func (e ListTasksParamsOrder) Valid() bool {
 	}
 }
 
+// Defines values for ListTenantsParamsOrder.
+const (
+	ListTenantsParamsOrderName    ListTenantsParamsOrder = "name"
+	ListTenantsParamsOrderTrouble ListTenantsParamsOrder = "trouble"
+)
+
+// Valid indicates whether the value is a known member of the ListTenantsParamsOrder enum.
+func (e ListTenantsParamsOrder) Valid() bool {
+	switch e {
+	case ListTenantsParamsOrderName:
+		return true
+	case ListTenantsParamsOrderTrouble:
+		return true
+	default:
+		return false
+	}
+}
+
 // AlertEpisode defines model for AlertEpisode.
 type AlertEpisode struct {
 	Alert AlertEpisodeAlert `json:"alert"`
@@ -4459,6 +4477,9 @@ type Tenant struct {
 	// DropAt Until when a deleted tenant can be restored.
 	DropAt time.Time `json:"drop_at,omitempty,omitzero"`
 
+	// Health Only in a list by trouble.
+	Health TenantHealth `json:"health,omitempty,omitzero"`
+
 	// Quotas The tenant's own quotas: -1 is no limit; 0, or left out, is the operator's default.
 	Quotas Quotas `json:"quotas"`
 
@@ -4479,6 +4500,23 @@ type Tenant struct {
 
 	// Usage The quotas that apply, and their usage. Only in the answer for a single tenant.
 	Usage []QuotaUsage `json:"usage,omitempty,omitzero"`
+}
+
+// TenantHealth What is wrong with a tenant. It comes from the history, which nodes record once a minute.
+type TenantHealth struct {
+	// Alerts Alerts that are firing.
+	Alerts int `json:"alerts"`
+
+	// Due Tasks that are due, not under way, and don't wait for other tasks. If counting them takes
+	// too long, it is their number in the last minutes.
+	Due int64 `json:"due"`
+
+	// FailedLastHour Tasks that failed for good, up to the last full minute.
+	FailedLastHour int64 `json:"failed_last_hour"`
+
+	// OldestDue Since when the oldest of them has been due. Absent without any, and if counting them takes
+	// too long.
+	OldestDue time.Time `json:"oldest_due,omitempty,omitzero"`
 }
 
 // TenantList defines model for TenantList.
@@ -5110,12 +5148,18 @@ type ListResultsParams struct {
 
 // ListTenantsParams defines parameters for ListTenants.
 type ListTenantsParams struct {
+	// Order name, the default, or trouble: the worst first, as a list of one page.
+	Order ListTenantsParamsOrder `form:"order,omitempty" json:"order,omitempty,omitzero"`
+
 	// Limit The most tenants on a page; 50 by default.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Cursor The next_cursor of the previous page, which had the same filter.
 	Cursor string `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
+
+// ListTenantsParamsOrder defines parameters for ListTenants.
+type ListTenantsParamsOrder string
 
 // DeleteTenantParams defines parameters for DeleteTenant.
 type DeleteTenantParams struct {
@@ -6617,7 +6661,10 @@ type ClientInterface interface {
 
 	// ListTenants List the tenants
 	//
-	// By name, with their quotas, and whether they are suspended or deleted.
+	// By name, with their quotas, and whether they are suspended or deleted. Or, by trouble, the
+	// active tenants that have some, with their health: by the number of alerts that are firing,
+	// then by the minutes for which the oldest task has been due, then by failed tasks, then by due
+	// ones.
 	//
 	// Corresponds with GET /v1/tenants (the `ListTenants` operationId).
 	ListTenants(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9225,7 +9272,10 @@ func (c *Client) ListVotes(ctx context.Context, id TaskID, reqEditors ...Request
 
 // ListTenants List the tenants
 //
-// By name, with their quotas, and whether they are suspended or deleted.
+// By name, with their quotas, and whether they are suspended or deleted. Or, by trouble, the
+// active tenants that have some, with their health: by the number of alerts that are firing,
+// then by the minutes for which the oldest task has been due, then by failed tasks, then by due
+// ones.
 //
 // Corresponds with GET /v1/tenants (the `ListTenants` operationId).
 func (c *Client) ListTenants(ctx context.Context, params *ListTenantsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13843,6 +13893,14 @@ func NewListTenantsRequest(server string, params *ListTenantsParams) (*http.Requ
 		// styled parameters, preserving literal commas as delimiters
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "order", params.Order, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 			return nil, err

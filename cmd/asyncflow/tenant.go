@@ -70,13 +70,19 @@ func createTenant(
 	return created, err
 }
 
-type tenantsListCmd struct{ databaseFlag }
+type tenantsListCmd struct {
+	databaseFlag
+	Trouble bool `help:"Only active tenants with alerts, due or failed tasks, the worst first."`
+}
 
 // tenantsPage is how many tenants are read at once.
 const tenantsPage = 500
 
 // Run lists the tenants.
 func (c *tenantsListCmd) Run(ctx context.Context, g *globals) error {
+	if c.Trouble {
+		return c.listTroubled(ctx, g)
+	}
 	return withStore(ctx, c.databaseFlag, asyncflow.Quotas{}, func(s *store.Store) error {
 		all := []api.Tenant{}
 		rows := [][]string{}
@@ -97,6 +103,26 @@ func (c *tenantsListCmd) Run(ctx context.Context, g *globals) error {
 			return g.printJSON(asList(all, ""))
 		}
 		return g.printTable("TENANT STATE CREATED DROP REASON", rows)
+	})
+}
+
+// listTroubled lists the tenants with trouble, and what it is.
+func (c *tenantsListCmd) listTroubled(ctx context.Context, g *globals) error {
+	return withStore(ctx, c.databaseFlag, asyncflow.Quotas{}, func(s *store.Store) error {
+		all, err := httpapi.TroubledTenants(ctx, s, tenantsPage)
+		if err != nil {
+			return err
+		}
+		if g.output == "json" {
+			return g.printJSON(asList(all, ""))
+		}
+		rows := make([][]string, len(all))
+		for i, t := range all {
+			h := t.Health
+			rows[i] = []string{t.Slug, strconv.Itoa(h.Alerts), strconv.FormatInt(h.Due, 10),
+				timeText(h.OldestDue), strconv.FormatInt(h.FailedLastHour, 10)}
+		}
+		return g.printTable("TENANT ALERTS DUE OLDEST_DUE FAILED_LAST_HOUR", rows)
 	})
 }
 

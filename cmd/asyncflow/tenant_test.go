@@ -79,6 +79,36 @@ func tenantsCommands(t *testing.T, url string) {
 	assert.Equal(t, testTenant, list.Data[0].Slug)
 }
 
+// The tenants in trouble are listed by the command and by the client.
+func TestTenantsInTrouble(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	p := startNode(t, url)
+	require.Zero(t, tenants(t, url, "create", "globex").code)
+	_, err := p.client().PutTaskType(t.Context(), "pipe", oneStage())
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	_, err = conn.Exec(t.Context(), `INSERT INTO tenant_acme.tallies (type, at, failed)
+		VALUES ('pipe', now() - interval '5 min', 1730)`)
+	require.NoError(t, err)
+	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_SECRET": testSecret}
+	r := runCLI(t, env, "governance", "run", "history")
+	require.Zero(t, r.code, r.stderr)
+	r = tenants(t, url, "list", "--trouble")
+	assert.Regexp(t, `^TENANT +ALERTS +DUE +OLDEST_DUE +FAILED_LAST_HOUR\n`+
+		testTenant+` +0 +0 +- +1730\n$`, r.stdout, r.stderr)
+	worst, err := adminClient(t, p.url).TroubledTenants(t.Context(), 5)
+	require.NoError(t, err)
+	require.Len(t, worst, 1)
+	assert.Equal(t, client.TenantHealth{FailedLastHour: 1730}, worst[0].Health)
+	var list struct{ Data []api.Tenant }
+	r = tenants(t, url, "list", "--trouble", "-o", "json")
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
+	assert.Equal(t, worst, list.Data)
+}
+
 func TestDefaultQuotasFlag(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"tasks=1", "pending_tasks=x", "pending_tasks"} {

@@ -65,3 +65,6 @@ func (s *Server) StatsFeeds() int {
 
 // ErrorCodes returns the codes that problems can have.
 func ErrorCodes() []asyncflow.Code { return slices.Collect(maps.Keys(statusOf)) }
+
+// CompareHealth orders tenants, the worst first.
+var CompareHealth = compareHealth

@@ -26,7 +26,7 @@ func (s *Server) CreateTenant(
 	return CreateTenant201JSONResponse(s.changedTenant(ctx, "tenant created", t)), nil
 }
 
-// ListTenants lists a page of tenants.
+// ListTenants lists a page of tenants by name, or the tenants in trouble.
 func (s *Server) ListTenants(
 	ctx context.Context, r ListTenantsRequestObject,
 ) (ListTenantsResponseObject, error) {
@@ -35,7 +35,12 @@ func (s *Server) ListTenants(
 	if err != nil {
 		return nil, err
 	}
-	page, more, err := s.cfg.Store.TenantPage(ctx, after, orDefaultPage(r.Params.Limit))
+	limit := orDefaultPage(r.Params.Limit)
+	if r.Params.Order == api.ListTenantsParamsOrderTrouble {
+		worst, err := TroubledTenants(ctx, s.cfg.Store, limit)
+		return ListTenants200JSONResponse{Data: worst}, err
+	}
+	page, more, err := s.cfg.Store.TenantPage(ctx, after, limit)
 	if err != nil {
 		return nil, err
 	}

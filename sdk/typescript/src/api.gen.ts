@@ -1692,7 +1692,10 @@ export interface paths {
         };
         /**
          * List the tenants
-         * @description By name, with their quotas, and whether they are suspended or deleted.
+         * @description By name, with their quotas, and whether they are suspended or deleted. Or, by trouble, the
+         *     active tenants that have some, with their health: by the number of alerts that are firing,
+         *     then by the minutes for which the oldest task has been due, then by failed tasks, then by due
+         *     ones.
          */
         get: operations["listTenants"];
         put?: never;
@@ -5324,8 +5327,40 @@ export interface components {
             quotas: components["schemas"]["Quotas"];
             /** @description The quotas that apply, and their usage. Only in the answer for a single tenant. */
             usage?: components["schemas"]["QuotaUsage"][];
+            /** @description Only in a list by trouble. */
+            health?: components["schemas"]["TenantHealth"];
             /** Format: date-time */
             created_at: string;
+        };
+        /**
+         * @description What is wrong with a tenant. It comes from the history, which nodes record once a minute.
+         * @example {
+         *       "alerts": 1,
+         *       "due": 1730,
+         *       "oldest_due": "2026-11-21T10:12:09Z",
+         *       "failed_last_hour": 12
+         *     }
+         */
+        TenantHealth: {
+            /** @description Alerts that are firing. */
+            alerts: number;
+            /**
+             * Format: int64
+             * @description Tasks that are due, not under way, and don't wait for other tasks. If counting them takes
+             *     too long, it is their number in the last minutes.
+             */
+            due: number;
+            /**
+             * Format: date-time
+             * @description Since when the oldest of them has been due. Absent without any, and if counting them takes
+             *     too long.
+             */
+            oldest_due?: string;
+            /**
+             * Format: int64
+             * @description Tasks that failed for good, up to the last full minute.
+             */
+            failed_last_hour: number;
         };
         TenantList: {
             data: components["schemas"]["Tenant"][];
@@ -10716,6 +10751,8 @@ export interface operations {
     listTenants: {
         parameters: {
             query?: {
+                /** @description name, the default, or trouble: the worst first, as a list of one page. */
+                order?: "name" | "trouble";
                 /** @description The most tenants on a page; 50 by default. */
                 limit?: number;
                 /** @description The next_cursor of the previous page, which had the same filter. */
@@ -10727,7 +10764,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A page of tenants by name, without their usage. */
+            /** @description A page of tenants, without their usage. */
             200: {
                 headers: {
                     [name: string]: unknown;

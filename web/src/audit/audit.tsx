@@ -1,11 +1,13 @@
+import { useRef } from "preact/hooks";
 import { answer, api, type Schemas } from "../api.ts";
 import { members, rowsOf } from "../json.ts";
 import { useLoad } from "../load.ts";
 import { Empty } from "../parts/empty.tsx";
 import { Instant, Select } from "../parts/field.tsx";
-import { FilterForm, Folded, Search, useFilter } from "../parts/filter.tsx";
+import { FilterForm, Folded, Search, typedIn, useFilter } from "../parts/filter.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Title } from "../parts/title.tsx";
 import { type AuditEntry, Entry } from "./entry.tsx";
 
@@ -54,6 +56,7 @@ function Entries({ load }: { load: Load }) {
         <button type="button" disabled={list.loading} onClick={list.reload}>Refresh</button>
       </p>
       <Problem error={list.error} retry={list.reload} />
+      <Skeleton of={list} />
       {entries?.length === 0 && (
         <Empty title="No entry matches">Remove a filter to see more.</Empty>
       )}
@@ -66,17 +69,20 @@ function Entries({ load }: { load: Load }) {
 }
 
 function Filters({ filter }: { filter: Filter }) {
-  const set = useFilter();
+  const apply = useFilter();
+  const form = useRef<HTMLFormElement | null>(null);
+  // A change takes along what stands in the fields: no filter is seen that isn't applied.
+  const set = (changes: Record<string, string>) => apply({ ...typedIn(form.current), ...changes });
   return (
     <Folded filter={filter}>
-      <FilterForm search={set}>
+      <FilterForm search={apply} form={form}>
         <Search label="Action, such as task_type.put" name="action" value={filter.action} most={80}
           first />
         <Search label="By the subject" name="subject" value={filter.subject} most={255} />
         <Select label="Outcome" value={filter.outcome} options={outcomes} any
           change={(outcome) => set({ outcome })} />
-        <Instant label="From" value={filter.since} change={(since) => set({ since })} />
-        <Instant label="until" value={filter.until} change={(until) => set({ until })} />
+        <Instant label="From" applies value={filter.since} change={(since) => set({ since })} />
+        <Instant label="until" applies value={filter.until} change={(until) => set({ until })} />
       </FilterForm>
     </Folded>
   );

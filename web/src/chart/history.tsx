@@ -9,19 +9,22 @@ import { type Range, Ranges, useRange } from "./range.tsx";
 import { gaps, type History, type Point, reasons, type Series } from "./series.ts";
 
 interface HistoryChartsProps {
-  type: string;
+  /** Nothing: all types of the tenant together. */
+  type?: string;
   /** Only of this stage; nothing: of the whole type. */
   stage?: string;
 }
 
-/** What the tasks of a type did over time: charts with the marks that may explain a change. */
+/** What tasks did over time: charts with the marks that may explain a change. */
 export function HistoryCharts({ type, stage }: HistoryChartsProps) {
-  const range = useRange();
+  const range = useRange(type ? "1h" : "24h");
   const load = useLoad((signal) => {
     const [from, until] = range.span().map((at) => new Date(at * 1000).toISOString());
-    const query = { from, until, stage };
+    if (!type) {
+      return answer(api.GET("/v1/stats/history", { signal, params: { query: { from, until } } }));
+    }
     return answer(api.GET("/v1/stats/{type}/history",
-      { signal, params: { path: { type }, query } }));
+      { signal, params: { path: { type }, query: { from, until, stage } } }));
   }, [type, stage, range.key], again[range.last] ?? 0);
   const h = load.data;
   return (
@@ -31,11 +34,12 @@ export function HistoryCharts({ type, stage }: HistoryChartsProps) {
       <Problem error={load.error} retry={load.reload} />
       {(h || load.loading) && (
         <>
-          {stage ? <OfStage h={h} range={range} /> : <OfType h={h} range={range} />}
+          {!type && <OfAll h={h} range={range} />}
+          {type && (stage ? <OfStage h={h} range={range} /> : <OfType h={h} range={range} />)}
           {h && gaps(h).length > 0 && (
             <p class="quiet">Hatched: no node recorded then.</p>
           )}
-          {h && <Marks marks={h.marks} cut={h.marks_cut} />}
+          {h && <Marks marks={h.marks} cut={h.marks_cut} named={!type} />}
         </>
       )}
     </section>
@@ -53,9 +57,23 @@ interface ChartsProps {
 
 const per = (h: History | undefined) => (h ? `, per ${span(h.step).replace(/^1 /, "")}` : "");
 
-const finished: Series[] = [
+const ended: Series[] = [
   { name: "finished", colour: "good", shape: "area", zero: "count", of: (p) => p.succeeded },
   { name: "failed", colour: "bad", shape: "bars", zero: "count", of: (p) => p.failed },
+];
+
+const overall: Series[] = [
+  ...ended,
+  { name: "submitted", colour: "link", shape: "line", zero: "count", of: (p) => p.submitted },
+];
+
+function OfAll({ h, range: { zoom, reset } }: ChartsProps) {
+  return <Chart history={h} zoom={zoom} reset={reset} series={overall} text={count}
+    title={`Tasks submitted, finished and failed${per(h)}`} />;
+}
+
+const finished: Series[] = [
+  ...ended,
   { name: "retried", colour: "busy", shape: "dashes", zero: "count", of: (p) => p.retried },
 ];
 

@@ -14,8 +14,15 @@ const kinds: Record<Mark["kind"], [letter: string, name: string]> = {
 /** Returns the letter that stands for a kind of mark in a chart. */
 export const letterOf = (kind: Mark["kind"]): string => kinds[kind]?.[0] ?? "?";
 
+interface MarksProps {
+  marks: Mark[];
+  cut: boolean | undefined;
+  /** Whether each is of. */
+  named: boolean;
+}
+
 /** What the letters on a chart mean, newest first. */
-export function Marks({ marks, cut }: { marks: Mark[]; cut: boolean | undefined }) {
+export function Marks({ marks, cut, named }: MarksProps) {
   if (marks.length === 0) return null;
   const counts = Object.entries(kinds).map(([kind, [letter, name]]) =>
     ({ letter, name, n: marks.filter((m) => m.kind === kind).length }));
@@ -28,9 +35,12 @@ export function Marks({ marks, cut }: { marks: Mark[]; cut: boolean | undefined 
       {cut && <p class="quiet">There are more marks: older ones.</p>}
       <Table label="Marks" columns={["Mark", "What", "From", "Until"]}>
         {marks.toReversed().map((m) => (
-          <tr key={m.at + m.kind + m.text}>
+          <tr key={m.at + m.kind + m.type + m.text}>
             <td>{letterOf(m.kind)} {kinds[m.kind]?.[1]}</td>
-            <td>{m.text}</td>
+            <td>
+              {named && m.type && <><a href={`/console/types/${m.type}`}>{m.type}</a>: </>}
+              {m.text}
+            </td>
             <td><Time at={m.at} /></td>
             <td>{m.kind === "deploy" ? "" : m.until ? <Time at={m.until} /> : "still so"}</td>
           </tr>

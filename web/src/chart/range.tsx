@@ -25,11 +25,11 @@ export interface Range {
 
 const iso = (at: number): string => new Date(at * 1000).toISOString();
 
-/** Returns the time that the charts show. */
-export function useRange(): Range {
+/** Returns the time that the charts show: that of the URL, or else a range by its name. */
+export function useRange(first: string): Range {
   const { route } = useLocation();
-  const [{ last = "1h", from, until }, link] = useQuery();
-  const known = Object.hasOwn(ranges, last) ? last : "1h";
+  const [{ last = first, from, until }, link] = useQuery();
+  const known = Object.hasOwn(ranges, last) ? last : first;
   const { seconds } = ranges[known]!;
   const fixed: Span = [Date.parse(from ?? "") / 1000, Date.parse(until ?? "") / 1000];
   const now = () => Date.now() / 1000;

@@ -3,6 +3,7 @@ import { api, type Schemas, tagged } from "../api.ts";
 import { count, latency, span } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
@@ -25,6 +26,7 @@ export function Endpoint() {
       <>
         <Title text={`Endpoint ${id}`} />
         <Problem error={endpoint.error} retry={endpoint.reload} />
+        <Skeleton of={endpoint} />
       </>
     );
   }

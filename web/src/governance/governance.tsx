@@ -4,9 +4,11 @@ import { count, duration } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Table } from "../parts/rows.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
+import { Troubled, useTroubled } from "../tenants/trouble.tsx";
 
 /** The nodes and the background jobs. */
 export function Governance() {
@@ -18,9 +20,12 @@ export function Governance() {
   )} />;
 }
 
-/** What an operator sees first: the nodes, and what is wrong with the background jobs. */
+/** What an operator sees first: tenants in trouble, the nodes, and background jobs that fail. */
 export function OperatorOverview() {
-  return <Installation title="Overview" show={({ nodes, jobs }) => {
+  const troubled = useTroubled();
+  const first = <Troubled load={troubled} />;
+  return <Installation title="Overview" first={first} refresh={troubled.reload} show={(all) => {
+    const { nodes, jobs } = all;
     const failing = jobs.filter((j) => j.failures > 0);
     return (
       <>
@@ -35,10 +40,13 @@ export function OperatorOverview() {
 
 interface InstallationProps {
   title: string;
+  /** What stands above the rest, and what reads it again. */
+  first?: ComponentChildren;
+  refresh?: () => Promise<void>;
   show: (all: Schemas["Governance"]) => ComponentChildren;
 }
 
-function Installation({ title, show }: InstallationProps) {
+function Installation({ title, first, refresh, show }: InstallationProps) {
   // There is no timer: each read has an entry in the operators' audit.
   const all = useLoad(async (signal) => ({
     ...await answer(api.GET("/v1/governance", { signal })), at: new Date().toISOString(),
@@ -47,10 +55,13 @@ function Installation({ title, show }: InstallationProps) {
     <>
       <Title text={title} />
       <p class="buttons">
-        <button type="button" disabled={all.loading} onClick={all.reload}>Refresh</button>
+        <button type="button" disabled={all.loading} 
+          onClick={() => { void all.reload(); void refresh?.(); }}>Refresh</button>
         {all.data && <span class="quiet">As it was <Time at={all.data.at} /></span>}
       </p>
+      {first}
       <Problem error={all.error} retry={all.reload} />
+      <Skeleton of={all} />
       {all.data && show(all.data)}
     </>
   );

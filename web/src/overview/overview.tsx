@@ -1,4 +1,5 @@
 import { answer, api } from "../api.ts";
+import { HistoryCharts } from "../chart/history.tsx";
 import { feedError, stats, useFeed } from "../feed.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
@@ -26,6 +27,7 @@ export function Overview() {
       <Alerts />
       {!all && !feedError.value && <Skeleton />}
       {!!all?.length && <Tiles stats={all} />}
+      {!!all?.length && <HistoryCharts />}
       {!!all?.length && <Types stats={all} />}
       {all?.length === 0 && <Start />}
       {quota.data && <Quotas quotas={quota.data} />}

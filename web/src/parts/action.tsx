@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { CallError } from "../api.ts";
 import { may, type Scope } from "../session.ts";
+import { useCall } from "./call.ts";
 import { Dialog } from "./dialog.tsx";
 import { Refused } from "./field.tsx";
 import { Problem } from "./problem.tsx";
@@ -28,25 +28,17 @@ interface ActionProps {
 /** A button that changes something, after a question if there is one. */
 export function Action(props: ActionProps) {
   const open = useSignal(false);
-  const busy = useSignal(false);
-  const error = useSignal<CallError | undefined>(undefined);
+  const { busy, error, send } = useCall();
   if (!may(props.scope)) return null;
   const close = () => {
     open.value = false;
     error.value = undefined;
   };
-  const run = async () => {
-    busy.value = true;
-    try {
-      const said = await props.run();
-      close();
-      toast(said || `${props.label}: done`);
-    } catch (e) {
-      error.value = e instanceof CallError ? e : new CallError(0, { detail: String(e) });
-      open.value = true;
-    }
-    busy.value = false;
-  };
+  const run = () => send(async () => {
+    const said = await props.run();
+    close();
+    toast(said || `${props.label}: done`);
+  });
   const press = () => {
     props.begin?.();
     if (props.ask) open.value = true;
@@ -58,7 +50,7 @@ export function Action(props: ActionProps) {
         <button type="button" class={props.danger ? "danger" : ""}
           disabled={props.disabled || busy.value} onClick={press}>{props.label}</button>
       )}
-      {open.value && (
+      {(open.value || error.value) && (
         <Dialog title={props.label} close={close}>
           <form onSubmit={(e) => { e.preventDefault(); void run(); }}>
             <Refused.Provider value={error.value?.problem.errors ?? []}>

@@ -1,6 +1,6 @@
-import type { Signal } from "@preact/signals";
+import { type Signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, createContext } from "preact";
-import { useContext } from "preact/hooks";
+import { useContext, useLayoutEffect } from "preact/hooks";
 import type { Schemas } from "../api.ts";
 
 /** What was refused of the form around the fields. Each shows what concerns it. */
@@ -132,21 +132,30 @@ interface InstantProps {
   name?: string;
   /** In the form of the API, or none. */
   value: string | undefined;
+  /** A change is all that is to be done: Enter doesn't send the form, too. */
+  applies?: boolean;
   change: (value: string) => void;
 }
 
 /** A time, in the time zone of the viewer. */
-export function Instant({ label, name, value, change }: InstantProps) {
+export function Instant({ label, name, value, applies = false, change }: InstantProps) {
   const why = useRefusal(name);
-  const take = (text: string) => {
-    if (text !== local(value)) change(text && new Date(text).toISOString());
+  const typed = useSignal<string | undefined>(undefined); // what isn't taken yet
+  useLayoutEffect(() => { typed.value = undefined; }, [value]);
+  /** Takes what stands in the field. Reports whether it is another time. */
+  const take = (text: string): boolean => {
+    if (text === local(value)) return false;
+    change(text && new Date(text).toISOString());
+    return true;
   };
   return (
     <Label label={label} why={why}>
-      <input type="datetime-local" value={local(value)} aria-invalid={why !== undefined}
+      <input type="datetime-local" value={typed.value ?? local(value)}
+        aria-invalid={why !== undefined}
+        onInput={(e) => (typed.value = e.currentTarget.value)}
         onBlur={(e) => take(e.currentTarget.value)}
         onKeyDown={(e) => { // Enter sends a form while the field still has the focus
-          if (e.key === "Enter") take(e.currentTarget.value);
+          if (e.key === "Enter" && take(e.currentTarget.value) && applies) e.preventDefault();
         }} />
     </Label>
   );

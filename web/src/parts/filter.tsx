@@ -8,7 +8,10 @@ import { useQuery } from "./pager.tsx";
 export function useFilter(): (changes: Record<string, string>) => void {
   const { route } = useLocation();
   const [, link] = useQuery();
-  return (changes) => route(link({ cursor: "", ...changes }));
+  return (changes) => {
+    const to = link({ cursor: "", ...changes });
+    if (to !== link({})) route(to); // Enter in a field may set it, and then send the form
+  };
 }
 
 interface FilterFormProps {

@@ -7,6 +7,7 @@ import { Action } from "../parts/action.tsx";
 import { TypedName } from "../parts/field.tsx";
 import { Json } from "../parts/json.tsx";
 import { Problem } from "../parts/problem.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
@@ -28,6 +29,7 @@ export function Schedule() {
     <>
       <Title text={name}>{s?.paused_at && <Status status="paused" />}</Title>
       <Problem error={whole.error} retry={whole.reload} />
+      <Skeleton of={whole} />
       {s && (
         <>
           <Actions schedule={s} texts={whole.data?.texts ?? {}} etag={whole.data?.etag}

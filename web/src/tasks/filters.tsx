@@ -110,11 +110,12 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
           change={(status) => set({ status })} />
         <Select label="Stage" value={filter.stage} options={stages} any
           change={(stage) => set({ stage })} />
-        <Instant label="Submitted from" value={filter.since} change={(since) => set({ since })} />
-        <Instant label="until" value={filter.until} change={(until) => set({ until })} />
-        <Instant label="Ended from" value={filter.ended_since}
+        <Instant label="Submitted from" applies value={filter.since}
+          change={(since) => set({ since })} />
+        <Instant label="until" applies value={filter.until} change={(until) => set({ until })} />
+        <Instant label="Ended from" applies value={filter.ended_since}
           change={(ended_since) => set({ ended_since })} />
-        <Instant label="ended until" value={filter.ended_until}
+        <Instant label="ended until" applies value={filter.ended_until}
           change={(ended_until) => set({ ended_until })} />
         {!filter.parent && (
           <label class="check">

@@ -4,6 +4,7 @@ import { amount, words } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Table } from "../parts/rows.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
@@ -19,6 +20,7 @@ export function Tenant() {
     <>
       <Title text={slug}>{t && <Status status={t.state} />}</Title>
       <Problem error={tenant.error} retry={tenant.reload} />
+      <Skeleton of={tenant} />
       {t && (
         <>
           <p class="buttons">

@@ -3,6 +3,7 @@ import { useRef } from "preact/hooks";
 import {
   answer, api, CallError, named, type Schemas, type Tagged, tagged, unchanged,
 } from "../api.ts";
+import { useCall } from "../parts/call.ts";
 import { Area, Field, Refused } from "../parts/field.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { toast } from "../parts/toast.tsx";
@@ -59,34 +60,23 @@ export function Editor({ type, saved }: EditorProps) {
   const name = useSignal("");
   const text = useSignal(sample);
   const check = useSignal<Check | undefined>(undefined);
-  const error = useSignal<CallError | undefined>(undefined);
-  const busy = useSignal(false);
+  const { busy, error, send: sendOnce } = useCall();
   const opened = useRef<Tagged<string> | undefined>(undefined); // what the changes are against
   if (!may("manage")) return null;
   const close = () => {
     open.value = false;
     check.value = error.value = undefined;
   };
-  const caught = (work: () => Promise<void>) => async () => {
-    busy.value = true;
-    error.value = undefined;
-    try {
-      await work();
-    } catch (e) {
-      error.value = e instanceof CallError ? e : new CallError(0, { detail: String(e) });
-    }
-    busy.value = false;
-  };
-  const begin = caught(async () => {
+  const begin = () => sendOnce(async () => {
     if (type) {
       opened.current = await stored(type);
       text.value = documentOf(opened.current.value);
     }
     open.value = true;
   });
-  const goBack = (version: number) => caught(async () => {
+  const goBack = (version: number) => sendOnce(async () => {
     if (type) text.value = await versionOf(type, version);
-  })();
+  });
   /** Sends what was typed. If somebody else was first, the next changes to show are theirs, too. */
   const send = async (dryRun: boolean): Promise<string> => {
     const call = answer(put(type ?? name.value, text.value, opened.current, dryRun));
@@ -99,7 +89,7 @@ export function Editor({ type, saved }: EditorProps) {
       throw e;
     }
   };
-  const compare = caught(async () => {
+  const compare = () => sendOnce(async () => {
     check.value = undefined;
     const called = type ?? name.value, typed = text.value, before = opened.current;
     const then = documentOf(await send(true));
@@ -110,7 +100,7 @@ export function Editor({ type, saved }: EditorProps) {
         : then.split("\n").map((l) => ({ sign: "+", text: l })),
     };
   });
-  const save = caught(async () => {
+  const save = () => sendOnce(async () => {
     if (!checked) return;
     const then = await send(false);
     close();

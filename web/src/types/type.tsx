@@ -3,6 +3,7 @@ import { answer, api, type Schemas } from "../api.ts";
 import { count, span } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
@@ -30,6 +31,7 @@ export function Type() {
     <>
       <Title text={name}>{t?.paused_at && <Status status="paused" />}</Title>
       <Problem error={type.error} retry={type.reload} />
+      <Skeleton of={type} />
       {t && (
         <>
           <div class="top">

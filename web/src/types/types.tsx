@@ -5,6 +5,7 @@ import { NoTypes } from "../parts/empty.tsx";
 import { Pager, useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Row, Rows } from "../parts/rows.tsx";
+import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
@@ -23,6 +24,7 @@ export function Types() {
       <Title text="Task types" />
       <Editor saved={(name) => route(`/console/types/${name}`)} />
       <Problem error={list.error} retry={list.reload} />
+      <Skeleton of={list} />
       {data?.length === 0 && <NoTypes />}
       {!!data?.length && (
         <Rows cards label="Task types"

@@ -1,0 +1,109 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+const (
+	troublePage  = 500             // tenants that are read at once
+	troubleCount = time.Second     // bounds the counting of one tenant's tasks
+	troubleTime  = 5 * time.Second // bounds the counting for all tenants
+)
+
+// TroubledTenants returns the active tenants with alerts, due tasks or tasks that failed in the
+// last hour: the worst first, and at most limit. It counts tasks only of tenants that had due ones
+// a moment ago, fewer first, so that a tenant with very many takes no time from others.
+func TroubledTenants(ctx context.Context, s *store.Store, limit int) ([]api.Tenant, error) {
+	all, err := tenantsWithTrouble(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b api.Tenant) int {
+		return cmp.Compare(a.Health.Due, b.Health.Due)
+	})
+	counting, cancel := context.WithTimeout(ctx, troubleTime)
+	defer cancel()
+	for i := range all {
+		if h := &all[i].Health; h.Due > 0 {
+			countDue(counting, s, all[i].Slug, h)
+		}
+	}
+	now := s.Clock.Now()
+	all = slices.DeleteFunc(all, func(t api.Tenant) bool { return t.Health == api.TenantHealth{} })
+	slices.SortFunc(all, func(a, b api.Tenant) int { return compareHealth(a, b, now) })
+	return all[:min(limit, len(all))], ctx.Err()
+}
+
+// tenantsWithTrouble returns the active tenants with trouble, by what their history says.
+func tenantsWithTrouble(ctx context.Context, s *store.Store) ([]api.Tenant, error) {
+	all := []api.Tenant{}
+	known := s.Catalog.Tenants()
+	for after, more := "", true; more; {
+		var page []store.StoredTenant
+		var err error
+		if page, more, err = s.TenantPage(ctx, after, troublePage); err != nil {
+			return nil, err
+		}
+		for _, t := range page {
+			after = t.Slug
+			if _, ok := known[t.Slug]; !ok || t.State() != asyncflow.TenantActive {
+				continue
+			}
+			h, err := s.TenantHour(ctx, t.Slug)
+			if err != nil {
+				return nil, err
+			}
+			if h != (store.TenantHour{}) {
+				out := TenantOut(t)
+				out.Health = api.TenantHealth{
+					Alerts: h.Alerts, Due: h.Due, FailedLastHour: h.Failed}
+				all = append(all, out)
+			}
+		}
+	}
+	return all, nil
+}
+
+// countDue counts a tenant's due tasks. If that takes too long, their last known number stays.
+func countDue(ctx context.Context, s *store.Store, tenant string, h *api.TenantHealth) {
+	ctx, cancel := context.WithTimeout(ctx, troubleCount)
+	defer cancel()
+	types, err := s.Stats(ctx, tenant, "")
+	if err != nil {
+		return
+	}
+	h.Due = 0
+	for _, t := range types {
+		for _, b := range t.Backlog {
+			if !b.WaitsFor.ForOthers() {
+				h.Due += b.Tasks
+			}
+		}
+		if !t.OldestDue.IsZero() && (h.OldestDue.IsZero() || t.OldestDue.Before(h.OldestDue)) {
+			h.OldestDue = t.OldestDue
+		}
+	}
+}
+
+// compareHealth orders tenants, the worst first.
+func compareHealth(a, b api.Tenant, now time.Time) int {
+	late := func(t api.Tenant) int64 { // in whole minutes
+		if t.Health.OldestDue.IsZero() {
+			return 0
+		}
+		return int64(now.Sub(t.Health.OldestDue) / time.Minute)
+	}
+	return cmp.Or(
+		cmp.Compare(b.Health.Alerts, a.Health.Alerts),
+		cmp.Compare(late(b), late(a)),
+		cmp.Compare(b.Health.FailedLastHour, a.Health.FailedLastHour),
+		cmp.Compare(b.Health.Due, a.Health.Due),
+		cmp.Compare(a.Slug, b.Slug))
+}
