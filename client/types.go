@@ -321,8 +321,8 @@ type (
 	// ListParams narrow a list of tasks. Zero fields are not sent; without a Type, all types are
 	// listed. See [api.ListTasksParams] for its fields.
 	ListParams = api.ListTasksParams
-	// ListOrder is how a list of tasks is ordered: by their submit, or final ones by their ends. See
-	// [api.ListTasksParamsOrder] for its values.
+	// ListOrder is how a list of tasks is ordered: by their submit, or final ones by their ends.
+	// See [api.ListTasksParamsOrder] for its values.
 	ListOrder = api.ListTasksParamsOrder
 
 	// Stats are the counts of the tasks of one type by status, and the time since when the oldest
