@@ -61,8 +61,9 @@ func TestANodeTellsEnds(t *testing.T) {
 		} else {
 			took = append(took, time.Since(e.Data.FinishedAt))
 		}
+		_, again := came[e.ID]
 		came[e.ID] = e.Data
-		if len(came) == batches*pace {
+		if !again && len(came) == batches*pace {
 			close(all)
 		}
 		return nil
