@@ -33,16 +33,15 @@ func (c *Client) Tenants(ctx context.Context, limit int, cursor string) (TenantL
 
 // TroubledTenants returns the active tenants with alerts, due tasks or tasks that failed in the
 // last hour, each with its health: the worst first, and at most limit. limit 0: the server's
-// default.
-func (c *Client) TroubledTenants(ctx context.Context, limit int) ([]Tenant, error) {
+// default. Unread is how many could not be read.
+func (c *Client) TroubledTenants(ctx context.Context, limit int) (TenantList, error) {
 	params := map[string]string{"order": "trouble"}
 	if limit != 0 {
 		params["limit"] = strconv.Itoa(limit)
 	}
-	list, err := call[TenantList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
+	return call[TenantList](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {
 		return c.api.ListTenants(ctx, nil, query(params))
 	})
-	return list.Data, err
 }
 
 // Tenant returns a tenant, with the use of each quota.

@@ -99,6 +99,7 @@ var ByIDSQL = map[string]PlannedSQL{
 	"OpenFanOutsSQL":       {trees.OpenFanOutsSQL, "{number}, {ids}"},
 	"LockFanOutsSQL":       {trees.LockFanOutsSQL, "{number}, {ids}"},
 	"StopFanOutsSQL":       {trees.StopFanOutsSQL, "{number}, {ids}, now()"},
+	"LockPausedSQL":        {trees.LockPausedSQL(""), "{numbers}, {ids}, {seqs}"},
 	"LockRedrivenSQL":      {trees.LockRedrivenSQL, "{ids}, {number}"},
 	"DeleteSignalWaitsSQL": {trees.DeleteSignalWaitsSQL, "{number}, {ids}"},
 	"LockWaitsOverSQL":     {trees.LockWaitsOverSQL, "{number}, {ids}"},

@@ -101,7 +101,8 @@ func newCalls(b *bundle, tenant string, t *store.Type, l asyncflow.Lease) *calls
 	c := &calls{b: b, tenant: tenant, types: map[reflect.Type]any{}}
 	for _, arg := range []any{t, t.Set(), store.Roll{MaxTasks: store.OwnSetTasks}, l, &l, l.ID, 1,
 		time.Now(), time.Second, []string{"pipe"}, changed(),
-		store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 10},
+		store.Filter{Type: "pipe", Status: asyncflow.StatusPending, Limit: 10,
+			EndedSince: time.Now().Add(-time.Hour)},
 		store.NewOperation{Kind: store.CancelTasks, Filter: store.Filter{Type: "pipe"}},
 		newTask(`1`),
 		[]asyncflow.NewTask{newTask(`1`), withKey("known", `1`)},

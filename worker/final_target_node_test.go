@@ -36,7 +36,7 @@ func TestReceiversHaveABreakerAndLimits(t *testing.T) {
 		if n := at.Add(1); n > most.Load() {
 			most.Store(n)
 		}
-		time.Sleep(5 * time.Millisecond) // it works
+		<-time.After(5 * time.Millisecond) // it works
 		at.Add(-1)
 		came.Add(1)
 		return nil

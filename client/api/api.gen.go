@@ -4523,6 +4523,10 @@ type TenantHealth struct {
 type TenantList struct {
 	Data       []Tenant `json:"data"`
 	NextCursor string   `json:"next_cursor,omitempty,omitzero"`
+
+	// Unread Only in a list by trouble: how many active tenants could not be read, or not within
+	// 10 s. Absent if all were.
+	Unread int `json:"unread,omitempty,omitzero"`
 }
 
 // TenantPatch defines model for TenantPatch.

@@ -109,20 +109,26 @@ func (c *tenantsListCmd) Run(ctx context.Context, g *globals) error {
 // listTroubled lists the tenants with trouble, and what it is.
 func (c *tenantsListCmd) listTroubled(ctx context.Context, g *globals) error {
 	return withStore(ctx, c.databaseFlag, asyncflow.Quotas{}, func(s *store.Store) error {
-		all, err := httpapi.TroubledTenants(ctx, s, tenantsPage)
+		list, err := httpapi.TroubledTenants(ctx, s, tenantsPage)
 		if err != nil {
 			return err
 		}
 		if g.output == "json" {
-			return g.printJSON(asList(all, ""))
+			return g.printJSON(list)
 		}
-		rows := make([][]string, len(all))
-		for i, t := range all {
+		rows := make([][]string, len(list.Data))
+		for i, t := range list.Data {
 			h := t.Health
 			rows[i] = []string{t.Slug, strconv.Itoa(h.Alerts), strconv.FormatInt(h.Due, 10),
 				timeText(h.OldestDue), strconv.FormatInt(h.FailedLastHour, 10)}
 		}
-		return g.printTable("TENANT ALERTS DUE OLDEST_DUE FAILED_LAST_HOUR", rows)
+		if err := g.printTable("TENANT ALERTS DUE OLDEST_DUE FAILED_LAST_HOUR", rows); err != nil {
+			return err
+		}
+		if list.Unread > 0 {
+			fmt.Fprintf(g.stderr, "%d more could not be read.\n", list.Unread)
+		}
+		return nil
 	})
 }
 

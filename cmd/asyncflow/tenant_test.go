@@ -101,12 +101,12 @@ func TestTenantsInTrouble(t *testing.T) {
 		testTenant+` +0 +0 +- +1730\n$`, r.stdout, r.stderr)
 	worst, err := adminClient(t, p.url).TroubledTenants(t.Context(), 5)
 	require.NoError(t, err)
-	require.Len(t, worst, 1)
-	assert.Equal(t, client.TenantHealth{FailedLastHour: 1730}, worst[0].Health)
-	var list struct{ Data []api.Tenant }
+	require.Len(t, worst.Data, 1)
+	assert.Equal(t, client.TenantHealth{FailedLastHour: 1730}, worst.Data[0].Health)
+	var list client.TenantList
 	r = tenants(t, url, "list", "--trouble", "-o", "json")
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
-	assert.Equal(t, worst, list.Data)
+	assert.Equal(t, worst, list)
 }
 
 func TestDefaultQuotasFlag(t *testing.T) {

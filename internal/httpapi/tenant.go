@@ -38,7 +38,7 @@ func (s *Server) ListTenants(
 	limit := orDefaultPage(r.Params.Limit)
 	if r.Params.Order == api.ListTenantsParamsOrderTrouble {
 		worst, err := TroubledTenants(ctx, s.cfg.Store, limit)
-		return ListTenants200JSONResponse{Data: worst}, err
+		return ListTenants200JSONResponse(worst), err
 	}
 	page, more, err := s.cfg.Store.TenantPage(ctx, after, limit)
 	if err != nil {

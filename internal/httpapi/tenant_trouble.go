@@ -15,15 +15,21 @@ const (
 	troublePage  = 500             // tenants that are read at once
 	troubleCount = time.Second     // bounds the counting of one tenant's tasks
 	troubleTime  = 5 * time.Second // bounds the counting for all tenants
+	// readTime and readOne bound the reading of all tenants, and of one.
+	readTime = 10 * time.Second
+	readOne  = time.Second
 )
 
 // TroubledTenants returns the active tenants with alerts, due tasks or tasks that failed in the
 // last hour: the worst first, and at most limit. It counts tasks only of tenants that had due ones
-// a moment ago, fewer first, so that a tenant with very many takes no time from others.
-func TroubledTenants(ctx context.Context, s *store.Store, limit int) ([]api.Tenant, error) {
-	all, err := tenantsWithTrouble(ctx, s)
+// a moment ago, fewer first, so that a tenant with very many takes no time from others. Unread is
+// how many tenants could not be read, or not in time.
+func TroubledTenants(
+	ctx context.Context, s *store.Store, limit int,
+) (list api.TenantList, err error) {
+	all, unread, err := tenantsWithTrouble(ctx, s)
 	if err != nil {
-		return nil, err
+		return list, err
 	}
 	slices.SortFunc(all, func(a, b api.Tenant) int {
 		return cmp.Compare(a.Health.Due, b.Health.Due)
@@ -38,29 +44,35 @@ func TroubledTenants(ctx context.Context, s *store.Store, limit int) ([]api.Tena
 	now := s.Clock.Now()
 	all = slices.DeleteFunc(all, func(t api.Tenant) bool { return t.Health == api.TenantHealth{} })
 	slices.SortFunc(all, func(a, b api.Tenant) int { return compareHealth(a, b, now) })
-	return all[:min(limit, len(all))], ctx.Err()
+	return api.TenantList{Data: all[:min(limit, len(all))], Unread: unread}, ctx.Err()
 }
 
-// tenantsWithTrouble returns the active tenants with trouble, by what their history says.
-func tenantsWithTrouble(ctx context.Context, s *store.Store) ([]api.Tenant, error) {
-	all := []api.Tenant{}
+// tenantsWithTrouble returns the active tenants with trouble, by what their history says, and how
+// many could not be read: one that is broken or locked hides no other.
+func tenantsWithTrouble(
+	ctx context.Context, s *store.Store,
+) (all []api.Tenant, unread int, err error) {
+	all = []api.Tenant{}
 	known := s.Catalog.Tenants()
+	reading, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
 	for after, more := "", true; more; {
 		var page []store.StoredTenant
-		var err error
 		if page, more, err = s.TenantPage(ctx, after, troublePage); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for _, t := range page {
 			after = t.Slug
 			if _, ok := known[t.Slug]; !ok || t.State() != asyncflow.TenantActive {
 				continue
 			}
-			h, err := s.TenantHour(ctx, t.Slug)
-			if err != nil {
-				return nil, err
-			}
-			if h != (store.TenantHour{}) {
+			h, err := tenantHour(reading, s, t.Slug)
+			switch {
+			case ctx.Err() != nil:
+				return nil, 0, ctx.Err()
+			case err != nil:
+				unread++
+			case h != (store.TenantHour{}):
 				out := TenantOut(t)
 				out.Health = api.TenantHealth{
 					Alerts: h.Alerts, Due: h.Due, FailedLastHour: h.Failed}
@@ -68,7 +80,13 @@ func tenantsWithTrouble(ctx context.Context, s *store.Store) ([]api.Tenant, erro
 			}
 		}
 	}
-	return all, nil
+	return all, unread, nil
+}
+
+func tenantHour(ctx context.Context, s *store.Store, tenant string) (store.TenantHour, error) {
+	ctx, cancel := context.WithTimeout(ctx, readOne)
+	defer cancel()
+	return s.TenantHour(ctx, tenant)
 }
 
 // countDue counts a tenant's due tasks. If that takes too long, their last known number stays.

@@ -5365,6 +5365,11 @@ export interface components {
         TenantList: {
             data: components["schemas"]["Tenant"][];
             next_cursor?: string;
+            /**
+             * @description Only in a list by trouble: how many active tenants could not be read, or not within
+             *     10 s. Absent if all were.
+             */
+            unread?: number;
         };
         /** @description Claims and votes that led to nothing in a stage. */
         StageClaims: {

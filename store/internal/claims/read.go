@@ -158,18 +158,18 @@ func (c *claiming) readPauses(
 	if busy, c.halted = halted.Paused, halted.Stopped; err != nil || len(busy) == 0 {
 		return nil, nil, err
 	}
-	paused, err = c.pausedOf(ctx, conn, parents,
-		" ORDER BY o.type, o.id, o.seq FOR SHARE OF o SKIP LOCKED")
+	paused, err = c.lockPaused(ctx, conn, parents)
 	return paused, busy, err
 }
 
-func (c *claiming) pausedOf(
-	ctx context.Context, conn *postgres.TenantConn, parents []records.FanOutKey, lock string,
+// lockPaused locks the fan-outs that are paused and that nobody else has locked.
+func (c *claiming) lockPaused(
+	ctx context.Context, conn *postgres.TenantConn, parents []records.FanOutKey,
 ) (paused map[records.FanOutKey]bool, err error) {
 	paused = map[records.FanOutKey]bool{}
 	var key records.FanOutKey
 	b := &pgx.Batch{}
-	b.Queue(c.t.SQL(0, trees.PausedSQL+lock),
+	b.Queue(c.t.SQL(0, trees.LockPausedSQL("SKIP LOCKED")),
 		trees.ParentArgs(parents)...).Query(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&key.Number, &key.ID, &key.Seq}, func() error {
 			paused[key] = true

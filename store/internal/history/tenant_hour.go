@@ -33,7 +33,7 @@ LEFT JOIN {schema}.type_history h ON coalesce(h.type, '') = '' AND NOT h.hourly 
 func (s *History) TenantHour(ctx context.Context, tenant string) (h TenantHour, err error) {
 	now := s.core.Clock.Now().UTC()
 	since := now.Add(-time.Hour)
-	rows, err := s.core.DB(tenant).Query(postgres.Patient(ctx), fill(tenant, tenantHourSQL),
+	rows, err := postgres.Unprepared{Q: s.core.DB(tenant)}.Query(ctx, fill(tenant, tenantHourSQL),
 		since.Truncate(time.Hour))
 	if err != nil {
 		return h, postgres.Wrap(err, "TenantHour(%q)", tenant)

@@ -162,12 +162,20 @@ CROSS JOIN LATERAL (
   FROM {fan_outs} o WHERE o.type = u.type AND o.id = u.id AND o.seq = u.seq) o
 WHERE o.paused_at IS NOT NULL OR o.over OR o.bad > 0`
 
-// PausedSQL reads which fan-outs are paused.
-const PausedSQL = `
+// LockPausedSQL locks the fan-outs that are paused, in order, and returns them. how is empty, or SKIP
+// LOCKED.
+func LockPausedSQL(how string) string {
+	return `
 SELECT o.type, o.id, o.seq
-FROM unnest($1::int[], $2::bigint[], $3::smallint[]) AS u (type, id, seq)
-JOIN {fan_outs} o ON o.type = u.type AND o.id = u.id AND o.seq = u.seq
-WHERE o.paused_at IS NOT NULL AND NOT o.stopped`
+FROM (
+  SELECT DISTINCT type, id, seq
+  FROM unnest($1::int[], $2::bigint[], $3::smallint[]) AS u (type, id, seq)
+  ORDER BY type, id, seq) k, LATERAL (
+  SELECT type, id, seq FROM {fan_outs}
+  WHERE type = k.type AND id = k.id AND seq BETWEEN k.seq AND k.seq
+    AND paused_at IS NOT NULL AND NOT stopped
+  ORDER BY seq LIMIT 1 FOR SHARE ` + how + `) o`
+}
 
 // ParentsOf returns the fan-outs that wait for leased tasks: the ones of their parents, of the
 // parents of these, and so on.
@@ -209,8 +217,7 @@ func (s *Trees) parkPaused(
 ) (others []asyncflow.Lease, err error) {
 	paused := map[records.FanOutKey]bool{}
 	var key records.FanOutKey
-	rows, err := tx.Query(ctx, t.SQL(0, PausedSQL+` ORDER BY o.type, o.id, o.seq FOR SHARE OF o`),
-		ParentArgs(parents)...)
+	rows, err := tx.Query(ctx, t.SQL(0, LockPausedSQL("")), ParentArgs(parents)...)
 	if err != nil {
 		return nil, err
 	}

@@ -75,12 +75,18 @@ interface FiltersProps {
   unsent: Signal<boolean>; // see FilterForm
 }
 
+const mostPages = 10; // a page ends after 5,000 tasks were searched
+
 /** Returns the filter that a text stands for: an idempotency key, a user, or a part of a task. */
 async function meaningOf(text: string): Promise<Record<string, string>> {
   for (const field of ["key", "user"] as const) {
-    const page = await answer(api.GET("/v1/tasks",
-      { params: { query: { [field]: text, limit: 1 } } }));
-    if (page.data.length > 0) return { [field]: text };
+    let cursor: string | undefined;
+    for (let n = 0; n < mostPages; n++) {
+      const page = await answer(api.GET("/v1/tasks",
+        { params: { query: { [field]: text, limit: 1, ...cursor && { cursor } } } }));
+      if (page.data.length > 0) return { [field]: text };
+      if (!(cursor = page.next_cursor)) break;
+    }
   }
   return { text };
 }

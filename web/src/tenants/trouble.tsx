@@ -32,6 +32,9 @@ export function Troubled({ load }: { load: Loaded<Schemas["TenantList"]> }) {
           {all.map((t) => <TroubledRow key={t.slug} tenant={t} />)}
         </Rows>
       )}
+      {!!load.data?.unread && (
+        <p class="bad">{count(load.data.unread)} tenants could not be read.</p>
+      )}
       {all?.length === most && <p><a href="/console/tenants">All tenants</a></p>}
     </section>
   );

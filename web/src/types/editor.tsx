@@ -127,7 +127,7 @@ export function Editor({ type, saved }: EditorProps) {
       <form onSubmit={(e) => { e.preventDefault(); void compare(); }}>
         <Refused.Provider value={error.value?.problem.errors ?? []}>
           {type
-            ? <Versions type={type} chosen={(n) => void goBack(n)} />
+            ? <Versions type={type} busy={busy.value} chosen={(n) => void goBack(n)} />
             : <Field label="Name" name="type" required maxLength={40} value={name} />}
           <Area label="The type as JSON" rows={type ? 24 : 14} value={text} />
         </Refused.Provider>

@@ -13,11 +13,12 @@ export async function versionOf(type: string, version: number): Promise<string> 
 
 interface VersionsProps {
   type: string;
+  busy: boolean; // no other one can be chosen now
   chosen: (version: number) => void;
 }
 
 /** A choice among the versions of a type that are kept, if there are several. */
-export function Versions({ type, chosen }: VersionsProps) {
+export function Versions({ type, busy, chosen }: VersionsProps) {
   const load = useLoad((signal) => answer(api.GET("/v1/task-types/{type}/versions",
     { signal, params: { path: { type } } })), [type]);
   const all = load.data?.data ?? [];
@@ -27,7 +28,7 @@ export function Versions({ type, chosen }: VersionsProps) {
       {all.length > 1 && (
         <label>
           Begin with version
-          <select onChange={(e) => chosen(Number(e.currentTarget.value))}>
+          <select disabled={busy} onChange={(e) => chosen(Number(e.currentTarget.value))}>
             {all.map((v) => (
               <option key={v.version} value={v.version}>
                 {v.version}, {v.current ? "the present one" : `of ${moment(v.applied_at)}`}
