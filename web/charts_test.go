@@ -43,8 +43,8 @@ func (p *page) recorded(tenant, name string) {
 	defer s.Close()
 	_, err = s.RecordHistory(ctx, tenant, time.Time{})
 	require.NoError(p.t, err)
-	// All tests of this process have the same spans: nodes recorded, but for a gap. Spans of earlier
-	// tests would cover it after some minutes.
+	// All tests of this process have the same spans: nodes recorded, but for a gap. Spans of
+	// earlier tests would cover it after some minutes.
 	_, err = db.Exec(ctx, `DELETE FROM asyncflow.history_spans;
 		INSERT INTO asyncflow.history_spans VALUES
 		(now() - interval '2 h', now() - interval '41 min'),

@@ -142,9 +142,9 @@ var helpFlags = regexp.MustCompile(`(?m)^ +(?:-\w, |    )--(?:\[no-\])?([a-z-]+)
 // The tables of these tests have every flag of every such command, so that a new filter is tried.
 func TestEachFilterIsTried(t *testing.T) {
 	t.Parallel()
-	no := strings.Fields(`type text order limit cursor children no-children exact detach format all-types
-		dry-run pace yes reason priority delay run-at context retry start-by end-by claim-exclude
-		claim-label claim-anyone from-stage all-children fresh dependents idempotency-key
+	no := strings.Fields(`type text order limit cursor children no-children exact detach format
+		all-types dry-run pace yes reason priority delay run-at context retry start-by end-by
+		claim-exclude claim-label claim-anyone from-stage all-children fresh dependents idempotency-key
 		help version url token output token-file`)
 	for command := range filterFlagCommands {
 		name, _, _ := strings.Cut(command, " ")

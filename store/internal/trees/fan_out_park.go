@@ -162,8 +162,8 @@ CROSS JOIN LATERAL (
   FROM {fan_outs} o WHERE o.type = u.type AND o.id = u.id AND o.seq = u.seq) o
 WHERE o.paused_at IS NOT NULL OR o.over OR o.bad > 0`
 
-// LockPausedSQL locks the fan-outs that are paused, in order, and returns them. how is empty, or SKIP
-// LOCKED.
+// LockPausedSQL locks the fan-outs that are paused, in order, and returns them. how is empty, or
+// SKIP LOCKED.
 func LockPausedSQL(how string) string {
 	return `
 SELECT o.type, o.id, o.seq
