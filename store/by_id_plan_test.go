@@ -167,8 +167,8 @@ func TestRowsAreFoundByIDs(t *testing.T) {
 	}
 }
 
-// Whoever writes to the tables of live tasks by ids plans for that: the hot connections, follow-ups
-// and the jobs.
+// Hot connections, follow-ups and jobs write to the tables of live tasks by ids only with pinned
+// plans.
 func TestWritersByIDsArePinned(t *testing.T) {
 	b := setupFanOut(t)
 	b.exec(`CREATE TABLE public.writers (what text)`)

@@ -116,7 +116,7 @@ func priorityOfKeysAtTheirLimit(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// Tasks whose stage has no capacity don't hide others behind them.
+// Tasks of a stage without capacity don't hide tasks of other stages behind them.
 func TestPriorityPastFullStages(t *testing.T) { eachSet(t, priorityPastFullStages) }
 
 func priorityPastFullStages(t *testing.T, b *bundle) {

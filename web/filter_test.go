@@ -136,8 +136,8 @@ func TestFindATask(t *testing.T) {
 	p.quiet()
 }
 
-// Each field of the filter finds its task among those of all types, and a change of all that match
-// has the same filter.
+// Each field of the filter finds its task among the tasks of all types. A change of all tasks that
+// match has the same filter.
 func TestEachFieldFindsItsTask(t *testing.T) {
 	p := openPageOf(t, "fields")
 	p.answering("sought-in", func() int { return http.StatusServiceUnavailable })
@@ -155,7 +155,8 @@ func TestEachFieldFindsItsTask(t *testing.T) {
 		Retry: client.RetryPolicy{MaxAttempts: 2, Interval: client.Seconds(-0.1)}},
 		"sought-in", `"the-text"`)
 	submit(client.NewTask{Key: "a-key", FlowKey: "a-flow", User: "bob", Tags: []string{"us", "all"},
-		Metadata: map[string]string{"order": "18"}, Retry: client.RetryPolicy{MaxAttempts: 1}}, "other-in", `"a-text"`)
+		Metadata: map[string]string{"order": "18"},
+		Retry:    client.RetryPolicy{MaxAttempts: 1}}, "other-in", `"a-text"`)
 	fields := map[string][2]string{ // by their names in a URL
 		"key":         {"Idempotency key", "the-key"},
 		"user":        {"User", "ada"},

@@ -73,7 +73,7 @@ func withChildren(wanted bool) *bool {
 type tasksListCmd struct {
 	filterFlags
 	Text   string `placeholder:"TEXT" help:"Only tasks with this text in their context or outputs."`
-	Order  string `enum:"submitted,ended" default:"submitted" help:"By submit, or final ones by end."`
+	Order  string `enum:"submitted,ended" default:"submitted" help:"By submit, or by end."`
 	Limit  int    `default:"50" help:"The most tasks to list; 0 lists all."`
 	Cursor string `help:"Continue a list: the next_cursor of the previous page."`
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// Every duration that a call takes may be given in days and weeks. The durations of what is
-// configured are in TestEveryDurationIsReadAsWritten, and those of workers' answers in package
-// callbacks.
+// Every duration that a call takes may be given in days and weeks. TestEveryDurationIsReadAsWritten
+// tries the durations of types, endpoints and schedules, and package callbacks the durations in
+// answers of workers.
 func TestDaysAndWeeksEverywhere(t *testing.T) {
 	b := setup(t)
 	b.pipe()

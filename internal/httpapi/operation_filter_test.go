@@ -42,7 +42,8 @@ func TestEveryFilterOfEveryBulkCall(t *testing.T) {
 			switch {
 			case strings.HasPrefix(name, "ended_"):
 				assert.Equal(t, 400, b.call("POST", "/v1/tasks/"+path,
-					fmt.Sprintf(`{"type":"pipe",%q:%s%s}`, name, value, more)).status, "%s %s", path, name)
+					fmt.Sprintf(`{"type":"pipe",%q:%s%s}`, name, value, more)).status,
+					"%s %s", path, name)
 				continue
 			case name == "status":
 				value = `"waiting"`

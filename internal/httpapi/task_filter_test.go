@@ -18,7 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// filtered is a node with tasks of which each filter in filters finds one, and no other.
+// filtered is a node with some tasks. Each filter in filters finds exactly one of them.
 type filtered struct {
 	*bundle
 	sought  string // by all filters but status
@@ -88,7 +88,8 @@ func (b *filtered) ago(hours int) string {
 	return b.store.Clock.Now().Add(time.Duration(-hours) * time.Hour).UTC().Format(time.RFC3339)
 }
 
-// filed submits a task of which everything has a number, and sets when that was.
+// filed submits a task with a number in its key, flow key, user and metadata, and sets the time of
+// its submit.
 func (b *filtered) filed(number, created string) (id string) {
 	b.t.Helper()
 	id = read[api.SubmittedTask](b.bundle, 201, b.call("POST", "/v1/tasks",

@@ -69,7 +69,8 @@ func (s *Tasks) EndedPage(
 		switch {
 		case matched > MaxSorted:
 			return nil, next, asyncflow.InvalidField("order", "is ended, but more than %d tasks "+
-				"match, which are too many to sort; narrow the filter, as by ended_since", MaxSorted)
+				"match, which are too many to sort; narrow the filter, as by ended_since",
+				MaxSorted)
 		case page.Next == 0 && page.NextType == "":
 			if len(tasks) > limit {
 				tasks = tasks[:limit]
