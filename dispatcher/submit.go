@@ -35,6 +35,7 @@ type submitCall struct {
 	left    *atomic.Int32     // tasks of all types
 	written chan struct{}     // closed when none is left
 	came    time.Time         // the call
+	unread  error             // unknown types couldn't be read
 	unused  func(*submission) // gives back the capacity of a task that doesn't begin
 	// committer and key queue the followers of submits.
 	committer *Committer
@@ -110,6 +111,7 @@ func (c *Committer) submitOnce(ctx context.Context, tenant string, tasks []async
 	}
 	common := submitCall{left: &atomic.Int32{}, written: make(chan struct{}), came: time.Now()}
 	common.left.Store(int32(open))
+	common.unread = c.knowTypes(ctx, tenant, byType)
 	var begun sync.WaitGroup
 	for name, indexes := range byType {
 		call := common
@@ -141,7 +143,7 @@ func (c *Committer) submitOnce(ctx context.Context, tenant string, tasks []async
 // all of them for writing.
 func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeKey,
 	tasks []asyncflow.NewTask, indexes []int, results []store.Submitted) {
-	t, items, err := c.newItems(ctx, key, tasks, indexes, results)
+	t, items, err := c.newItems(ctx, call, key, tasks, indexes, results)
 	if err != nil {
 		for _, i := range indexes {
 			results[i].Err = err
@@ -219,12 +221,25 @@ func notKnown(err error) error {
 		Message: "the database went away: it is not known whether the task was accepted"}
 }
 
+// knowTypes reads the tenant's types if a call has tasks of unknown ones: once, however many.
+func (c *Committer) knowTypes(
+	ctx context.Context, tenant string, byType map[string][]int,
+) error {
+	for name := range byType {
+		if _, err := c.store.Catalog.Type(tenant, name); err != nil {
+			return c.store.Catalog.RefreshTenant(ctx, tenant)
+		}
+	}
+	return nil
+}
+
 // newItems gives the tasks of one type their ids and places.
-func (c *Committer) newItems(ctx context.Context, key store.TypeKey, tasks []asyncflow.NewTask,
-	indexes []int, results []store.Submitted) (*store.Type, []*submission, error) {
-	t, err := c.store.Catalog.Fresh(ctx, key.Tenant, key.Type)
+func (c *Committer) newItems(ctx context.Context, call *submitCall, key store.TypeKey,
+	tasks []asyncflow.NewTask, indexes []int, results []store.Submitted,
+) (*store.Type, []*submission, error) {
+	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, cmp.Or(call.unread, err)
 	}
 	t, ids, err := c.allotNumbers(ctx, t, len(indexes))
 	if err != nil {

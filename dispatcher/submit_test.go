@@ -33,9 +33,7 @@ func (b *bundle) shut(table string) {
 	b.quietly(`ALTER TABLE ` + table + ` ADD CONSTRAINT shut CHECK (false) NOT VALID`)
 }
 
-func (b *bundle) reopen(
-	table string,
-) {
+func (b *bundle) reopen(table string) {
 	b.quietly(`ALTER TABLE ` + table + ` DROP CONSTRAINT shut`)
 }
 

@@ -76,3 +76,19 @@ func TestManyUnknownTypesAreReadOnce(t *testing.T) {
 	}
 	require.Less(t, b.Base().Stat().AcquireCount()-before, int64(100))
 }
+
+// So it is with unknown types of the tasks themselves.
+func TestTasksOfManyUnknownTypesReadThemOnce(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	tasks := make([]asyncflow.NewTask, 500)
+	for i := range tasks {
+		tasks[i] = newTask(`1`)
+		tasks[i].Type = fmt.Sprintf("unknown-%d", i)
+	}
+	before := b.Base().Stat().AcquireCount()
+	for _, r := range b.Submit(t.Context(), tenant, tasks) {
+		require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(r.Err))
+	}
+	require.Less(t, b.Base().Stat().AcquireCount()-before, int64(100))
+}
