@@ -18,10 +18,11 @@ import (
 
 // byIDRows are the rows of a type in each table, as many tasks as byIDAsked are asked for.
 const (
-	byIDRows  = 100_000
-	byIDAsked = 100
-	// byIDPages is how many pages a statement may read for each of these. It reads some 10.
-	byIDPages = 25
+	byIDRows  = 40_000
+	byIDAsked = 10
+	// byIDPages is how many pages a statement may read for each of these. Most read some 10. The
+	// smallest table has 290.
+	byIDPages = 28
 )
 
 // fillByID fills all tables that statements find rows in by their ids.
@@ -32,12 +33,12 @@ func (b *bundle) fillByID() {
 		`{task} (type, id, created_at, order_time, context) SELECT {number}, ` + n + `, now(), now(), '1'`,
 		`{journal} (type, id, seq, at, stage, attempt, outcome)
 		SELECT {number}, ` + n + `, 1, now(), 'first', 1, 'failed'`,
-		`{wait} (type, id, seq, stage, attempt, order_time, until, reason)
-		SELECT {number}, ` + n + `, 1, 'first', 1, now(), now() + interval '1 h', 'delayed'`,
-		`{ready} (type, id, seq, stage, attempt, order_time)
-		SELECT {number}, ` + n + `, 1, 'first', 1, '2026-01-01'::timestamptz`,
-		`{lease} (type, id, seq, stage, attempt, node, leased_at, until)
-		SELECT {number}, ` + n + `, 1, 'first', 1, 'n', now(), now() + interval '1 h'`,
+		`{wait} (type, id, seq, stage, attempt, order_time, until, reason, key)
+		SELECT {number}, ` + n + `, 1, 'first', 1, now(), now() + interval '1 h', 'delayed', n::text`,
+		`{ready} (type, id, seq, stage, attempt, order_time, key)
+		SELECT {number}, ` + n + `, 1, 'first', 1, '2026-01-01'::timestamptz, n::text`,
+		`{lease} (type, id, seq, stage, attempt, node, leased_at, until, key)
+		SELECT {number}, ` + n + `, 1, 'first', 1, 'n', now(), now() + interval '1 h', n::text`,
 		`{checkpoints} (type, id, seq, stage, written_at, check_at, document)
 		SELECT {number}, ` + n + `, 1, 'first', now(), now(), '1'`,
 		`{lifetimes} (type, id, expires_at) SELECT {number}, ` + n + `, now()`,
@@ -54,6 +55,7 @@ func (b *bundle) fillByID() {
 		`{notifications} (type, id, seq, target, task) SELECT {number}, ` + n + `, 1, 1, 1`,
 		`{past_keys} (type, key, id) SELECT {number}, n::text, ` + n,
 		`{content_waits} (type, id, since) SELECT {number}, ` + n + `, now()`,
+		`{blocks} (type, key, id) SELECT 'pipe', n::text, ` + n,
 		`{outbox} (kind, due, type, id) SELECT 'final', now(), {number}, ` + n,
 	} {
 		b.exec(b.at(1, `INSERT INTO `+sql+` FROM generate_series(1, $1) n`), byIDRows)
@@ -127,7 +129,7 @@ func TestRowsAreFoundByIDs(t *testing.T) {
 		if state == "empty" {
 			for _, table := range []string{"task", "journal", "wait", "ready", "lease",
 				"checkpoints", "lifetimes", "keys", "signal_waits", "edges", "votes", "fan_outs",
-				"spawns", "notifications", "past_keys", "content_waits", "outbox"} {
+				"spawns", "notifications", "past_keys", "content_waits", "outbox", "blocks"} {
 				b.exec(b.at(1, `TRUNCATE {`+table+`} CASCADE`))
 				b.exec(b.at(1, `VACUUM {`+table+`}`))
 			}

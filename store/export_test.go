@@ -51,7 +51,7 @@ const (
 )
 
 // ByIDSQL are statements that find rows of one type by the ids, or the keys, of an array, with
-// parameters for them: 100 tasks of the 100,000 of a type.
+// parameters for them: 10 tasks of the 40,000 of a type.
 var ByIDSQL = map[string]PlannedSQL{
 	"TakeAnyLeaseSQL": {records.TakeAnyLeaseSQL, "{ids}, {number}"},
 	"TakeAnyWaitSQL":  {records.TakeAnyWaitSQL, "{ids}, {number}"},
@@ -66,6 +66,11 @@ var ByIDSQL = map[string]PlannedSQL{
 	"AgainSQL":      {claims.AgainSQL, "{ids}, {seqs}, {times}, {times}, {number}"},
 	"TakeClaimsSQL": {claims.TakeClaimsSQL, "{ids}, {seqs}, {times}, {number}"},
 
+	"KeyStatesSQL": {hot.KeyStatesSQL, "{keys}, {number}"},
+	"OrderedKeyStatesSQL": {hot.OrderedKeyStatesSQL,
+		"{keys}, {number}, '{first}', 'pipe', true, false"},
+
+	"HaltedSQL":          {trees.HaltedSQL, "{numbers}, {ids}, {seqs}, now()"},
 	"TakeParentsSQL":     {trees.TakeParentsSQL, "{number}, {ids}, {seqs}"},
 	"ParkReadySQL":       {trees.ParkReadySQL, "{times}, {ids}, {number}"},
 	"LockDueReadySQL":    {trees.LockDueReadySQL, "{times}, {ids}, {number}"},

@@ -552,7 +552,7 @@ func checkSequences(t *testing.T, some int, run func(*rapid.T)) {
 }
 
 func holdAgainstModel(t *testing.T, b *bundle) {
-	b.holdAgainst(t, func(m *machine) map[string]func(*rapid.T) { return m.steps() })
+	b.holdAgainst(t, 15, func(m *machine) map[string]func(*rapid.T) { return m.steps() })
 }
 
 // patient is a task type whose leases outlive a sequence, on a busy machine as well.
@@ -564,8 +564,10 @@ func patient() asyncflow.TaskType {
 	return t
 }
 
-// holdAgainst takes random steps.
-func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]func(*rapid.T)) {
+// holdAgainst takes random steps, in some sequences.
+func (b *bundle) holdAgainst(
+	t *testing.T, some int, stepsOf func(*machine) map[string]func(*rapid.T),
+) {
 	spec := patient()
 	spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)
 	spec.Stages[0].Next = []string{"first", "second", asyncflow.NextFinish}
@@ -574,7 +576,7 @@ func (b *bundle) holdAgainst(t *testing.T, stepsOf func(*machine) map[string]fun
 	b.told()
 	b.put(spec)
 	nodes := newNodePair(t, b)
-	checkSequences(t, 15, func(rt *rapid.T) {
+	checkSequences(t, some, func(rt *rapid.T) {
 		b.clear()
 		b.exec(`TRUNCATE tenant_acme.outbox, tenant_acme.notifications`)
 		m := &machine{b: b, nodes: nodes, t: rt, pipe: b.known(),

@@ -100,7 +100,7 @@ func TestATenantOfAnOlderNodeIsMigrated(t *testing.T) {
 	b := setup(t)
 	other := open(t, b.url, "node-2")
 	latest := newest(t, migrations.Tenant())
-	step := int64(longform.Size(5, 1))
+	step := int64(longform.Size(11, 1))
 	for version := int64(1); version < latest; version = nextVersion(version, step, latest) {
 		slug := fmt.Sprintf("made_at_%d", version)
 		b.createAt(slug, version)

@@ -98,10 +98,10 @@ type keyState struct {
 func ReadKeys(ctx context.Context, conn interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, t *config.Type, keys []string) (map[string]keyState, error) {
-	sql := keyStatesSQL
+	sql := KeyStatesSQL
 	args := []any{keys, t.Number()}
 	if t.Flow.Ordered {
-		sql = orderedKeyStatesSQL
+		sql = OrderedKeyStatesSQL
 		args = append(args, t.NamesOf(t.Stages[0].Name), t.Name,
 			t.Flow.OnFailure == asyncflow.FlowBlock, config.Parks(t))
 	}
@@ -138,9 +138,9 @@ func ReadKeys(ctx context.Context, conn interface {
 	return states, err
 }
 
-// keyStatesSQL reads one index entry of each table for a key, and counts its tasks in flight. The
+// KeyStatesSQL reads one index entry of each table for a key, and counts its tasks in flight. The
 // children of a task have no flow key: it stands for them.
-const keyStatesSQL = `
+const KeyStatesSQL = `
 SELECT k, ` + keyInFlightSQL + `, false, w.order_time, w.id,
   NULL::timestamptz, NULL::bigint, NULL::bigint[], NULL::bigint[]
 FROM unnest($1::text[]) k` + firstBlockedSQL
@@ -154,20 +154,21 @@ LEFT JOIN LATERAL (
   WHERE w.type = $2 AND w.key = k AND w.reason = 'flow_key'
   ORDER BY w.order_time, w.id LIMIT 1) w ON true`
 
-// orderedKeyStatesSQL also reads the first task in ready, and whether a task has begun: see begun.
-// A task that was postponed before its first attempt has not begun, regardless of its stage.
-const orderedKeyStatesSQL = `
+// OrderedKeyStatesSQL also reads the first task in ready, and whether a task has begun: see begun.
+// A task that was postponed before its first attempt has not begun, regardless of its stage. OFFSET
+// 0 keeps the planner from reading all tasks of the type into a hash.
+const OrderedKeyStatesSQL = `
 SELECT k, ` + keyInFlightSQL + `,
   EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND CASE WHEN $6
-      THEN r.attempt = 1 AND r.stage <> ALL ($3) ELSE r.attempt > 1 OR r.stage <> ALL ($3) END)
+      THEN r.attempt = 1 AND r.stage <> ALL ($3) ELSE r.attempt > 1 OR r.stage <> ALL ($3) END OFFSET 0)
     OR EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.key = k AND w.reason <> 'flow_key'
       AND CASE WHEN $6 THEN w.attempt = 1 AND w.stage <> ALL ($3) AND w.reason <> 'delay'
-      ELSE w.attempt > 1 OR w.stage <> ALL ($3) AND w.reason <> 'delay' END),
+      ELSE w.attempt > 1 OR w.stage <> ALL ($3) AND w.reason <> 'delay' END OFFSET 0),
   w.order_time, w.id, r.order_time, r.id,
   ARRAY(SELECT abs(b.id) FROM {blocks} b WHERE b.type = $4 AND b.key = k
     AND CASE WHEN b.id > 0 THEN $5 ELSE NOT $6
-      AND (EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.id = -b.id)
-        OR EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND r.id = -b.id)) END),
+      AND (EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.id = -b.id OFFSET 0)
+        OR EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND r.id = -b.id OFFSET 0)) END),
   ARRAY(SELECT -b.id FROM {blocks} b WHERE b.type = $4 AND b.key = k AND b.id < 0 AND NOT $6)
 FROM unnest($1::text[]) k` + firstBlockedSQL + `
 LEFT JOIN LATERAL (

@@ -72,11 +72,11 @@ const (
   AND j.error IS NOT NULL AND (j.status = ANY ($answers::smallint[])
     OR j.outcome = 'lost' AND $word::text = 'lost' OR starts_with(j.error, $word::text || ': '))`
 
-	// ranSQL holds for tasks that a worker runs, or ran an attempt of.
+	// ranSQL holds for tasks that a worker runs, or ran an attempt of. OFFSET 0 is as in contentSQL.
 	ranSQL = `
   AND (l.worker = $ran::text OR EXISTS (SELECT FROM {journal} o
     WHERE o.type = t.type AND o.id = t.id
-      AND right(o.endpoint, length($mark::text)) = $mark::text))`
+      AND right(o.endpoint, length($mark::text)) = $mark::text OFFSET 0))`
 
 	// parentSQL holds for the children of a task, of all its fan-outs, and the tasks that it
 	// started. The children of fan-outs have its type, and only its number.

@@ -69,10 +69,10 @@ func (c criteria) windowArgs(t *config.Type, least, before int64, window int) []
 }
 
 // contentSQL is a condition on the rows of stateJoins: the text stands in the task's context or in
-// an output of its journal.
+// an output of its journal. OFFSET 0 keeps the planner from reading the whole journal into a hash.
 const contentSQL = `
   AND (position($content IN t.context) > 0 OR EXISTS (SELECT FROM {journal} o
-    WHERE o.type = t.type AND o.id = t.id AND position($content IN o.output) > 0))`
+    WHERE o.type = t.type AND o.id = t.id AND position($content IN o.output) > 0 OFFSET 0))`
 
 // holderOf returns the number of the task for which an idempotency key stands; 0: there is none.
 func holderOf(

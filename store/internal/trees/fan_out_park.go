@@ -67,7 +67,7 @@ func (h *Halts) Queue(
 	h.Paused = map[records.FanOutKey]bool{}
 	h.Stopped = map[records.FanOutKey]bool{}
 	args := append(ParentArgs(parents), now)
-	b.Queue(t.SQL(0, haltedSQL), args...).Query(func(rows pgx.Rows) error {
+	b.Queue(t.SQL(0, HaltedSQL), args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			o := records.FanOut{}
 			paused := false
@@ -142,24 +142,26 @@ func CancelStopped(ctx context.Context, s *Trees, t *config.Type, ids []int64) e
 	return nil
 }
 
-// haltedSQL reads which fan-outs are paused, stopped, or have failed children, and how many
+// HaltedSQL reads which fan-outs are paused, stopped, or have failed children, and how many
 // children failed: FollowUp's count, and the rows in `outbox` that it didn't count yet. So too many
 // failures take effect with their commit, as a cancel does. Failures before a redrive don't count,
 // and no failure does of a redrive that an older node began. Votes fail by their quorum, which only
 // FollowUp knows. The end_by of a parent takes effect without the job expire, too.
-const haltedSQL = `
+const HaltedSQL = `
 SELECT o.type, o.id, o.seq, o.paused_at IS NOT NULL, o.over, o.rule, o.count, o.bad
 FROM unnest($1::int[], $2::bigint[], $3::smallint[]) AS u (type, id, seq)
 CROSS JOIN LATERAL (
-  SELECT o.*, o.stopped OR EXISTS (SELECT FROM {lifetimes} l
-      WHERE l.type = o.type AND l.id = o.id AND l.start IS NULL AND l.expires_at <= $4) AS over,
+  SELECT o.*, o.stopped OR coalesce((SELECT l.start IS NULL AND l.expires_at <= $4
+      FROM {lifetimes} l WHERE l.type = o.type AND l.id BETWEEN o.id AND o.id
+      ORDER BY l.id LIMIT 1), false) AS over,
     CASE WHEN o.closed OR o.rule->'quorum' IS NOT NULL
       OR o.again IS NOT NULL AND o.to_redrive IS NULL THEN 0
     ELSE o.failed + o.cancelled - CASE WHEN o.again IS NULL THEN 0 ELSE o.to_redrive END
       + (SELECT coalesce(sum(b.failed + b.cancelled), 0)
       FROM {outbox} b WHERE b.kind = 'children' AND b.failed + b.cancelled > 0
         AND b.type = o.type AND b.id = o.id AND b.fan_out = o.seq) END AS bad
-  FROM {fan_outs} o WHERE o.type = u.type AND o.id = u.id AND o.seq = u.seq) o
+  FROM {fan_outs} o WHERE o.type = u.type AND o.id = u.id AND o.seq BETWEEN u.seq AND u.seq
+  ORDER BY o.seq LIMIT 1) o
 WHERE o.paused_at IS NOT NULL OR o.over OR o.bad > 0`
 
 // LockPausedSQL locks the fan-outs that are paused, in order, and returns them. how is empty, or

@@ -22,11 +22,12 @@ WHERE ctid = ANY (ARRAY(
 RETURNING type, id`
 
 // DeleteOverSQL deletes checkpoints of tasks of one roll that no longer count: their stage was done
-// since, or the task is gone.
+// since, or the task is gone. OFFSET 0 keeps the planner from reading all tasks, or all of the
+// journal, into a hash.
 const DeleteOverSQL = records.DeleteCheckpointsSQL + ` AND (
-  NOT EXISTS (SELECT FROM {task} t WHERE t.type = c.type AND t.id = c.id)
+  NOT EXISTS (SELECT FROM {task} t WHERE t.type = c.type AND t.id = c.id OFFSET 0)
   OR EXISTS (SELECT FROM {journal} j WHERE j.type = c.type AND j.id = c.id AND j.seq >= c.seq
-    AND j.outcome IN ('done', 'joined', 'signalled')))`
+    AND j.outcome IN ('done', 'joined', 'signalled') OFFSET 0))`
 
 // deleteUnknownSQL deletes checkpoints of a type that was deleted.
 const deleteUnknownSQL = records.DeleteCheckpointsSQL +
