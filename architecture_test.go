@@ -77,6 +77,7 @@ var arrows = map[string][]string{
 	"internal/claimed":    {},
 	"internal/coalesce":   {},
 	"internal/expression": {"."},
+	"internal/repeats":    {},
 	"internal/sleep":      {},
 	"internal/timetable":  {"."},
 	"internal/signing":    {"."},

@@ -101,6 +101,9 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 // InFlight returns how many tasks the node has in flight: leased and not settled.
 func (d *Dispatcher) InFlight() int { return d.ledger.InFlight() }
 
+// Concurrency returns the most tasks in flight on the node.
+func (d *Dispatcher) Concurrency() int { return d.cfg.Concurrency }
+
 // wakeAll puts every type on the agenda for now: wake-ups may have been lost.
 func (d *Dispatcher) wakeAll() {
 	now := d.store.Clock.Now()

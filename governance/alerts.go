@@ -203,31 +203,20 @@ func (j *alertsJob) silentNodes(
 	return all, err
 }
 
-// overdueJobs reads how long ago each job should have succeeded, by its times. A job that never
-// has counts from the start of the oldest live node that runs jobs.
+// overdueJobs reads how long ago each job should have succeeded, by its times.
 func (j *alertsJob) overdueJobs(
 	ctx context.Context, at time.Time,
 ) ([]asyncflow.AlertReading, error) {
 	status, err := ReadStatus(ctx, j.store)
 	var all []asyncflow.AlertReading
-	begin := at
-	for _, n := range status.Nodes {
-		if governs(n) && n.Started.Before(begin) {
-			begin = n.Started
-		}
-	}
 	for _, job := range status.Jobs {
-		spec, err := parse(job.Spec)
-		if err != nil { // it is off
+		late, known := status.Late(job, at)
+		if !known {
 			continue
-		}
-		last := job.Succeeded
-		if last.IsZero() {
-			last = begin
 		}
 		all = append(all, asyncflow.AlertReading{
 			Alert: asyncflow.AlertJobOverdue, Subject: job.Name,
-			Value: seconds(at.Sub(spec.Next(last.UTC()))),
+			Value: seconds(late),
 			Limit: asyncflow.JobOverdueLimit.Seconds(),
 		})
 	}

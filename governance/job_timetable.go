@@ -126,6 +126,26 @@ func ReadStatus(ctx context.Context, s *store.Store) (Status, error) {
 	return status, nil
 }
 
+// Late returns how long before a time a job should have succeeded, by its times; less than zero: it
+// isn't due yet. A job that never has counts from the start of the oldest live node that runs jobs.
+// The result is unknown for a job that is off.
+func (s Status) Late(job JobStatus, at time.Time) (late time.Duration, known bool) {
+	times, err := parse(job.Spec)
+	if err != nil {
+		return 0, false
+	}
+	last := job.Succeeded
+	if last.IsZero() {
+		last = at
+		for _, n := range s.Nodes {
+			if governs(n) && n.Started.Before(last) {
+				last = n.Started
+			}
+		}
+	}
+	return at.Sub(times.Next(last.UTC())), true
+}
+
 // governs reports whether a node is alive and runs jobs.
 func governs(n store.Node) bool {
 	return !n.Gone && slices.Contains(strings.Split(n.Roles, ","), "governance")

@@ -28,6 +28,7 @@ func (b *bundle) examine(certificate store.Certificate) []string {
 			assert.Empty(b.t, f.Do)
 			continue
 		}
+		assert.NotEmpty(b.t, f.Do, f.Text)
 		about := strings.TrimSpace(string(f.Level) + " " + f.Check + " " + f.Tenant)
 		lines = append(lines, about+": "+f.Text)
 	}
@@ -141,22 +142,27 @@ func TestExamineAnEmptyDatabase(t *testing.T) {
 	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
 }
 
-// Each finding's place in the manual is there.
+// Each finding's place in the manual is there, and names the check.
 func TestPagesOfFindings(t *testing.T) {
 	t.Parallel()
 	code, err := os.ReadFile("internal/checkup/examine.go")
 	require.NoError(t, err)
-	pages := regexp.MustCompile(`"([a-z_]+\.md)#([a-z_-]+)"`).FindAllStringSubmatch(string(code), -1)
+	pages := regexp.MustCompile(`\{"([a-z]+)", "([a-z_]+\.md)#([a-z_-]+)"`).
+		FindAllStringSubmatch(string(code), -1)
 	require.GreaterOrEqual(t, len(pages), 15)
 	for _, p := range pages {
-		page, err := os.ReadFile("../docs/" + p[1])
+		page, err := os.ReadFile("../docs/" + p[2])
 		require.NoError(t, err)
 		found := false
-		for _, line := range strings.Split(string(page), "\n") {
-			title := strings.ToLower(strings.Trim(strings.TrimLeft(line, "#"), " `"))
-			title = strings.ReplaceAll(title, " ", "-")
-			found = found || strings.HasPrefix(line, "#") && title == p[2]
+		for part := range strings.SplitSeq(string(page), "\n## ") {
+			heading, body, _ := strings.Cut(part, "\n")
+			title := strings.ToLower(strings.Trim(heading, "` "))
+			if strings.ReplaceAll(title, " ", "-") == p[3] {
+				found = true
+				named := `Checks? [^.]*\x60` + p[1] + `\x60[^.]* of\s+\[\x60asyncflow doctor\x60`
+				assert.Regexp(t, named, body, "%s#%s doesn't name its check", p[2], p[3])
+			}
 		}
-		assert.True(t, found, "%s has no title %q", p[1], p[2])
+		assert.True(t, found, "%s has no title %q", p[2], p[3])
 	}
 }

@@ -24,6 +24,8 @@ type (
 	EndpointHistory = settings.EndpointHistory
 	// EndpointPlace is the place of an endpoint in lists: by type, stage and age.
 	EndpointPlace = settings.EndpointPlace
+	// Gap is a role or a grant that a database lacks.
+	Gap = settings.Gap
 	// MigrationStatus says how far a schema is behind this program.
 	MigrationStatus = settings.MigrationStatus
 	// Option says how a database is administered.
@@ -76,6 +78,11 @@ func PlaceOf(e asyncflow.Endpoint) EndpointPlace { return settings.PlaceOf(e) }
 
 // StaleOnly has Migrate look only at the tenants whose rows say that they need it.
 func StaleOnly() Option { return settings.StaleOnly() }
+
+// Gaps returns the roles and grants that a database lacks, as after a restore, and changes nothing.
+func Gaps(ctx context.Context, url string, opts ...Option) ([]Gap, error) {
+	return settings.Gaps(ctx, url, opts...)
+}
 
 // Status returns the migration status of every schema and changes nothing.
 func Status(ctx context.Context, url string) ([]MigrationStatus, error) {

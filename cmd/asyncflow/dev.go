@@ -70,7 +70,8 @@ func (c *devCmd) Run(ctx context.Context, g *globals) error {
 	if err := console.CheckTraceURL(c.TraceURL); err != nil {
 		return usageError(renamed(err, "--", nil))
 	}
-	log := devLog(g, c.LogLevel)
+	log, stop := countRepeats(devLog(g, c.LogLevel))
+	defer stop()
 	if c.Data == "" {
 		dir, err := devpg.DefaultDataDir()
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +16,9 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/store"
 )
+
+// adviceCommand is a command in what the doctor says to do.
+var adviceCommand = regexp.MustCompile(`asyncflow ([^,;]+)`)
 
 // The doctor says what is wrong, for people and for programs, and fails if that is a problem.
 func TestDoctor(t *testing.T) {
@@ -43,6 +48,20 @@ func TestDoctor(t *testing.T) {
 	var report checkupReport
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report))
 	assert.Positive(t, report.Problems)
+	commands := 0
+	for _, f := range report.Findings {
+		assert.Equal(t, f.Level == store.FindingOK, f.Do == "", f.Text)
+		for _, m := range adviceCommand.FindAllStringSubmatch(f.Do, -1) {
+			commands++
+			args := append(strings.Fields(m[1]), "--help")
+			assert.Zero(t, runCLI(t, nil, args...).code, m[0])
+			away := map[string]string{"DATABASE_URL": closedURL(t)}
+			flags := runCLI(t, away, args[:len(args)-1]...)
+			assert.NotContains(t, flags.stderr, "missing flags", m[0])
+			assert.NotContains(t, flags.stderr, "unexpected argument", m[0])
+		}
+	}
+	assert.Positive(t, commands)
 	assert.Contains(t, report.Findings, store.Finding{Check: "nodes", Level: store.FindingProblem,
 		Text: "no node has the role governance", Do: "start a node with this role",
 		Page: "alerts.md#node_gone"})

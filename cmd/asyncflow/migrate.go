@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"text/tabwriter"
 
 	"github.com/asyncflow/asyncflow"
@@ -12,7 +13,7 @@ import (
 // migrateCmd brings a database's schema up to date.
 type migrateCmd struct {
 	Up     migrateUpCmd     `cmd:"" help:"Bring all schemas up to date."`
-	Status migrateStatusCmd `cmd:"" help:"Show how far each schema is; fails when one is behind."`
+	Status migrateStatusCmd `cmd:"" help:"Show how far each schema is; fails when one is behind, or roles or grants are missing."`
 }
 
 type migrateUpCmd struct{ databaseFlag }
@@ -30,7 +31,19 @@ func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
 			fmt.Fprintf(g.stdout, "%s went from version %d to %d\n", s.Schema, s.Version, s.Latest)
 		}
 	}
-	return nil
+	gaps, err := store.Gaps(ctx, c.DatabaseURL, c.option())
+	printGaps(g.stdout, gaps)
+	return err
+}
+
+// printGaps prints roles and grants that are missing.
+func printGaps(w io.Writer, gaps []store.Gap) {
+	for _, gap := range gaps {
+		if gap.Tenant != "" {
+			gap.Text = gap.Tenant + ": " + gap.Text
+		}
+		fmt.Fprintf(w, "missing: %s\n  Do: %s\n", printable(gap.Text), gap.Do)
+	}
 }
 
 // migrate brings every schema up to date. If there was something to do, the audit gets an
@@ -71,9 +84,20 @@ func (c *migrateStatusCmd) Run(ctx context.Context, g *globals) error {
 			behind++
 		}
 	}
-	if err := w.Flush(); err != nil || behind == 0 {
+	if err := w.Flush(); err != nil {
 		return err
 	}
-	return asyncflow.Errorf(asyncflow.CodeConflict,
-		"%d schemas are behind: run asyncflow migrate up", behind)
+	gaps, err := store.Gaps(ctx, c.DatabaseURL, c.option())
+	if err != nil {
+		return err
+	}
+	printGaps(g.stdout, gaps)
+	switch {
+	case behind > 0:
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"%d schemas are behind: run asyncflow migrate up", behind)
+	case len(gaps) > 0:
+		return asyncflow.Errorf(asyncflow.CodeConflict, "roles or grants are missing")
+	}
+	return nil
 }

@@ -8,10 +8,12 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/node"
+	"github.com/asyncflow/asyncflow/internal/repeats"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -68,7 +70,8 @@ Example:
 
 // Run runs the node until it is told to stop.
 func (c *serveCmd) Run(ctx context.Context, g *globals) error {
-	log := newLog(g, c.LogFormat, c.LogLevel)
+	log, stop := countRepeats(newLog(g, c.LogFormat, c.LogLevel))
+	defer stop()
 	cfg, err := c.config(log, g.env)
 	if err != nil {
 		return usageError(err)
@@ -177,6 +180,27 @@ func newLog(g *globals, format string, level slog.Level) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(g.stderr, options))
 	}
 	return slog.New(slog.NewTextHandler(g.stderr, options))
+}
+
+// uncounted are the messages of lines that are all written: each is about something of its own. The
+// last two are what the audit lacks.
+var uncounted = []string{"attempt", "alert", "can't write an entry of the audit",
+	"an entry of the audit is lost: the database doesn't take it"}
+
+// countRepeats returns a log that counts repeated lines, until stop is called. A log of the level
+// debug has all lines.
+func countRepeats(log *slog.Logger) (counted *slog.Logger, stop func()) {
+	if log.Enabled(context.Background(), slog.LevelDebug) {
+		return log, func() {}
+	}
+	handler := repeats.New(log.Handler(), uncounted...)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { handler.Run(ctx) })
+	return slog.New(handler), func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // inMilliseconds writes a duration, such as duration, as duration_ms: JSON has none, and slog would

@@ -36,6 +36,10 @@ func newDatabase(s *store.Store, t *types) *database {
 	return &database{store: s, types: t, quiet: newQuietTenants()}
 }
 
+// jobLabel has the name of a background job. Prometheus itself gives every series a label "job",
+// with the name of the scrape configuration.
+const jobLabel = "background_job"
+
 var (
 	databaseUp = desc("database_up", "1 if the database could be read, else 0.")
 	unread     = desc("unread_tenants",
@@ -53,10 +57,14 @@ var (
 		"type",
 		"waits_for")
 	jobSuccess = desc("job_last_success_timestamp_seconds",
-		"When the last successful run of a job began; 0 if there was none.", "job")
-	jobTook  = desc("job_duration_seconds", "How long the last run of a job took.", "job")
+		"When the last successful run of a job began; 0 if there was none.", jobLabel)
+	jobTook = desc("job_duration_seconds", "How long the last run of a job took.",
+		jobLabel)
 	jobFails = desc("job_consecutive_failures",
-		"How many runs of a job have failed since the last successful one.", "job")
+		"How many runs of a job have failed since the last successful one.", jobLabel)
+	jobLate = desc("job_overdue_seconds",
+		"How long ago a job should have succeeded by its times; 0 if it isn't late. "+
+			"Jobs that are off have none.", jobLabel)
 	nodesNow = desc("nodes", "Nodes by state: alive, gone.", "state")
 	overdue  = desc("contents_overdue_seconds",
 		"How long contents have been due to be erased; 0 if none are.", "tenant")
@@ -67,7 +75,8 @@ var (
 // Describe lists the metrics.
 func (d *database) Describe(out chan<- *prometheus.Desc) {
 	for _, one := range []*prometheus.Desc{databaseUp, unread, tasksNow, oldestDue, backlogNow,
-		backlogAge, jobSuccess, jobTook, jobFails, nodesNow, overdue, firing} {
+		backlogAge, jobSuccess, jobTook, jobFails, jobLate,
+		nodesNow, overdue, firing} {
 		out <- one
 	}
 }
@@ -173,7 +182,11 @@ func (d *database) readGovernance(ctx context.Context) part {
 	if err != nil {
 		return part{err: err}
 	}
+	now := d.store.Clock.Now()
 	for _, job := range status.Jobs {
+		if late, known := status.Late(job, now); known {
+			all = append(all, gauge(jobLate, max(0, late).Seconds(), job.Name))
+		}
 		succeeded := 0.0
 		if !job.Succeeded.IsZero() {
 			succeeded = float64(job.Succeeded.UnixMilli()) / 1000

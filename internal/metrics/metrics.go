@@ -47,12 +47,15 @@ func (m *Metrics) Watch(s *store.Store) {
 	}))
 }
 
-// InFlight adds the number of tasks in flight on the node.
-func (m *Metrics) InFlight(n func() int) {
+// InFlight adds the number of tasks in flight on the node, and how many there may be.
+func (m *Metrics) InFlight(n func() int, most int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "asyncflow_in_flight_tasks",
 		Help: "Tasks that this node has leased and not settled.",
-	}, func() float64 { return float64(n()) }))
+	}, func() float64 { return float64(n()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "asyncflow_in_flight_tasks_max",
+		Help: "The most tasks that this node has in flight.",
+	}, func() float64 { return float64(most) }))
 }
 
 // gatherTime bounds a reading of all metrics. Readings of the database have a bound of their own.

@@ -71,7 +71,7 @@ func TestReadingsAreShared(t *testing.T) {
 		assert.Equal(t, int64(1), under.Add(1))
 		<-all
 		return int(readings.Add(1))
-	})
+	}, 1)
 	handler := m.Handler()
 	var wg sync.WaitGroup
 	for range callers {
@@ -152,7 +152,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	c := dispatcher.NewCommitter(s, nil)
 	t.Cleanup(c.Close)
 	m.Watch(s)
-	m.InFlight(func() int { return 7 })
+	m.InFlight(func() int { return 7 }, 1024)
 	series := scrape(t, m.Handler()) // before there is anything
 	assert.Equal(t, "1", series["asyncflow_database_up"])
 	_, _, err = s.PutTaskType(t.Context(), tenant,
@@ -206,6 +206,8 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	require.NoError(t, s.RecordJob(t.Context(),
 		store.JobRun{Name: "rescue", Spec: "@every 3s", Started: s.Clock.Now(),
 			Duration: time.Second, Error: "no"}, 3))
+	require.NoError(t, s.RecordJob(t.Context(), store.JobRun{Name: "promote", Spec: "@every 10s",
+		Started: s.Clock.Now().Add(-time.Hour), Duration: time.Second}, 0))
 	exec(`INSERT INTO asyncflow.nodes VALUES ('a', 'api', 'v1', now(), now()), ('b', 'api', 'v1', ` +
 		`now(), now() - interval '1 h')`)
 	_, err = s.PutAlerts(t.Context(), tenant,
@@ -237,6 +239,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 		`asyncflow_delivery_duration_seconds_bucket{tenant="acme",type="pipe",le="0.025"}`: "1",
 		`asyncflow_delivery_duration_seconds_bucket{tenant="acme",type="pipe",le="2.5"}`:   "2",
 		`asyncflow_in_flight_tasks`:                       "7",
+		`asyncflow_in_flight_tasks_max`:                   "1024",
 		`asyncflow_pool_connections_max{pool="hot-pool"}`: "4",
 		`asyncflow_build_info{version="v1"}`:              "1",
 	} {
@@ -248,9 +251,10 @@ func TestWhatHappensIsCounted(t *testing.T) {
 		`asyncflow_tasks{status="waiting",tenant="acme",type="pipe"}`:              "1",
 		`asyncflow_tasks{status="pending",tenant="acme",type="pipe"}`:              "1",
 		`asyncflow_tasks{status="running",tenant="acme",type="pipe"}`:              "0",
-		`asyncflow_job_consecutive_failures{job="rescue"}`:                         "3",
-		`asyncflow_job_duration_seconds{job="rescue"}`:                             "1",
-		`asyncflow_job_last_success_timestamp_seconds{job="rescue"}`:               "0",
+		`asyncflow_job_consecutive_failures{background_job="rescue"}`:              "3",
+		`asyncflow_job_duration_seconds{background_job="rescue"}`:                  "1",
+		`asyncflow_job_last_success_timestamp_seconds{background_job="rescue"}`:    "0",
+		`asyncflow_job_overdue_seconds{background_job="rescue"}`:                   "0",
 		`asyncflow_nodes{state="alive"}`:                                           "1",
 		`asyncflow_nodes{state="gone"}`:                                            "1",
 		`asyncflow_alert_firing{alert="backlog_age",subject="pipe",tenant="acme"}`: "1",
@@ -264,6 +268,8 @@ func TestWhatHappensIsCounted(t *testing.T) {
 		stored[`asyncflow_oldest_due_seconds{tenant="acme",type="pipe"}`])
 	assert.Regexp(t, `^5\d(\.\d+)?$`,
 		stored[`asyncflow_backlog_oldest_due_seconds{tenant="acme",type="pipe",waits_for="endpoint"}`])
+	assert.Regexp(t, `^35[89]\d(\.\d+)?$`,
+		stored[`asyncflow_job_overdue_seconds{background_job="promote"}`])
 	assert.NotEmpty(t, again["go_goroutines"])
 	for name := range again {
 		assert.NotContains(t, name, "nope", "a type that isn't one makes no series")

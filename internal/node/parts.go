@@ -83,7 +83,7 @@ func (n *node) prepareMetrics() {
 	}
 	n.meter.Watch(n.store)
 	if n.dispatcher != nil {
-		n.meter.InFlight(n.dispatcher.InFlight)
+		n.meter.InFlight(n.dispatcher.InFlight, n.dispatcher.Concurrency())
 	}
 	if n.cfg.has(RoleAPI) {
 		n.meterTokens()

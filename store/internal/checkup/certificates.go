@@ -74,7 +74,8 @@ func (c *checkup) hosts(ctx context.Context, f *findings) ([]*host, error) {
 		all = append(all, &host{tenant: tenant, url: raw})
 	}, mostHosts)
 	if len(all) == mostHosts {
-		f.add(LevelNote, "", "only the first %d hosts of endpoints were asked", mostHosts)
+		f.add(LevelNote, "watch the certificates of the others yourself",
+			"only the first %d hosts of endpoints were asked", mostHosts)
 	}
 	return all, err
 }

@@ -19,6 +19,8 @@ type checkup struct {
 	conn        *pgx.Conn
 	certificate Certificate
 	old         time.Duration // from which age on a transaction is reported
+	dead        int64         // from which number of dead rows on a table is reported
+	deadHot     int64         // the same of a table from which tasks are leased
 }
 
 // check is one of the things that Examine looks at.
@@ -63,7 +65,8 @@ func Examine(ctx context.Context, url string, certificate Certificate) ([]Findin
 	if err != nil {
 		return nil, postgres.ConnectError(url, err)
 	}
-	c := &checkup{url: url, conn: conn, certificate: certificate, old: oldTransaction}
+	c := &checkup{url: url, conn: conn, certificate: certificate, old: oldTransaction,
+		dead: manyDead, deadHot: manyDeadHot}
 	defer func() { _ = c.conn.Close(context.WithoutCancel(ctx)) }()
 	var all []Finding
 	for _, one := range checks {
@@ -75,6 +78,9 @@ func Examine(ctx context.Context, url string, certificate Certificate) ([]Findin
 	return all, nil
 }
 
+// checkAgain is what to do about a check that failed.
+const checkAgain = "do what the error suggests, and run the doctor again"
+
 func (c *checkup) one(ctx context.Context, one check) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
@@ -84,7 +90,7 @@ func (c *checkup) one(ctx context.Context, one check) []Finding {
 		err = one.run(c, ctx, found)
 	}
 	if err != nil {
-		found.add(LevelWarning, "", "could not be checked: %s", err)
+		found.add(LevelWarning, checkAgain, "could not be checked: %s", err)
 	}
 	return found.end(one.well)
 }

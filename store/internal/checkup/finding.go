@@ -22,7 +22,7 @@ type Finding struct {
 	Level  Level  `json:"level"`
 	Tenant string `json:"tenant,omitempty"`
 	Text   string `json:"text"`
-	// Do is what to do about it; "": nothing.
+	// Do is what to do about it; "" for LevelOK only.
 	Do string `json:"do,omitempty"`
 	// Page is where the manual says more, within docs.
 	Page string `json:"page,omitempty"`
@@ -59,7 +59,8 @@ func (f *findings) end(well string) []Finding {
 		return []Finding{{Check: f.check, Level: LevelOK, Text: well}}
 	case f.more > 0:
 		return append(f.all, Finding{Check: f.check, Level: LevelNote, Page: f.page,
-			Text: fmt.Sprintf("and %d more like these", f.more)})
+			Text: fmt.Sprintf("and %d more like these", f.more),
+			Do:   "run the doctor again once these are done"})
 	}
 	return f.all
 }

@@ -31,36 +31,21 @@ func (c *checkup) schemas(ctx context.Context, f *findings) error {
 	return nil
 }
 
-// roles finds tenants without the role that keeps them apart.
+// roles finds roles and grants that are missing, without which tenants aren't kept apart.
 func (c *checkup) roles(ctx context.Context, f *findings) error {
-	const do = "asyncflow migrate up"
-	var base string
-	var there bool
-	err := c.conn.QueryRow(ctx, `SELECT coalesce(base_role, ''), EXISTS (SELECT FROM pg_roles
-		WHERE rolname = base_role) FROM asyncflow.fence`).Scan(&base, &there)
-	switch {
-	case err != nil:
+	var made bool
+	err := c.conn.QueryRow(ctx, `SELECT base_role IS NOT NULL FROM asyncflow.fence`).Scan(&made)
+	if err != nil {
 		return err
-	case base == "":
+	}
+	if !made {
 		f.add(LevelNote, "asyncflow migrate up, without --database-roles=off",
 			"database roles are off: only asyncflow itself keeps tenants apart")
-		return nil
-	case !there:
-		f.add(LevelProblem, do, "the role %s of the nodes is gone", base)
 	}
-	rows, _ := c.conn.Query(ctx, `SELECT slug, coalesce(role, '') FROM asyncflow.tenants t
-		WHERE dropping_at IS NULL
-		  AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = t.role)
-		ORDER BY slug LIMIT $1`, mostFindings+1)
-	var slug, role string
-	_, err = pgx.ForEachRow(rows, []any{&slug, &role}, func() error {
-		if role == "" {
-			f.of(slug, LevelProblem, do, "the tenant has no database role")
-		} else {
-			f.of(slug, LevelProblem, do, "the tenant's database role %s is gone", role)
-		}
-		return nil
-	})
+	gaps, err := schema.Gaps(ctx, c.url, false)
+	for _, gap := range gaps {
+		f.of(gap.Tenant, LevelProblem, gap.Do, "%s", gap.Text)
+	}
 	return err
 }
 

@@ -42,7 +42,31 @@ func (c *checkup) server(ctx context.Context, f *findings) error {
 			"no synchronous standby is attached, and synchronous_standby_names is %q: submits wait "+
 				"(the check needs the role pg_monitor to see standbys)", names)
 	}
-	return nil
+	return c.unsynced(ctx, f)
+}
+
+// unsynced finds where synchronous_commit is off. Nodes set it themselves, but a program that
+// submits by SQL has the server's setting.
+func (c *checkup) unsynced(ctx context.Context, f *findings) error {
+	rows, _ := c.conn.Query(ctx, `
+		SELECT 'this server', reset_val FROM pg_settings
+		WHERE name = 'synchronous_commit'
+		UNION ALL SELECT concat_ws(' in ', 'the role ' || nullif(setrole, 0)::regrole,
+		    'the database ' || d.datname), split_part(s, '=', 2)
+		FROM pg_db_role_setting LEFT JOIN pg_database d ON d.oid = setdatabase, unnest(setconfig) s
+		WHERE s LIKE 'synchronous_commit=%' AND setdatabase IN (0, (SELECT oid FROM pg_database
+		  WHERE datname = current_database()))
+		ORDER BY 1`)
+	var who, value string
+	_, err := pgx.ForEachRow(rows, []any{&who, &value}, func() error {
+		if value == "off" {
+			f.add(LevelWarning, "set it to on, at least for roles that submit by SQL",
+				"synchronous_commit is off for %s: a crash loses tasks that were just submitted by "+
+					"SQL (nodes set it to on)", who)
+		}
+		return nil
+	})
+	return err
 }
 
 // clockOff is the difference of two clocks that is too much: tokens and signatures have times.
@@ -102,8 +126,12 @@ func (c *checkup) transactions(ctx context.Context, f *findings) error {
 	return err
 }
 
-// manyDead is the number of dead rows from which a table is reported, if it has fewer live ones.
-const manyDead = 1_000_000
+const (
+	// manyDead is the number of dead rows from which a table with fewer live ones is reported.
+	manyDead = 1_000_000
+	// manyDeadHot is that of the small tables from which tasks are leased: each lease passes them.
+	manyDeadHot = 100_000
+)
 
 // vacuum finds what keeps tables from being cleaned.
 func (c *checkup) vacuum(ctx context.Context, f *findings) error {
@@ -119,8 +147,9 @@ func (c *checkup) vacuum(ctx context.Context, f *findings) error {
 	}
 	rows, _ := c.conn.Query(ctx, `SELECT schemaname || '.' || relname, n_live_tup, n_dead_tup
 		FROM pg_stat_user_tables WHERE schemaname LIKE 'tenant\_%'
-		  AND n_dead_tup > greatest(n_live_tup, $1) ORDER BY n_dead_tup DESC LIMIT $2`,
-		manyDead, mostFindings+1)
+		  AND n_dead_tup > greatest(n_live_tup,
+		    CASE WHEN relname ~ '^(ready_|(lease|wait)$)' THEN $3::bigint ELSE $1::bigint END)
+		ORDER BY n_dead_tup DESC LIMIT $2`, c.dead, mostFindings+1, c.deadHot)
 	var table string
 	var live, dead int64
 	_, err = pgx.ForEachRow(rows, []any{&table, &live, &dead}, func() error {

@@ -2,6 +2,7 @@ package checkup
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +20,8 @@ func opened(t *testing.T) *checkup {
 	url := pgtest.Database(t, nil)
 	conn, err := postgres.Connect(t.Context(), url)
 	require.NoError(t, err)
-	c := &checkup{url: url, conn: conn, old: oldTransaction}
+	c := &checkup{url: url, conn: conn, old: oldTransaction, dead: manyDead,
+		deadHot: manyDeadHot}
 	t.Cleanup(func() { _ = c.conn.Close(context.Background()) })
 	return c
 }
@@ -73,6 +75,63 @@ func TestAFailedCheckIsAFinding(t *testing.T) {
 		c.one(t.Context(), next))
 }
 
+// A server, a database or a role for which commits aren't on disk is named.
+func TestCommitsThatAreNotOnDisk(t *testing.T) {
+	c := opened(t)
+	const unsynced = "synchronous_commit is off for "
+	texts := func() (all []string) {
+		for _, f := range c.found(t, (*checkup).unsynced) {
+			assert.Equal(t, LevelWarning, f.Level)
+			assert.Contains(t, f.Do, "set it to on")
+			all = append(all, f.Text)
+		}
+		return all
+	}
+	before := len(texts()) // servers for tests may be fast
+	database := postgres.Quote(c.conn.Config().Database)
+	role := postgres.Quote(c.conn.Config().Database + "-app")
+	exec := func(sql string) {
+		_, err := c.conn.Exec(context.Background(), sql)
+		require.NoError(t, err)
+	}
+	exec(`CREATE ROLE ` + role)
+	t.Cleanup(func() { exec(`DROP ROLE ` + role) })
+	exec(`ALTER DATABASE ` + database + ` SET synchronous_commit = off`)
+	exec(`ALTER ROLE ` + role + ` SET synchronous_commit = off`)
+	all := strings.Join(texts(), "\n")
+	require.Len(t, texts(), before+2)
+	assert.Contains(t, all, unsynced+"the database "+c.conn.Config().Database+":")
+	assert.Contains(t, all, unsynced+"the role "+role+":")
+	exec(`ALTER DATABASE ` + database + ` SET synchronous_commit = on`)
+	exec(`ALTER ROLE ` + role + ` IN DATABASE ` + database + ` SET synchronous_commit = off`)
+	exec(`ALTER ROLE ` + role + ` RESET synchronous_commit`)
+	assert.Contains(t, strings.Join(texts(), "\n"),
+		unsynced+"the role "+role+" in the database "+c.conn.Config().Database+":")
+}
+
+// A table from which tasks are leased is reported with fewer dead rows than another one.
+func TestDeadRows(t *testing.T) {
+	c := opened(t)
+	c.dead, c.deadHot = 30, 10
+	_, err := c.conn.Exec(t.Context(), `CREATE SCHEMA tenant_acme`)
+	require.NoError(t, err)
+	for _, table := range []string{"ready_mail_2", "lease", "lease_of_a_house", "task_1"} {
+		_, err := c.conn.Exec(t.Context(), `CREATE TABLE tenant_acme.`+table+
+			` WITH (autovacuum_enabled = off) AS SELECT generate_series(1, 20) AS n;
+			DELETE FROM tenant_acme.`+table)
+		require.NoError(t, err)
+	}
+	_, err = c.conn.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`)
+	require.NoError(t, err)
+	var tables []string
+	for _, f := range c.found(t, (*checkup).vacuum) {
+		table, _, _ := strings.Cut(f.Text, " has ")
+		tables = append(tables, table)
+		assert.Contains(t, f.Do, "VACUUM "+table)
+	}
+	assert.ElementsMatch(t, []string{"tenant_acme.ready_mail_2", "tenant_acme.lease"}, tables)
+}
+
 // A check's findings are bounded.
 func TestFindingsAreBounded(t *testing.T) {
 	f := &findings{check: "many", page: "p.md"}
@@ -82,5 +141,6 @@ func TestFindingsAreBounded(t *testing.T) {
 	all := f.end("well")
 	require.Len(t, all, mostFindings+1)
 	assert.Equal(t, Finding{Check: "many", Level: LevelNote, Page: "p.md",
-		Text: "and 7 more like these"}, all[mostFindings])
+		Text: "and 7 more like these",
+		Do:   "run the doctor again once these are done"}, all[mostFindings])
 }

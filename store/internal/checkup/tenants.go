@@ -30,7 +30,8 @@ func (c *checkup) eachTenant(
 	}
 	if len(all) > mostTenants {
 		all = all[:mostTenants]
-		f.add(LevelNote, "", "only the first %d tenants were looked at", mostTenants)
+		f.add(LevelNote, "look at the others by asyncflow tenants list --trouble",
+			"only the first %d tenants were looked at", mostTenants)
 	}
 	for _, t := range all {
 		err = pgx.BeginTxFunc(ctx, c.conn, pgx.TxOptions{AccessMode: pgx.ReadOnly},
@@ -55,7 +56,7 @@ func (c *checkup) eachTenant(
 			state == pgerrcode.InvalidParameterValue:
 			// a schema that is behind, or a role that is gone: findings of their own
 		case err != nil:
-			f.of(t.Slug, LevelWarning, "", "could not be checked: %s", err)
+			f.of(t.Slug, LevelWarning, checkAgain, "could not be checked: %s", err)
 		}
 	}
 	return nil
@@ -72,7 +73,8 @@ func (c *checkup) endpoints(ctx context.Context, f *findings) error {
 		    WHERE e.type = t.name AND e.stage = s ->> 'name' AND e.weight > 0)
 		ORDER BY 1, 2 LIMIT $1`, []any{&name, &stage}, func(tenant string) {
 		f.of(tenant, LevelWarning,
-			fmt.Sprintf("asyncflow endpoints create %s %s URL, or give one a weight", name, stage),
+			fmt.Sprintf("asyncflow endpoints create --type %s --stage %s URL, or give one a weight",
+				name, stage),
 			"the stage %s/%s has no endpoint that gets deliveries: its tasks wait", name, stage)
 	}, mostFindings+1)
 }
@@ -95,7 +97,9 @@ func (c *checkup) claimers(ctx context.Context, f *findings) error {
 		if asked != nil {
 			when = "nobody has asked since " + asked.UTC().Format(time.RFC3339)
 		}
-		f.of(tenant, LevelWarning, "start its claimers: asyncflow claim "+name+" "+stage,
+		f.of(tenant, LevelWarning,
+			fmt.Sprintf("start its claimers, or try: asyncflow claim --type %s --stage %s", name,
+				stage),
 			"%s for tasks of the claim stage %s/%s", when, name, stage)
 	}, mostFindings+1, askedFor)
 }

@@ -19,8 +19,8 @@ func (c *checkup) pooler(ctx context.Context, f *findings) error {
 		return err
 	}
 	if pid != c.conn.PgConn().PID() {
-		f.add(LevelNote, "", "a pooler in session mode stands before the server: its number of "+
-			"connections must be at least that of all nodes")
+		f.add(LevelNote, "let it have at least as many connections as all nodes together",
+			"a pooler in session mode stands before the server")
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package schema
 import (
 	"context"
 	"io/fs"
+	"strings"
 
 	"github.com/asyncflow/asyncflow/migrations"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
@@ -33,7 +34,20 @@ func Migrate(ctx context.Context, url string, noRoles bool) ([]Status, error) {
 // migratePlain migrates a schema without roles.
 func migratePlain(ctx context.Context, url string) func(string, fs.FS) (Status, error) {
 	return func(schema string, set fs.FS) (Status, error) {
-		return MigrateOne(ctx, url, schema, set, "")
+		status, err := MigrateOne(ctx, url, schema, set, "")
+		if err != nil {
+			return status, err
+		}
+		conn, err := postgres.Connect(ctx, url)
+		if err != nil {
+			return status, postgres.ConnectError(url, err)
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		tenant, _ := strings.CutPrefix(schema, Of(""))
+		if schema == Base {
+			tenant = ""
+		}
+		return status, restoreRights(ctx, conn, tenant, "")
 	}
 }
 
@@ -62,6 +76,9 @@ func migrateWithRoles(
 		return nil, err
 	}
 	if err := f.GrantBase(ctx); err != nil {
+		return nil, err
+	}
+	if err := restoreRights(ctx, f.db, "", ""); err != nil {
 		return nil, err
 	}
 	all := []Status{first}

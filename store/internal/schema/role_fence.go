@@ -120,8 +120,8 @@ func (f *RoleFence) Create(
 	return err
 }
 
-// Migrate gives a tenant's schema to its role, brings it to the newest version as that
-// role, and grants the base role its rights there.
+// Migrate gives a tenant's schema to its role, brings it to the newest version as that role, grants
+// the base role its rights there, and restores those of the roles that submit by SQL.
 func (f *RoleFence) Migrate(ctx context.Context, url, tenant string) (Status, error) {
 	return f.migrate(ctx, url, tenant, byHand)
 }
@@ -136,7 +136,10 @@ func (f *RoleFence) migrate(
 	if err != nil {
 		return status, postgres.ConnectErrorOr(err, url)
 	}
-	return status, f.grantTenant(ctx, tenant)
+	if err := f.grantTenant(ctx, tenant); err != nil {
+		return status, err
+	}
+	return status, restoreRights(ctx, f.db, tenant, f.RoleOf(tenant))
 }
 
 // Enter writes into a tenant's row that its schema and its grants are current, and its role. From

@@ -38,6 +38,14 @@ func Migrate(ctx context.Context, url string, opts ...Option) ([]MigrationStatus
 	return schema.Migrate(ctx, url, with(opts).noRoles)
 }
 
+// Gap is a role or a grant that a database lacks.
+type Gap = schema.Gap
+
+// Gaps returns the roles and grants that a database lacks, as after a restore, and changes nothing.
+func Gaps(ctx context.Context, url string, opts ...Option) ([]Gap, error) {
+	return schema.Gaps(ctx, url, with(opts).noRoles)
+}
+
 // Status returns the migration status of every schema and changes nothing.
 func Status(ctx context.Context, url string) ([]MigrationStatus, error) {
 	return schema.Statuses(ctx, url)

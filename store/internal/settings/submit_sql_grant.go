@@ -2,6 +2,7 @@ package settings
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -13,15 +14,27 @@ import (
 )
 
 // GrantSubmit lets a role of the database submit tasks of a tenant and send signals by SQL, and
-// nothing else.
+// nothing else. It is remembered, for migrations after a restore.
 func (s *Settings) GrantSubmit(ctx context.Context, tenant, role string) error {
-	return postgres.Wrap(s.permitSubmit(ctx, tenant, role, "GRANT", "TO"), "GrantSubmit(%q, %q)",
-		tenant, role)
+	err := s.permitSubmit(ctx, tenant, role, "GRANT", "TO")
+	if err == nil {
+		_, err = s.core.DB("").Exec(ctx, `UPDATE asyncflow.tenants
+			SET submitters = array_append(array_remove(submitters, $2), $2) WHERE slug = $1`,
+			tenant, role)
+	}
+	return postgres.Wrap(err, "GrantSubmit(%q, %q)", tenant, role)
 }
 
 // RevokeSubmit takes back what GrantSubmit grants, also of functions of before that a migration has
-// kept for views which depend on them.
+// kept for views which depend on them. A role that is gone is forgotten.
 func (s *Settings) RevokeSubmit(ctx context.Context, tenant, role string) error {
+	var gone bool
+	err := s.core.DB("").QueryRow(ctx, `UPDATE asyncflow.tenants
+		SET submitters = array_remove(submitters, $2) WHERE slug = $1 AND $2 = ANY (submitters)
+		RETURNING NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $2)`, tenant, role).Scan(&gone)
+	if gone || err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return postgres.Wrap(err, "RevokeSubmit(%q, %q)", tenant, role)
+	}
 	return postgres.Wrap(s.permitSubmit(ctx, tenant, role, "REVOKE", "FROM"),
 		"RevokeSubmit(%q, %q)", tenant, role)
 }
