@@ -124,11 +124,21 @@ bench-sustained: ## Measure a run of 20 minutes
 bench-idle: ## Measure what 10,000 idle task types in 1,000 tenants cost
 	$(GO) run ./bench idle --types 0,10000 --tenants 1000
 
+bench-sizing: ## Measure what a task costs, by the features that it uses
+	$(GO) run ./bench sizing
+
 bench-pools: ## Measure nodes with 2 to 32 hot connections
 	$(GO) run ./bench pools
 
 ci: ## Run all that CI runs; installs what is missing
 	.ci/run
+
+deploy: ## Write deploy/kubernetes again, from the chart
+	$(GO) -C deploy/check test -count=1 -run '^TestPlainManifestsAreTheChart$$' . -write
+
+deploy-check: ## Render the chart, and check it as Kubernetes does
+	$(GO) -C deploy/check vet ./...
+	$(GO) -C deploy/check test -count=1 ./...
 
 docker: ## Build the image asyncflow
 	docker build --build-arg VERSION=$(VERSION) --tag asyncflow .
@@ -142,4 +152,4 @@ clean: ## Remove the built programs
 .PHONY: help dev web screenshots build test race test-long model test-postgres rolls signals fuzz fuzz-short lint generate \
 	generators contract typescript generate-typescript bench bench-peers bench-compare bench-short \
 	bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
-	bench-sustained bench-idle bench-pools ci docker compose clean
+	bench-sustained bench-idle bench-pools bench-sizing ci deploy deploy-check docker compose clean

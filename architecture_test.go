@@ -97,8 +97,8 @@ var arrows = map[string][]string{
 
 	"internal/contracttest": {"internal/httpapi", "."},
 	"internal/document":     {"client", "internal/expression", "internal/timetable", "."},
-	"internal/node": {"auth", "callbacks", "dispatcher", "governance", "internal/console",
-		"internal/httpapi", "internal/metrics", "store", "."},
+	"internal/node": {"auth", "callbacks", "dispatcher", "governance", "internal/coalesce",
+		"internal/console", "internal/httpapi", "internal/metrics", "store", "."},
 	"internal/testnode": {"auth", "callbacks", "internal/console", "internal/contracttest",
 		"internal/httpapi", "internal/node", "internal/pgtest", "store", "."},
 	"internal/browsertest": {},

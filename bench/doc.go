@@ -38,8 +38,10 @@
 //	go run ./bench profile    where does the time of a task go?
 //	go run ./bench promote    what happens when a million delayed tasks are due at once?
 //	go run ./bench rolls      do submits take longer while tables roll?
+//	go run ./bench sizing     what does a task cost, by the features that it uses?
 //	go run ./bench snapshot   do leases get slow while a transaction is open for minutes?
 //	go run ./bench sustained  is the rate of the first minute that of the twentieth?
+//	go run ./bench upgrade    for how long do the indexes of migrations hold up tasks?
 //
 // Each has --short, --json FILE and --plots DIR, which writes SVG; see --help.
 //

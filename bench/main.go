@@ -31,8 +31,10 @@ var modes = map[string]func(context.Context, []string) error{
 	"profile":   runProfile,
 	"promote":   runPromote,
 	"rolls":     runRolls,
+	"sizing":    runSizing,
 	"snapshot":  runSnapshot,
 	"sustained": runSustained,
+	"upgrade":   runUpgrade,
 }
 
 // run is main, or one of the processes that the bench starts from its own program.

@@ -47,7 +47,7 @@ func TestMetricsOfANode(t *testing.T) {
 	assert.Contains(t, text, `asyncflow_submitted_tasks_total{tenant="acme",type="pipe"} 10`)
 	m := regexp.MustCompile(`metrics are served" listen=(\S+)`).FindStringSubmatch(worker.said())
 	require.NotNil(t, m, worker.said())
-	status, _ = get(t, "http://"+m[1]+"/healthz")
+	status, _ = get(t, "http://"+m[1]+"/v1/tasks")
 	assert.Equal(t, 404, status)
 	// a task is done before its attempt is counted
 	require.EventuallyWithT(t, func(c *assert.CollectT) {

@@ -109,7 +109,9 @@ func startWithin(
 	return p
 }
 
-var readyLine = regexp.MustCompile(`asyncflow is ready.* (?:listen|url)=(?:http://)?(\S+)`)
+// readyLine has the address of the API, in logs of both formats.
+var readyLine = regexp.MustCompile(
+	`asyncflow is ready.*[ "](?:listen|url)(?:=|":")(?:http://)?([^\s"]+)`)
 
 func (p *process) read(stderr io.Reader, ready chan string) {
 	lines := bufio.NewScanner(stderr)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -63,7 +64,8 @@ type node struct {
 	cfg  Config
 	runs []func(context.Context) error // what goes on until the node stops
 	// watch goes on until all of runs have ended, so that operators see the node stop; nil: none
-	watch func(context.Context) error
+	watch    func(context.Context) error
+	stopping atomic.Bool
 }
 
 func (c Config) has(role string) bool { return slices.Contains(c.Roles, role) }
@@ -123,6 +125,7 @@ func (n *node) runAll(ctx context.Context, ready func()) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		<-ctx.Done()
+		n.stopping.Store(true)
 		n.cfg.Log.Info("stopping")
 		return nil
 	})

@@ -2,10 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
 	"net"
-	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -100,24 +97,6 @@ func (n *node) meterTokens() {
 		file = n.cfg.Issuers.Stale
 	}
 	n.meter.Tokens(n.cfg.Tokens.Stale, file)
-}
-
-// metricsHeaderTime bounds how long a caller may take to send its request.
-const metricsHeaderTime = 5 * time.Second
-
-// serveMetrics serves /metrics, and nothing else, at the listener of the metrics until ctx
-// ends.
-func (n *node) serveMetrics(ctx context.Context) error {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", n.meter.Handler())
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: metricsHeaderTime}
-	n.cfg.Log.Info("metrics are served", "listen", n.cfg.MetricsListener.Addr().String())
-	defer context.AfterFunc(ctx, func() { server.Close() })()
-	err := server.Serve(n.cfg.MetricsListener)
-	if !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }
 
 // OperatorAlerts says where the operator's alerts go. The tenant asyncflow.OperatorTenant

@@ -94,20 +94,22 @@ func (c *Client) Submit(ctx context.Context, taskType string, n int) error {
 // SubmitBatch submits BatchSize tasks of a type, from number first on. more are further members of
 // each task, each with a comma behind it, such as `"delay":"1h",`.
 func (c *Client) SubmitBatch(ctx context.Context, taskType string, first int, more string) error {
-	return c.submitMany(ctx, taskType, first, BatchSize, payload.Usual, more)
+	return c.submitMany(ctx, taskType, first, BatchSize, payload.Usual,
+		func(int) string { return more })
 }
 
-// submitMany submits tasks with contexts of size bytes in one call.
+// submitMany submits tasks with contexts of size bytes in one call. more returns further members of
+// a task, each with a comma behind it.
 func (c *Client) submitMany(
-	ctx context.Context, taskType string, first, tasks, size int, more string,
+	ctx context.Context, taskType string, first, tasks, size int, more func(n int) string,
 ) error {
-	body := make([]byte, 0, tasks*(size+len(more)+40))
+	body := make([]byte, 0, tasks*(size+len(more(first))+40))
 	body = append(body, `{"tasks":[`...)
 	for n := first; n < first+tasks; n++ {
 		if n > first {
 			body = append(body, ',')
 		}
-		body = AppendTask(body, taskType, n, size, more)
+		body = AppendTask(body, taskType, n, size, more(n))
 	}
 	answer, err := c.Call(ctx, http.MethodPost, "/v1/tasks/batch", append(body, "]}"...))
 	if err != nil {

@@ -56,6 +56,16 @@ func (d *Database) Written(ctx context.Context) (w Written, err error) {
 	return w, err
 }
 
+// Kept returns the bytes of all tables of the tenant, with their indexes, but for the small ones
+// that only have what is live.
+func (d *Database) Kept(ctx context.Context) (bytes int64, err error) {
+	return bytes, d.Conn.QueryRow(ctx, `
+		SELECT sum(pg_total_relation_size(c.oid))::bigint
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relkind = 'r'
+		  AND c.relname !~ '^(ready|lease|wait|outbox|tallies|fan_outs?)(_|$)'`, Schema).Scan(&bytes)
+}
+
 // Table has rows of a task type.
 type Table struct {
 	Name   string // qualified and quoted

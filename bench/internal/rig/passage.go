@@ -99,6 +99,14 @@ func (r *Rig) WarmUp(ctx context.Context, t *TaskType) error {
 
 // SubmitAll submits the next tasks in batches over a few connections, to all nodes alike.
 func (r *Rig) SubmitAll(ctx context.Context, t *TaskType, tasks int) error {
+	return r.SubmitAllWith(ctx, t, tasks, func(int) string { return "" })
+}
+
+// SubmitAllWith is SubmitAll for tasks with further members: more returns the members of a task,
+// each with a comma behind it.
+func (r *Rig) SubmitAllWith(
+	ctx context.Context, t *TaskType, tasks int, more func(n int) string,
+) error {
 	first := r.Take(t, tasks)
 	var taken atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -110,7 +118,7 @@ func (r *Rig) SubmitAll(ctx context.Context, t *TaskType, tasks int) error {
 				if n >= tasks {
 					return nil
 				}
-				err := api.submitMany(ctx, t.Name, first+n, min(t.Batch, tasks-n), t.Size, "")
+				err := api.submitMany(ctx, t.Name, first+n, min(t.Batch, tasks-n), t.Size, more)
 				if err != nil {
 					return err
 				}
