@@ -43,6 +43,12 @@ tree: ## Kill two nodes while a tree of 10,000 spawns and joins
 signals: ## Let 100,000 signals meet waits, with nodes that die; takes 10 minutes
 	$(LONG) -timeout 2h -run '^TestSignalsMeetWaits$$' ./dispatcher
 
+backup-test: ## Run the commands of docs/backup.md: restore to a moment, and from a dump
+	$(LONG) -run '^TestRestore(ToAMoment|ADump)$$' ./cmd/asyncflow
+
+failover-test: ## Lose the primary under load in five ways, three times each; takes 6 minutes
+	$(LONG) -timeout 1h -run '^TestFailover$$' ./cmd/asyncflow
+
 fuzz: ## Run every fuzz target for a minute; FUZZTIME=10m for longer
 	.ci/fuzz $(FUZZTIME)
 
@@ -149,7 +155,8 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove the built programs
 	rm -rf bin dist
 
-.PHONY: help dev web screenshots build test race test-long model test-postgres rolls signals fuzz fuzz-short lint generate \
+.PHONY: help dev web screenshots build test race test-long model test-postgres rolls signals backup-test \
+	failover-test fuzz fuzz-short lint generate \
 	generators contract typescript generate-typescript bench bench-peers bench-compare bench-short \
 	bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
 	bench-sustained bench-idle bench-pools bench-sizing ci deploy deploy-check docker compose clean

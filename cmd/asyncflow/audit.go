@@ -19,7 +19,8 @@ import (
 
 // auditCmd groups the commands for the audit.
 type auditCmd struct {
-	List auditListCmd `cmd:"" help:"List the entries, newest first."`
+	List   auditListCmd   `cmd:"" help:"List the entries, newest first."`
+	Export auditExportCmd `cmd:"" help:"Write the entries since the last export, as JSON lines."`
 }
 
 type auditListCmd struct {

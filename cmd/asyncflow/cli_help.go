@@ -65,8 +65,18 @@ var longTexts = map[string]map[string]string{
 			"duration before now such as 1h.",
 		"--ended-since": "Only final tasks that ended at or after this time, whenever they were " +
 			"submitted: RFC 3339, or a duration before now such as 1h.",
+		"--state": "File that says where the last export ended; FILE.next is written for the next " +
+			"one. While there is none, the export begins with --since, or --ended-since.",
+		"--lag": "With --state: leave what happened within this time before now for the next " +
+			"export, so that a transaction which commits late is found.",
 		"--code": "Only tasks with this code in their last error: an HTTP status such as 503, 5xx, " +
 			"timeout, lost or the word before the colon of the error.",
+	},
+	"audit export": {
+		"--since": "Where to begin while there is no FILE: RFC 3339, or a duration before now such " +
+			"as 24h. Default: with the oldest entry.",
+		"--outcome":  "Only entries with this outcome: done, refused, denied or failed.",
+		"--operator": "The entries that belong to no tenant. Needs an operator's token.",
 	},
 	"failures": {
 		"--since": "Only tasks that failed at or after this time: RFC 3339, or a duration before now " +

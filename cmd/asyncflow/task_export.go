@@ -3,19 +3,23 @@ package main
 import (
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 )
 
 type tasksExportCmd struct {
 	filterFlags
-	Text   string `placeholder:"TEXT" help:"Only tasks with this text in their context or outputs."`
-	Format string `enum:"jsonl,csv" default:"jsonl" help:"jsonl, a task a line, or csv."`
+	exportFlags
+	Text     string `placeholder:"TEXT" help:"Only tasks with this text in their context or outputs."`
+	Format   string `enum:"jsonl,csv" default:"jsonl" help:"jsonl, a task a line, or csv."`
+	Contents bool   `help:"With context, result and attempts: two more calls for each task."`
 }
 
 func (c *tasksExportCmd) Help() string {
@@ -24,31 +28,38 @@ line of JSON has the task as asyncflow tasks list shows it, without its context.
 that a spreadsheet would take for a formula has an apostrophe before it. The number of tasks goes to
 stderr.
 
+With --state, each run exports the tasks that ended since the last one, oldest end first. FILE says
+where the last one ended. The command leaves it as it is and writes FILE.next: rename that once the
+output is stored. A run that was killed is done again from the same place.
+
 Examples:
 
     asyncflow tasks export --type thumbnails --status failed > failed.jsonl
-    asyncflow tasks export --ended-since 24h --format csv > today.csv`
+    asyncflow tasks export --ended-since 24h --format csv > today.csv
+    asyncflow tasks export --children --state export.state > batch.jsonl`
 }
 
-// Run writes all tasks of the filter, a page at a time.
+// Run writes all tasks of the filter, a page at a time, or those that ended since the last run.
 func (c *tasksExportCmd) Run(ctx context.Context, g *globals) error {
+	if c.Contents && c.Format == "csv" {
+		return usageError(asyncflow.InvalidField("--contents", "needs --format jsonl"))
+	}
+	if c.State != "" {
+		if err := c.checkState(); err != nil {
+			return err
+		}
+		now, err := databaseTime(ctx, g.client())
+		if err != nil {
+			return err
+		}
+		return c.runEnded(ctx, g, now)
+	}
 	p := c.params()
 	p.Text = c.Text
 	p.Limit = pageSize
-	write := g.printJSONLine
-	if c.Format == "csv" {
-		w := csv.NewWriter(g.stdout)
-		if err := w.Write(exportColumns); err != nil {
-			return err
-		}
-		write = func(task any) error {
-			if err := w.Write(exportCells(task.(client.Task))); err != nil {
-				return err
-			}
-			w.Flush()
-			return w.Error()
-		}
-		defer w.Flush()
+	write, err := c.writer(g)
+	if err != nil {
+		return err
 	}
 	n := 0
 	for {
@@ -56,10 +67,8 @@ func (c *tasksExportCmd) Run(ctx context.Context, g *globals) error {
 		if err != nil {
 			return err
 		}
-		for _, t := range page.Data {
-			if err := write(t); err != nil {
-				return err
-			}
+		if err := write(ctx, page.Data); err != nil {
+			return err
 		}
 		n += len(page.Data)
 		if p.Cursor = page.NextCursor; p.Cursor == "" {
@@ -67,6 +76,44 @@ func (c *tasksExportCmd) Run(ctx context.Context, g *globals) error {
 			return err
 		}
 	}
+}
+
+// writer returns what writes tasks in the format of the command. A CSV begins with its columns.
+func (c *tasksExportCmd) writer(
+	g *globals,
+) (write func(context.Context, []client.Task) error, err error) {
+	switch {
+	case c.Format == "csv":
+		w := csv.NewWriter(g.stdout)
+		err = w.Write(exportColumns)
+		w.Flush()
+		return func(_ context.Context, tasks []client.Task) error {
+			rows := make([][]string, len(tasks))
+			for i, t := range tasks {
+				rows[i] = exportCells(t)
+			}
+			return w.WriteAll(rows)
+		}, errors.Join(err, w.Error())
+	case c.Contents:
+		return func(ctx context.Context, tasks []client.Task) error {
+			full, err := withContents(ctx, g.client(), tasks)
+			if err != nil {
+				return err
+			}
+			return printLines(g, full)
+		}, nil
+	}
+	return func(_ context.Context, tasks []client.Task) error { return printLines(g, tasks) }, nil
+}
+
+// printLines writes documents, one a line.
+func printLines[T any](g *globals, docs []T) error {
+	for _, doc := range docs {
+		if err := g.printJSONLine(doc); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // exportColumns are the columns of a CSV, here and in the console.

@@ -12,13 +12,13 @@ import (
 // as behind a firewall that forgets connections, or when a host dies.
 type Network struct {
 	t        testing.TB
-	upstream string
 	listener net.Listener
 
-	mu     sync.Mutex
-	silent bool // new connections, too
-	paths  []*path
-	noted  *Statements // that new connections send; nil: nobody asks
+	mu       sync.Mutex
+	upstream string // of new connections
+	silent   bool   // new connections, too
+	paths    []*path
+	noted    *Statements // that new connections send; nil: nobody asks
 }
 
 // path is one connection with its two ends.
@@ -72,13 +72,31 @@ func (n *Network) Heal() {
 	n.silent = false
 }
 
+// Lead has new connections lead to the database at another URL, as after an address has moved.
+func (n *Network) Lead(rawURL string) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		n.t.Fatalf("pgtest: %v", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.upstream = u.Host
+}
+
+// leadsTo returns the address to which new connections lead.
+func (n *Network) leadsTo() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.upstream
+}
+
 func (n *Network) accept() {
 	for {
 		near, err := n.listener.Accept()
 		if err != nil {
 			return
 		}
-		far, err := net.Dial("tcp", n.upstream)
+		far, err := net.Dial("tcp", n.leadsTo())
 		if err != nil {
 			_ = near.Close()
 			continue

@@ -40,6 +40,28 @@ func Restore(t testing.TB, backup string, lost *devpg.Server) *devpg.Server {
 		}})
 }
 
+// RestoreBy starts a server on a data directory that restore fills, at the address of a lost one.
+// The directory has settings of its own, as in postgresql.auto.conf.
+func RestoreBy(t testing.TB, lost *devpg.Server, restore func(pgdata string)) *devpg.Server {
+	t.Helper()
+	dir := Dir(t)
+	pgdata := filepath.Join(dir, "pgdata")
+	restore(pgdata)
+	from := lost.Config().DataDir
+	password, err := os.ReadFile(filepath.Join(from, "password"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "password"), password, 0o600)
+	}
+	if err == nil {
+		err = chownLike(pgdata, filepath.Join(from, "pgdata"))
+	}
+	if err != nil {
+		t.Fatalf("pgtest: restore: %v", err)
+	}
+	return Server(t, devpg.Config{DataDir: dir, BinDir: lost.Config().BinDir,
+		Port: lost.Config().Port})
+}
+
 // Backup takes a backup of a running server, and returns it as the data directory of another
 // one. It copies the files itself: not all installations have pg_basebackup.
 func Backup(t testing.TB, primary *devpg.Server) (dir string) {
