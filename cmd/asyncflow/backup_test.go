@@ -47,10 +47,10 @@ func newBackupSite(t *testing.T) *backupSite {
 	return s
 }
 
-// here has the directories of the test in the place of those of the page.
+// here has the directories of the test in the place of the page's.
 func (s *backupSite) here(text string) string { return strings.ReplaceAll(text, "/backups", s.dir) }
 
-// settings are those of the page.
+// settings are the ones of the page.
 func (s *backupSite) settings() map[string]string {
 	text, err := os.ReadFile("../../docs/backup.md")
 	require.NoError(s, err)

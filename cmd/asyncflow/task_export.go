@@ -39,7 +39,7 @@ Examples:
     asyncflow tasks export --children --state export.state > batch.jsonl`
 }
 
-// Run writes all tasks of the filter, a page at a time, or those that ended since the last run.
+// Run writes all tasks of the filter, a page at a time, or the ones that ended since the last run.
 func (c *tasksExportCmd) Run(ctx context.Context, g *globals) error {
 	if c.Contents && c.Format == "csv" {
 		return usageError(asyncflow.InvalidField("--contents", "needs --format jsonl"))

@@ -160,7 +160,8 @@ LEFT JOIN LATERAL (
 const OrderedKeyStatesSQL = `
 SELECT k, ` + keyInFlightSQL + `,
   EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND CASE WHEN $6
-      THEN r.attempt = 1 AND r.stage <> ALL ($3) ELSE r.attempt > 1 OR r.stage <> ALL ($3) END OFFSET 0)
+      THEN r.attempt = 1 AND r.stage <> ALL ($3) ELSE r.attempt > 1 OR r.stage <> ALL ($3) END
+      OFFSET 0)
     OR EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.key = k AND w.reason <> 'flow_key'
       AND CASE WHEN $6 THEN w.attempt = 1 AND w.stage <> ALL ($3) AND w.reason <> 'delay'
       ELSE w.attempt > 1 OR w.stage <> ALL ($3) AND w.reason <> 'delay' END OFFSET 0),
@@ -168,7 +169,8 @@ SELECT k, ` + keyInFlightSQL + `,
   ARRAY(SELECT abs(b.id) FROM {blocks} b WHERE b.type = $4 AND b.key = k
     AND CASE WHEN b.id > 0 THEN $5 ELSE NOT $6
       AND (EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.id = -b.id OFFSET 0)
-        OR EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND r.id = -b.id OFFSET 0)) END),
+        OR EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND r.id = -b.id
+          OFFSET 0)) END),
   ARRAY(SELECT -b.id FROM {blocks} b WHERE b.type = $4 AND b.key = k AND b.id < 0 AND NOT $6)
 FROM unnest($1::text[]) k` + firstBlockedSQL + `
 LEFT JOIN LATERAL (

@@ -121,7 +121,7 @@ func (f *RoleFence) Create(
 }
 
 // Migrate gives a tenant's schema to its role, brings it to the newest version as that role, grants
-// the base role its rights there, and restores those of the roles that submit by SQL.
+// the base role its rights there, and restores the rights of roles that submit by SQL.
 func (f *RoleFence) Migrate(ctx context.Context, url, tenant string) (Status, error) {
 	return f.migrate(ctx, url, tenant, byHand)
 }

@@ -72,7 +72,8 @@ const (
   AND j.error IS NOT NULL AND (j.status = ANY ($answers::smallint[])
     OR j.outcome = 'lost' AND $word::text = 'lost' OR starts_with(j.error, $word::text || ': '))`
 
-	// ranSQL holds for tasks that a worker runs, or ran an attempt of. OFFSET 0 is as in contentSQL.
+	// ranSQL holds for tasks that a worker runs, or ran an attempt of. OFFSET 0 is as in
+	// contentSQL.
 	ranSQL = `
   AND (l.worker = $ran::text OR EXISTS (SELECT FROM {journal} o
     WHERE o.type = t.type AND o.id = t.id
