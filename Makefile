@@ -34,6 +34,9 @@ model: ## Compare the store with its models in 1,000 random sequences each
 test-postgres: ## Run the tests of the store and of whole nodes on Postgres 15 to 18
 	.ci/postgres
 
+test-poolers: ## Run the tests of the API through PgBouncer, in session and transaction mode
+	.ci/poolers
+
 rolls: ## Roll tables every 2,000 tasks under load for a minute, with a node killed
 	$(LONG) -run '^TestRollsUnderLoad$$' ./cmd/asyncflow
 

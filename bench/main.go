@@ -27,6 +27,7 @@ var modes = map[string]func(context.Context, []string) error{
 	"history":   runHistory,
 	"idle":      runIdle,
 	"noisy":     runNoisy,
+	"poolers":   runPoolers,
 	"pools":     runPools,
 	"profile":   runProfile,
 	"promote":   runPromote,

@@ -73,6 +73,7 @@ func (g *Governor) Job(name string) (Job, error) {
 // Run runs the jobs by the timetable until ctx ends. A job that panics is logged and runs again.
 // A job that is still running isn't begun again.
 func (g *Governor) Run(ctx context.Context) error {
+	ctx = store.Direct(ctx)
 	g.announce(ctx)
 	g.tokens.share(tokensEvery)
 	g.lifetimes.share(tokensEvery)

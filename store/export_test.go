@@ -179,6 +179,14 @@ func (s *Store) ShiftClock(d time.Duration) {
 // Base returns the pool for what belongs to no tenant.
 func (s *Store) Base() *pgxpool.Pool { return s.core.Base }
 
+// DBOf returns the database for a tenant's work, over hot connections or the rest.
+func (s *Store) DBOf(tenant string, hot bool) postgres.TenantDB {
+	if hot {
+		return s.core.HotDB(tenant)
+	}
+	return s.core.DB(tenant)
+}
+
 // RoleOf returns the role of a tenant as the store has it.
 func (s *Store) RoleOf(ctx context.Context, tenant string) (string, error) {
 	return s.core.Roles.Of(ctx, tenant)

@@ -27,7 +27,10 @@ const (
 )
 
 // Examine looks at the installation in a database, check by check. A check that fails or takes
-// over 10 s is a finding of its own. An error means that there was no connection at all.
-func Examine(ctx context.Context, url string, certificate Certificate) ([]Finding, error) {
-	return checkup.Examine(ctx, url, certificate)
+// over 10 s is a finding of its own. An error means that there was no connection at all. pooled is
+// the URL of pooled connections, "" for none.
+func Examine(
+	ctx context.Context, url, pooled string, certificate Certificate,
+) ([]Finding, error) {
+	return checkup.Examine(ctx, url, pooled, certificate)
 }

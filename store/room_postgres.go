@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
@@ -25,3 +26,6 @@ func IsRefused(err error) bool { return postgres.IsRefused(err) }
 // IsNotReplicated reports whether an error is that of a commit which no synchronous standby may
 // have.
 func IsNotReplicated(err error) bool { return errors.Is(err, postgres.ErrNotReplicated) }
+
+// Direct returns a context for work over direct connections, where others go through a pooler.
+func Direct(ctx context.Context) context.Context { return postgres.Direct(ctx) }

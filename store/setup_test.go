@@ -96,6 +96,12 @@ func openWith(t *testing.T, url, node string, before func(*store.Store)) *bundle
 			HotPool: 4, Log: slog.New(slog.DiscardHandler)})
 	})
 	before(s)
+	return keepRunning(t, s, url)
+}
+
+// keepRunning runs an open store on the database at a URL until the end of the test.
+func keepRunning(t *testing.T, s *store.Store, url string) *bundle {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

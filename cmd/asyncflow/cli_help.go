@@ -44,6 +44,8 @@ var longTexts = map[string]map[string]string{
 		"--batch-wait": "With --batch: how long a task may wait for others to fill the request, up " +
 			"to 5s. Default: 0s.",
 		"--database-url": "Postgres: postgres://user:password@host:5432/database.",
+		"--pooled-url": "The same database through a pooler that may be in transaction mode, for " +
+			"calls and tasks. The rest goes over the database's URL, which must keep sessions.",
 		"--database-roles": "Whether each tenant's work runs under its own database role (on, off), " +
 			"so that Postgres itself keeps tenants apart. All nodes of a database must agree.",
 		"--egress-allow": "The only destinations that deliveries may have: networks, hosts, " +
@@ -260,8 +262,8 @@ var longTexts = map[string]map[string]string{
 			"balancers need the time to notice.",
 		"--pool":     "Database connections for requests and background jobs.",
 		"--hot-pool": "Database connections that submit, lease and settle tasks.",
-		"--notify": "Tell other nodes of new tasks by LISTEN and NOTIFY. Turn it off behind a " +
-			"transaction pooler: dispatchers then poll.",
+		"--notify": "Tell other nodes of new tasks by LISTEN and NOTIFY. Without it dispatchers " +
+			"poll.",
 		"--poll": "Without NOTIFY: the mean interval, for all nodes together, at which an idle task " +
 			"type is polled.",
 		"--max-context":            "The most bytes of a task's context.",

@@ -14,6 +14,7 @@ import (
 // doctorCmd looks at the whole installation.
 type doctorCmd struct {
 	databaseFlag
+	PooledURL            string      `name:"pooled-url" env:"ASYNCFLOW_POOLED_URL" placeholder:"URL"`
 	Egress               egressFlags `embed:""`
 	AllowPrivateNetworks bool        `env:"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS"`
 	All                  bool        `help:"Also show the checks that found nothing."`
@@ -45,7 +46,7 @@ func (c *doctorCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
-	all, err := store.Examine(ctx, c.DatabaseURL,
+	all, err := store.Examine(ctx, c.DatabaseURL, c.PooledURL,
 		func(ctx context.Context, url string) (time.Time, error) {
 			return callbacks.CertificateEnd(ctx, callbacks.Config{Egress: egress}, url)
 		})

@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 // readOnly makes new connections to the test's database read-only, and closes the open ones: the
@@ -18,22 +20,28 @@ func (b *bundle) readOnly() {
 	b.t.Helper()
 	name := pgx.Identifier{b.db.Config().Database}.Sanitize()
 	for _, sql := range []string{
-		`ALTER DATABASE ` + name + ` SET default_transaction_read_only = on`,
-		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+		`ALTER DATABASE ` + name + ` SET default_transaction_read_only = on`, endOthers,
 	} {
 		_, err := b.db.Exec(b.t.Context(), sql)
 		require.NoError(b.t, err)
 	}
 }
 
-// writable makes new connections accept writes again.
+const endOthers = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+	WHERE datname = current_database() AND pid <> pg_backend_pid()`
+
+// writable makes new connections accept writes again. A pooler keeps the old ones until somebody
+// ends them.
 func (b *bundle) writable() {
 	b.t.Helper()
 	_, err := b.db.Exec(b.t.Context(),
 		`ALTER DATABASE `+pgx.Identifier{b.db.Config().Database}.Sanitize()+`
 			RESET default_transaction_read_only`)
 	require.NoError(b.t, err)
+	if pgtest.ThroughPooler() {
+		_, err := b.db.Exec(b.t.Context(), endOthers)
+		require.NoError(b.t, err)
+	}
 }
 
 // A node with a read-only database reports that it isn't ready, retries its writes, and asks

@@ -86,6 +86,7 @@ func setupOn(
 	url := pgtest.Database(t, prepare)
 	storeConfig := store.Config{URL: url, Node: "node-1", Log: slog.New(slog.DiscardHandler)}
 	configureStore(&storeConfig)
+	storeConfig.URL, storeConfig.PooledURL = pgtest.Ways(t, storeConfig.URL)
 	s := pgtest.Insist(t, func() (*store.Store, error) {
 		return store.Open(t.Context(), storeConfig)
 	})

@@ -18,18 +18,21 @@ import (
 
 // Config configures a Store.
 type Config struct {
-	URL   string // postgres://…
-	Node  string // this node's id, unique among the nodes of a database
-	Roles string // what this node does, for the list of nodes
-	Build string // version of this program, for the list of nodes
+	URL string // postgres://…
+	// PooledURL leads to the same database through a pooler, which may be in transaction mode; "":
+	// all goes over URL. The work of tenants goes over it, but for that of background jobs.
+	PooledURL string
+	Node      string // this node's id, unique among the nodes of a database
+	Roles     string // what this node does, for the list of nodes
+	Build     string // version of this program, for the list of nodes
 
 	// Pool bounds the connections for requests and governance; 0: 10.
 	Pool int
 	// HotPool bounds the connections that submit, lease and settle; 0: 4. With more of them,
 	// batches are smaller.
 	HotPool int
-	// Notify announces new work to other nodes by NOTIFY. Without it (behind a transaction pooler,
-	// or with another engine) dispatchers poll.
+	// Notify announces new work to other nodes by NOTIFY. Without it (with another engine)
+	// dispatchers poll.
 	Notify bool
 	// NoRoles does all work as the user of URL, without a database role for each tenant.
 	NoRoles bool
@@ -56,6 +59,8 @@ type Core struct {
 	Base    *pgxpool.Pool
 	group   *postgres.PoolGroup // of base
 	shares  *postgres.Shares    // of base
+	pooled  *pgxpool.Pool       // through the pooler; nil: there is none
+	through *postgres.Shares    // of pooled
 	HotPool *postgres.HotPool
 	Roles   *postgres.Roles
 
@@ -93,15 +98,34 @@ func (c *Core) connect(ctx context.Context) (err error) {
 		return postgres.ConnectError(c.Config.URL, err)
 	}
 	c.shares = postgres.NewShares(c.Base, c.Config.Pool)
-	c.HotPool, err = postgres.NewHotPool(ctx, c.Config.URL, c.Config.HotPool, c.Config.NoRoles)
-	if err != nil {
-		return postgres.ConnectError(c.Config.URL, err)
-	}
 	if err = schema.Check(ctx, c.Base, c.Config.URL); err != nil {
+		return err
+	}
+	if err = c.connectPooled(ctx, base); err != nil {
 		return err
 	}
 	c.Roles, err = postgres.NewRoles(ctx, c.Base, c.Config.NoRoles)
 	return err
+}
+
+// connectPooled makes the pools that go through the pooler, if there is one.
+func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err error) {
+	hot := postgres.PoolConfig{URL: c.Config.URL, Size: c.Config.HotPool, NoRoles: c.Config.NoRoles}
+	if through := c.Config.PooledURL; through != "" {
+		if hot.Pooler, err = postgres.OpenPooler(ctx, through, c.Base); err != nil {
+			return postgres.ConnectError(through, err)
+		}
+		base.Pooler = hot.Pooler
+		base.Group = &postgres.PoolGroup{}
+		if c.pooled, err = postgres.NewPool(ctx, base); err != nil {
+			return postgres.ConnectError(through, err)
+		}
+		c.through = postgres.NewShares(c.pooled, c.Config.Pool)
+	}
+	if c.HotPool, err = postgres.NewHotPool(ctx, hot); err != nil {
+		return postgres.ConnectError(c.Config.URL, err)
+	}
+	return nil
 }
 
 // start measures the clock, and makes the catalog and the wake-ups. The catalog is still empty.

@@ -9,11 +9,15 @@ import (
 )
 
 // DB returns the database for a tenant's work. With "" it serves work that belongs to no
-// tenant.
+// tenant. A tenant's work goes through the pooler, if there is one and the context isn't one of
+// postgres.Direct.
 func (s *Core) DB(tenant string) postgres.TenantDB {
 	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
 		if err := s.Catalog.refuseBehind(tenant); err != nil {
 			return nil, nil, err
+		}
+		if s.through != nil && tenant != "" && !postgres.IsDirect(ctx) {
+			return s.through.Acquire(ctx, tenant)
 		}
 		return s.shares.Acquire(ctx, tenant)
 	}
@@ -35,9 +39,15 @@ func (s *Core) HotDB(tenant string) postgres.TenantDB {
 // PoolStat counts the connections of a pool and the waits for them.
 type PoolStat = postgres.PoolStat
 
-// PoolStats returns the counts of the two pools.
+// PoolStats returns the counts of the pools.
 func (s *Core) PoolStats() []PoolStat {
 	base := PoolStat{Name: "pool"}
 	base.Add(s.Base.Stat())
-	return []PoolStat{base, s.HotPool.Stat()}
+	all := []PoolStat{base, s.HotPool.Stat()}
+	if s.pooled != nil {
+		pooled := PoolStat{Name: "pooled"}
+		pooled.Add(s.pooled.Stat())
+		all = append(all, pooled)
+	}
+	return all
 }

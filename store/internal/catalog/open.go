@@ -59,6 +59,9 @@ func (c *Core) Close() {
 		if c.Base != nil {
 			c.Base.Close()
 		}
+		if c.pooled != nil {
+			c.pooled.Close()
+		}
 		if c.HotPool != nil {
 			c.HotPool.Close()
 		}

@@ -16,6 +16,7 @@ const checkTime = 10 * time.Second
 // checkup has what the checks share.
 type checkup struct {
 	url         string
+	pooled      string // "": there is no other way
 	conn        *pgx.Conn
 	certificate Certificate
 	old         time.Duration // from which age on a transaction is reported
@@ -34,7 +35,7 @@ type check struct {
 // checks are all, in the order of their output. What comes later means little without what comes
 // before.
 var checks = []check{
-	{"pooler", "operations.md#setting-up", "the connection is direct", (*checkup).pooler},
+	{"pooler", "providers.md#poolers", "the connection is direct", (*checkup).pooler},
 	{"server", "operations.md#setting-up", "the server accepts writes and keeps what it confirms",
 		(*checkup).server},
 	{"clock", "operations.md#setting-up", "the clocks of this machine and the server agree",
@@ -59,14 +60,17 @@ var checks = []check{
 }
 
 // Examine looks at the installation in a database, check by check. A check that fails or takes
-// over 10 s is a finding of its own. An error means that there was no connection at all.
-func Examine(ctx context.Context, url string, certificate Certificate) ([]Finding, error) {
+// over 10 s is a finding of its own. An error means that there was no connection at all. pooled is
+// the URL of pooled connections, "" for none.
+func Examine(
+	ctx context.Context, url, pooled string, certificate Certificate,
+) ([]Finding, error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
 		return nil, postgres.ConnectError(url, err)
 	}
-	c := &checkup{url: url, conn: conn, certificate: certificate, old: oldTransaction,
-		dead: manyDead, deadHot: manyDeadHot}
+	c := &checkup{url: url, pooled: pooled, conn: conn, certificate: certificate,
+		old: oldTransaction, dead: manyDead, deadHot: manyDeadHot}
 	defer func() { _ = c.conn.Close(context.WithoutCancel(ctx)) }()
 	var all []Finding
 	for _, one := range checks {

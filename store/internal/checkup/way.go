@@ -11,9 +11,22 @@ import (
 )
 
 // pooler finds out whether something stands between this machine and the server. A pooler gives its
-// clients numbers of processes that the server doesn't have. (One in transaction mode loses the
-// settings of a connection, so that there is none: see postgres.Connect.)
+// clients numbers of processes that the server doesn't have. (Through one in transaction mode there
+// is no connection: see postgres.Connect.) It also looks at the way of pooled connections.
 func (c *checkup) pooler(ctx context.Context, f *findings) error {
+	if c.pooled != "" {
+		p, err := postgres.OpenPooler(ctx, c.pooled, c.conn)
+		switch {
+		case err != nil:
+			f.add(LevelProblem, "let ASYNCFLOW_POOLED_URL lead to the database of DATABASE_URL, "+
+				"through a pooler in transaction or session mode", "the way of pooled connections: %s",
+				postgres.ConnectError(c.pooled, err))
+		case !p.Prepared:
+			f.add(LevelWarning, "PgBouncer 1.21 or newer, with max_prepared_statements above 0",
+				"the pooler of pooled connections keeps no prepared statements: each transaction "+
+					"parses and plans its statements anew")
+		}
+	}
 	var pid uint32
 	if err := c.conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
 		return err

@@ -26,11 +26,16 @@ type HotPool struct {
 	waited time.Duration   // by all of them together
 }
 
-// NewHotPool returns a pool of at most size connections, without opening any.
-func NewHotPool(ctx context.Context, url string, size int, noRoles bool) (*HotPool, error) {
+// NewHotPool returns a pool of at most config.Size connections to config.URL or through
+// config.Pooler, without opening any. The rest of config but NoRoles is the pool's own.
+func NewHotPool(ctx context.Context, config PoolConfig) (*HotPool, error) {
+	size := config.Size
 	p := &HotPool{seed: maphash.MakeSeed(), slots: semaphore.NewWeighted(int64(size))}
-	config := PoolConfig{URL: url, Size: 1, Settings: HotSettings, NoRoles: noRoles,
-		Statement: hotStatement, Group: &PoolGroup{}, Hot: true}
+	config.Size = 1
+	config.Settings = HotSettings
+	config.Statement = hotStatement
+	config.Group = &PoolGroup{}
+	config.Hot = true
 	for range size {
 		seat, err := NewPool(ctx, config)
 		if err != nil {

@@ -46,7 +46,7 @@ func setupHot(t *testing.T, size int) *hotBundle {
 	t.Helper()
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
-	pool, err := postgres.NewHotPool(t.Context(), url, size, false)
+	pool, err := postgres.NewHotPool(t.Context(), postgres.PoolConfig{URL: url, Size: size})
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	db, err := pgxpool.New(t.Context(), url)

@@ -43,6 +43,7 @@ type PoolConfig struct {
 	Statement time.Duration     // bounds each statement
 	Hot       bool              // for submits, leases and settlements
 	Group     *PoolGroup        // the pools whose connections break together
+	Pooler    *Pooler           // instead of URL, for pooled connections; nil: they are direct
 }
 
 // NewPool opens a pool.
@@ -60,7 +61,11 @@ func NewPool(ctx context.Context, config PoolConfig) (*pgxpool.Pool, error) {
 }
 
 func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
-	cfg, err := pgxpool.ParseConfig(config.URL)
+	url := config.URL
+	if config.Pooler != nil {
+		url = config.Pooler.URL
+	}
+	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +86,19 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 	cfg.ConnConfig.StatementCacheCapacity = life.statements
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	cfg.PrepareConn = forgetNotReplicated
+	if config.Pooler != nil {
+		pool(cfg, config, life)
+	} else {
+		keepSession(cfg, config)
+	}
+	return cfg, nil
+}
+
+// keepSession gives direct connections their settings and the base role once, when they are new.
+func keepSession(cfg *pgxpool.Config, config PoolConfig) {
 	settings := merged(connectionSettings, config.Settings)
 	cfg.ConnConfig.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		if err := set(ctx, conn, settings); err != nil {
+		if err := set(ctx, conn, &cfg.ConnConfig.Config, settings); err != nil {
 			return err
 		}
 		if !config.NoRoles {
@@ -97,5 +112,31 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 		PresizeArrays(conn.TypeMap())
 		return config.Group.compression.choose(ctx, conn)
 	}
-	return cfg, nil
+}
+
+// pool gives pooled connections the entry of their transactions, and nothing that would last.
+func pool(cfg *pgxpool.Config, config PoolConfig, life lifetimes) {
+	nameSession(&cfg.ConnConfig.Config)
+	if !config.Pooler.Prepared {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+		cfg.ConnConfig.DescriptionCacheCapacity = life.statements
+		cfg.ConnConfig.StatementCacheCapacity = 0
+	}
+	settings := merged(transactionSettings, config.Settings)
+	cfg.ConnConfig.AfterConnect = func(_ context.Context, conn *pgconn.PgConn) error {
+		return liftConnectDeadline(conn)
+	}
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		PresizeArrays(conn.TypeMap())
+		lz4, err := config.Group.compression.asked(ctx, conn)
+		if err != nil {
+			return err
+		}
+		own := settings
+		if lz4 {
+			own = merged(settings, map[string]string{"default_toast_compression": "lz4"})
+		}
+		conn.PgConn().CustomData()[entryKey] = newEntry(own)
+		return nil
+	}
 }

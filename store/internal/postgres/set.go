@@ -14,7 +14,9 @@ import (
 )
 
 // Settings are sent and checked once a connection is open. As startup parameters, a pooler such as
-// PgBouncer would refuse them or, as it is often told to, drop them without a word.
+// PgBouncer would refuse them or, as it is often told to, drop them without a word. A pooler in
+// transaction mode would lose them or give them to its other clients: it gets none, see
+// checkKeepsSession.
 
 // Setup sets up a new connection.
 type Setup func(context.Context, *pgconn.PgConn) error
@@ -30,7 +32,7 @@ func ConfigFor(url string, settings map[string]string, then Setup) (*pgx.ConnCon
 	cfg.DialFunc = Dialer.DialContext
 	cfg.OnNotice = noteNotReplicated
 	cfg.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		if err := set(ctx, conn, settings); err != nil || then == nil {
+		if err := set(ctx, conn, &cfg.Config, settings); err != nil || then == nil {
 			return err
 		}
 		return then(ctx, conn)
@@ -48,18 +50,27 @@ func merged(all ...map[string]string) map[string]string {
 }
 
 // set sets the settings of a new connection, and checks in a second transaction that they last:
-// behind a pooler, that may be another session's. Functions are named with their schema, as the
-// search path is still any.
-func set(ctx context.Context, conn *pgconn.PgConn, settings map[string]string) error {
+// behind a pooler, that may be another session's. A pooler gets no setting before it has shown that
+// it keeps sessions. Functions are named with their schema, as the search path is still any.
+func set(
+	ctx context.Context, conn *pgconn.PgConn, config *pgconn.Config, settings map[string]string,
+) error {
 	names := slices.Sorted(maps.Keys(settings))
-	var setting, reading []string
+	var setting, direct, reading []string
 	for _, name := range names {
 		value := strings.ReplaceAll(settings[name], "'", "''")
-		setting = append(setting,
-			fmt.Sprintf("pg_catalog.set_config('%s', '%s', false)", name, value))
+		call := fmt.Sprintf("pg_catalog.set_config('%s', '%s', false)", name, value)
+		setting = append(setting, call)
+		direct = append(direct, fmt.Sprintf("CASE WHEN %s THEN %s END", isDirect(conn), call))
 		reading = append(reading, fmt.Sprintf("pg_catalog.current_setting('%s')", name))
 	}
-	want, err := firstRow(ctx, conn, "SELECT "+strings.Join(setting, ", "))
+	want, err := firstRow(ctx, conn, "SELECT "+strings.Join(direct, ", "))
+	if err == nil && len(want) > 0 && want[0] == nil { // a pooler stands before the server
+		if err := checkKeepsSession(ctx, conn, config); err != nil {
+			return err
+		}
+		want, err = firstRow(ctx, conn, "SELECT "+strings.Join(setting, ", "))
+	}
 	if err != nil {
 		return settingError(err)
 	}

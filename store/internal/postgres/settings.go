@@ -18,12 +18,10 @@ import (
 // run as our user.
 const SearchPath = `pg_catalog, pg_temp`
 
-// connectionSettings are the settings of every connection. A connection must not keep rows locked
+// commonSettings are the settings of every transaction. A connection must not keep rows locked
 // when its node is stopped or cut off.
-var connectionSettings = map[string]string{
+var commonSettings = map[string]string{
 	"search_path": SearchPath,
-	// The name in pg_stat_activity.
-	"application_name": "asyncflow",
 	// date_trunc and texts of times are the same everywhere.
 	"timezone": "UTC",
 	// An answer promises that the task is on disk, whatever the server's default.
@@ -34,13 +32,30 @@ var connectionSettings = map[string]string{
 	"idle_in_transaction_session_timeout": "5000",
 	// ms; no statement of a request or a job takes longer when all is well.
 	"statement_timeout": "30000",
+}
+
+// connectionSettings are the settings of every connection that keeps them.
+var connectionSettings = merged(commonSettings, map[string]string{
+	// The name in pg_stat_activity.
+	"application_name": applicationName,
 	// s; these three give up a silent peer after about 10 s.
 	"tcp_keepalives_idle":     "5",
 	"tcp_keepalives_interval": "2",
 	"tcp_keepalives_count":    "3",
 	// ms; the same for a peer that doesn't take what it is sent.
 	"tcp_user_timeout": "10000",
-}
+})
+
+const applicationName = "asyncflow"
+
+// transactionSettings are set at the beginning of each transaction of a pooled connection. The
+// settings of its socket are the pooler's, and its name is given when the connection begins.
+var transactionSettings = merged(commonSettings, map[string]string{
+	// Clients share what is prepared on a connection of the server, and a plan that one keeps is
+	// another's, too. So statements are planned each time, unless their plan is pinned: whoever
+	// pins it has the same settings. A statement without parameters has one plan for all.
+	"plan_cache_mode": "force_custom_plan",
+})
 
 // AdminSettings are the settings of connections outside the pools, whatever the server's defaults:
 // for administration and migrations. ctx is the only deadline of their statements, and a session
@@ -86,10 +101,12 @@ var HotSettings = merged(PinnedSettings, map[string]string{
 })
 
 // compressionSQL asks whether long contexts and outputs are compressed by lz4: unless an operator
-// has chosen for the server or the server has no lz4.
+// has chosen for the server or the server has no lz4. Behind a pooler the search path is any.
 const compressionSQL = `
-SELECT EXISTS (SELECT FROM pg_settings
-  WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals) AND source = 'default')`
+SELECT EXISTS (SELECT FROM pg_catalog.pg_settings
+  WHERE name OPERATOR(pg_catalog.=) 'default_toast_compression'
+    AND 'lz4' OPERATOR(pg_catalog.=) ANY (enumvals)
+    AND source OPERATOR(pg_catalog.=) 'default')`
 
 // compression says for a while which servers compress by lz4. compressionSQL takes a server some
 // ms, which is much for each new connection.

@@ -15,7 +15,8 @@ const rollbackTime = time.Second
 // TenantConn is a connection for batches of a tenant.
 type TenantConn struct {
 	conn     *pgxpool.Conn
-	role     string
+	role     string // "": that of the connection
+	entry    *entry
 	released func() // nil after Release
 }
 
@@ -25,12 +26,10 @@ func (c *TenantConn) sendOne(ctx context.Context, sql string, args []any) (
 	pgx.BatchResults, error,
 ) {
 	b := &pgx.Batch{}
-	if c.role != "" {
-		b.Queue(setRole, c.role)
-	}
+	enters := c.entry.queue(b, c.role)
 	b.Queue(sql, args...)
 	br := c.conn.SendBatch(ctx, b)
-	if c.role == "" {
+	if !enters {
 		return br, nil
 	}
 	if _, err := br.Exec(); err != nil {
@@ -44,7 +43,7 @@ func (c *TenantConn) sendOne(ctx context.Context, sql string, args []any) (
 // an earlier batch begins.
 func (c *TenantConn) Send(ctx context.Context, b *pgx.Batch) error {
 	if c.conn.Conn().PgConn().TxStatus() == 'I' {
-		queueRole(b, c.role)
+		c.enter(b)
 	}
 	return FirstError(roleError(c.conn.SendBatch(ctx, b).Close()), c.replicated())
 }
@@ -73,16 +72,15 @@ func (c *TenantConn) Release() {
 	}
 }
 
-// queueRole puts the statement that takes a role first in a batch, or behind its BEGIN.
-func queueRole(b *pgx.Batch, role string) {
-	if role == "" || len(b.QueuedQueries) == 0 {
+// enter puts the statement that a transaction begins with first in a batch, or behind its BEGIN.
+func (c *TenantConn) enter(b *pgx.Batch) {
+	if len(b.QueuedQueries) == 0 || !c.entry.queue(b, c.role) {
 		return
 	}
 	at := 0
 	if strings.HasPrefix(b.QueuedQueries[0].SQL, "BEGIN") {
 		at = 1
 	}
-	b.Queue(setRole, role)
 	last := len(b.QueuedQueries) - 1
 	q := b.QueuedQueries[last]
 	copy(b.QueuedQueries[at+1:], b.QueuedQueries[at:last])

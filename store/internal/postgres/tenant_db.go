@@ -34,11 +34,7 @@ func (db TenantDB) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	var options pgx.TxOptions
-	if conn.role != "" {
-		options.BeginQuery = `BEGIN; SET LOCAL ROLE ` + Quote(conn.role)
-	}
-	tx, err := conn.conn.BeginTx(ctx, options)
+	tx, err := conn.conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: conn.entry.begin(conn.role)})
 	if err != nil {
 		conn.Release()
 		return nil, roleError(err)
@@ -133,7 +129,7 @@ func (db TenantDB) Acquire(ctx context.Context) (*TenantConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &TenantConn{conn, role, released}, nil
+	return &TenantConn{conn, role, entryOf(conn), released}, nil
 }
 
 // role returns the tenant's role. Work that belongs to no tenant has "": it keeps the
@@ -145,9 +141,9 @@ func (db TenantDB) role(ctx context.Context) (string, error) {
 	return db.roles.Of(ctx, db.tenant)
 }
 
-// Outside runs a statement that can't be in a transaction.
+// Outside runs a statement that can't be in a transaction, over a direct connection.
 func (db TenantDB) Outside(ctx context.Context, sql string) error {
-	ctx = Patient(ctx)
+	ctx = Direct(Patient(ctx))
 	c, err := db.Acquire(ctx)
 	if err != nil {
 		return err

@@ -1,0 +1,77 @@
+package postgres
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// entry is what the transactions of a connection begin with. A direct connection has its settings
+// and needs a tenant's role only. A pooled one has nothing between two transactions: each takes
+// its role and all settings, in one statement.
+type entry struct {
+	settings string // as calls of set_config; "": the connection has them
+	alone    string // the statement without a role; "" for none
+	withRole string // the statement that takes the role $1
+}
+
+// direct is the entry of connections that keep their settings.
+var direct = &entry{withRole: setRole}
+
+// newEntry returns the entry of a pooled connection.
+func newEntry(settings map[string]string) *entry {
+	var calls []string
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		calls = append(calls, "pg_catalog.set_config("+literal(name)+", "+
+			literal(settings[name])+", true)")
+	}
+	e := &entry{settings: strings.Join(calls, ", ")}
+	e.alone = "SELECT " + e.settings
+	e.withRole = "SELECT pg_catalog.set_config('role', $1, true), " + e.settings
+	return e
+}
+
+// literal quotes a text, for servers with standard_conforming_strings, which is the default.
+func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+
+// entryKey is the key under which a connection keeps its entry.
+const entryKey = "asyncflow: entry"
+
+func entryOf(conn *pgxpool.Conn) *entry {
+	if e, ok := conn.Conn().PgConn().CustomData()[entryKey].(*entry); ok {
+		return e
+	}
+	return direct
+}
+
+// queue adds the statement that a transaction begins with to a batch, and reports whether there is
+// one.
+func (e *entry) queue(b *pgx.Batch, role string) bool {
+	switch {
+	case role != "":
+		b.Queue(e.withRole, role)
+	case e.alone != "":
+		b.Queue(e.alone)
+	default:
+		return false
+	}
+	return true
+}
+
+// begin returns the statements that begin a transaction by themselves; "": BEGIN will do.
+func (e *entry) begin(role string) string {
+	var statements string
+	if role != "" {
+		statements = "; SET LOCAL ROLE " + Quote(role)
+	}
+	if e.alone != "" {
+		statements += "; " + e.alone
+	}
+	if statements == "" {
+		return ""
+	}
+	return "BEGIN" + statements
+}
