@@ -16,6 +16,7 @@ type HistoryQuery struct {
 	// now.
 	From, Until time.Time
 	Step        time.Duration // of one point: 1m to 24h
+	ByType      bool          // also each type by itself, as Types; only without Type
 }
 
 // History returns what the tasks of a type, or of all types together, did over time: by minute for
@@ -29,6 +30,9 @@ func (c *Client) History(ctx context.Context, q HistoryQuery) (StatsHistory, err
 	}
 	if q.Step != 0 {
 		params["step"] = q.Step.String()
+	}
+	if q.ByType {
+		params["by_type"] = "true"
 	}
 	if q.Type == "" {
 		return call[StatsHistory](ctx, c, 0, func(ctx context.Context) (*http.Response, error) {

@@ -9,12 +9,16 @@ import (
 )
 
 // List returns a page of tasks, newest first, without their contexts and results. Without a type,
-// it lists the tasks of all types, by the names of the types.
+// it lists the tasks of all types, by the names of the types. Reverse is the other way round.
 // TaskList.NextCursor is the cursor of the next page, and empty on the last page. A page may have
 // few tasks, or none, without being the last one.
 func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
 	params := filterParams(p)
 	params["cursor"] = p.Cursor
+	params["order"] = string(p.Order)
+	if p.Reverse {
+		params["reverse"] = "true"
+	}
 	if p.Limit != 0 {
 		params["limit"] = strconv.Itoa(p.Limit)
 	}

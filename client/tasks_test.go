@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -269,7 +271,7 @@ func TestListParams(t *testing.T) {
 	_, err = c.List(ctx,
 		ListParams{Type: "t", Status: StatusFailed, Since: at, Until: at.Add(time.Millisecond),
 			Limit:  7,
-			Cursor: "a b", Parent: "t.1.2", Key: "k&", Text: "50% a=b"})
+			Cursor: "a b", Parent: "t.1.2", Key: "k&", Text: "50% a=b", Reverse: true})
 	require.NoError(t, err)
 	_, err = c.List(ctx, ListParams{Type: "t", Children: new(bool)})
 	require.NoError(t, err)
@@ -283,14 +285,46 @@ func TestListParams(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"GET /v1/tasks?type=t",
-		"GET /v1/tasks?cursor=a+b&key=k%26&limit=7&parent=t.1.2&since=2026-11-21T10%3A00%3A00Z" +
-			"&status=failed&text=50%25+a%3Db&type=t&until=2026-11-21T10%3A00%3A00.001Z",
+		"GET /v1/tasks?cursor=a+b&key=k%26&limit=7&parent=t.1.2&reverse=true" +
+			"&since=2026-11-21T10%3A00%3A00Z&status=failed&text=50%25+a%3Db&type=t&until=2026-11-21T10%3A00%3A00.001Z",
 		"GET /v1/tasks?children=false&type=t",
 		"GET /v1/endpoints",
 		"GET /v1/tasks/t.1.1",
 		"GET /v1/tasks/t.1.1/results?fan_out=0&from=0&limit=1000",
 		"GET /v1/tasks/t.1.1/results?fan_out=0&from=7&limit=1000",
 	}, f.requests())
+}
+
+// Each parameter of a list is sent: one that got lost would list other tasks, or in another order.
+func TestEachListParamIsSent(t *testing.T) {
+	t.Parallel()
+	var sent url.Values
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		sent = r.URL.Query()
+		writeJSON(w, 200, TaskList{Data: []Task{}})
+	})
+	var p ListParams
+	all := reflect.ValueOf(&p).Elem()
+	for i := range all.NumField() {
+		switch field := all.Field(i).Addr().Interface().(type) {
+		case *time.Time:
+			*field = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+		case **bool:
+			*field = new(bool)
+		case *bool:
+			*field = true
+		case *int:
+			*field = 3
+		default:
+			all.Field(i).SetString("x")
+		}
+	}
+	_, err := f.client(t).List(t.Context(), p)
+	require.NoError(t, err)
+	for field := range reflect.TypeFor[ListParams]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		require.NotEmpty(t, sent.Get(name), "the parameter %s", name)
+	}
 }
 
 func TestAllGoesThroughThePages(t *testing.T) {

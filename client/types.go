@@ -344,6 +344,8 @@ type (
 	StatsHistory = api.StatsHistory
 	// HistoryPoint is what happened in a step of a history. See [api.HistoryPoint] for its fields.
 	HistoryPoint = api.HistoryPoint
+	// TypePoints is what the tasks of one type did over time. See [api.TypePoints] for its fields.
+	TypePoints = api.TypePoints
 	// HistoryTimes is how long something took. See [api.HistoryTimes] for its fields.
 	HistoryTimes = api.HistoryTimes
 	// HistoryMark is something on the time axis of a history. See [api.HistoryMark] for its fields.

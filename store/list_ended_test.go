@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -46,6 +47,10 @@ func TestTasksByTheirEnds(t *testing.T) {
 		}
 		assert.Equal(t, []string{"alpha", "gamma", "gamma", "gamma", "alpha", "alpha", "alpha",
 			"beta", "beta", "beta"}, got, "by %d", limit)
+		back := b.pagesByEnd(store.Filter{Status: asyncflow.StatusFailed, Limit: limit,
+			Reverse: true})
+		slices.Reverse(back)
+		assert.Equal(t, idsOf(list), idsOf(back), "by %d", limit)
 	}
 }
 

@@ -13,6 +13,8 @@ type (
 	HistoryTimes = history.Times
 	// TypeHistory is what the tasks of a type, or of all types, did over time.
 	TypeHistory = history.TypeHistory
+	// TypePoints is what one type did over time.
+	TypePoints = history.TypePoints
 	// HistoryMark is something on the time axis of a history.
 	HistoryMark = history.Mark
 	// HistorySpan is a time in which nodes recorded.

@@ -514,11 +514,13 @@ func TestSpawnPages(t *testing.T) {
 	page, err := b.TaskPage(t.Context(), tenant, filter)
 	require.NoError(t, err)
 	require.Equal(t, 200, len(page.Tasks))
-	filter.Before = page.Next
+	filter.After = page.Next
 	page, err = b.TaskPage(t.Context(), tenant, filter)
 	require.NoError(t, err)
 	require.Equal(t, 50, len(page.Tasks))
 	require.Zero(t, page.Next)
+	filter.After = 0
+	b.sameBackwards(filter)
 }
 
 // One transaction makes few long tasks, of however many attempts.

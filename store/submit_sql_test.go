@@ -239,7 +239,7 @@ func TestSQLSubmitIsListed(t *testing.T) {
 	assert.Equal(t, want, list(store.Filter{Status: asyncflow.StatusFailed}))
 	var paged []string
 	for before := int64(0); ; {
-		page := list(store.Filter{Limit: 3, Before: before})
+		page := list(store.Filter{Limit: 3, After: before})
 		paged = append(paged, page...)
 		if len(page) < 3 {
 			break
@@ -249,12 +249,22 @@ func TestSQLSubmitIsListed(t *testing.T) {
 		before = last.Number
 	}
 	assert.Equal(t, want, paged)
+	for _, f := range []store.Filter{{}, {Status: asyncflow.StatusFailed},
+		{Since: b.Clock.Now().Add(-time.Hour)}, {Until: b.Clock.Now().Add(time.Hour)}} {
+		f.Type, f.Limit = "pipe", 3
+		b.sameBackwards(f)
+	}
 
 	b.exec(`UPDATE tenant_acme.task_2 SET created_at = created_at - interval '1 day'
 		WHERE id & $1 > 0`, asyncflow.FirstBySQL)
 	b.exec(`UPDATE tenant_acme.task_1 SET created_at = created_at - interval '2 days'`)
 	assert.Equal(t, want[2:4], list(store.Filter{Since: b.Clock.Now().Add(-time.Hour)}),
 		"old ones by SQL don't hide what comes after them")
+	f := store.Filter{Type: "pipe", Limit: 3, Since: b.Clock.Now().Add(-time.Hour)}
+	b.sameBackwards(f)
+	f.Since, f.Until = time.Time{}, b.Clock.Now().Add(-time.Hour)
+	require.Len(t, b.allPages(f), 6)
+	b.sameBackwards(f)
 	b.exec(`UPDATE tenant_acme.task_2 SET created_at = now() - interval '1 day'`)
 	assert.Empty(t, list(store.Filter{Since: b.Clock.Now().Add(-time.Hour)}))
 }

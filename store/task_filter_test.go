@@ -147,7 +147,7 @@ func TestListPagesOfAStage(t *testing.T) {
 			for _, task := range page {
 				got[task.ID.String()] = true
 			}
-			f.Before = page[len(page)-1].ID.Number
+			f.After = page[len(page)-1].ID.Number
 		}
 		assert.Equal(t, []int{3, 3, 1}, sizes, "status %q", status)
 		assert.Equal(t, want, got, "status %q", status)

@@ -244,9 +244,10 @@ func TestPagesOfAllTypes(t *testing.T) {
 				for _, task := range page.Tasks {
 					got = append(got, task.ID)
 				}
-				f.FromType, f.Before = page.NextType, page.Next
+				f.FromType, f.After = page.NextType, page.Next
 			}
 			assert.Equal(t, want, got, "%s by %d", status, limit)
+			b.sameBackwards(store.Filter{Status: status, Limit: limit})
 		}
 		n, err := b.TaskCount(t.Context(), tenant, store.Filter{Status: status})
 		require.NoError(t, err)
@@ -274,7 +275,7 @@ func TestPagesOfAllTypesAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []any{store.PageLook, "pipe", 0},
 		[]any{page.Searched.Tasks, page.NextType, len(page.Tasks)})
-	f.FromType, f.Before, f.Attempts = page.NextType, page.Next, 0
+	f.FromType, f.After, f.Attempts = page.NextType, page.Next, 0
 	f.Stage = "first"
 	f.Status = asyncflow.StatusPending
 	page, err = b.TaskPage(t.Context(), tenant, f)

@@ -110,19 +110,19 @@ func TestPages(t *testing.T) {
 		f.Type, f.Limit = "pipe", 100
 		var got []int64
 		pages := 0
-		for pages == 0 || f.Before > 0 {
+		for pages == 0 || f.After > 0 {
 			page, err := b.TaskPage(t.Context(), tenant, f)
 			require.NoError(t, err, name)
 			require.LessOrEqual(t, len(page.Tasks), f.Limit)
 			for _, task := range page.Tasks {
-				if f.Before > 0 {
-					require.Less(t, task.ID.Number, f.Before, name)
+				if f.After > 0 {
+					require.Less(t, task.ID.Number, f.After, name)
 				}
 				if seen[task.ID.Number] {
 					got = append(got, task.ID.Number)
 				}
 			}
-			f.Before = page.Next
+			f.After = page.Next
 			pages++
 		}
 		var want []int64
@@ -133,7 +133,9 @@ func TestPages(t *testing.T) {
 		}
 		assert.Equal(t, want, got, name)
 		assert.GreaterOrEqual(t, pages, c.pages, name)
-		f.Before, f.Limit = 0, 100000
+		f.After = 0
+		b.sameBackwards(f)
+		f.Limit = 100000
 		list, err := b.Tasks(t.Context(), tenant, f)
 		require.NoError(t, err)
 		got = slices.DeleteFunc(numbersOf(list), func(n int64) bool { return !seen[n] })
@@ -211,7 +213,7 @@ func TestList(t *testing.T) {
 		for _, task := range page {
 			pages = append(pages, task.ID.String())
 		}
-		f.Before = page[len(page)-1].ID.Number
+		f.After = page[len(page)-1].ID.Number
 	}
 	assert.Len(t, pages, 10)
 	assert.IsDecreasing(t, numbers(t, pages), "newest first, each once")

@@ -115,7 +115,7 @@ func TestSearchedTasks(t *testing.T) {
 	assert.Equal(t, int64(store.PageLook), numbers(page)[2], "one for each second")
 	assert.WithinDuration(t, b.Clock.Now(), page.Searched.Until, time.Minute)
 	require.NotZero(t, page.Next)
-	last := b.page(store.Filter{Text: "none", Before: page.Next})
+	last := b.page(store.Filter{Text: "none", After: page.Next})
 	assert.Equal(t, []int64{1000, 0, 1000}, numbers(last))
 	assert.Equal(t, time.Second, page.Searched.From.Sub(last.Searched.Until))
 }
@@ -138,7 +138,7 @@ func TestPageOfLongTexts(t *testing.T) {
 		assert.Empty(t, page.Tasks)
 		sizes = append(sizes, page.Searched.Tasks)
 		assert.LessOrEqual(t, page.Searched.Tasks, most+4)
-		sum, f.Before = sum+page.Searched.Tasks, page.Next
+		sum, f.After = sum+page.Searched.Tasks, page.Next
 		assert.Equal(t, sum < n, page.Next > 0, "page %d", len(sizes))
 		require.LessOrEqual(t, len(sizes), 6)
 	}
@@ -146,6 +146,7 @@ func TestPageOfLongTexts(t *testing.T) {
 	all, err := b.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Text: "y", Limit: n})
 	require.NoError(t, err)
 	assert.Len(t, all, n/4, "none is left out between the pages")
+	b.sameBackwards(store.Filter{Type: "pipe", Text: "y", Limit: n})
 }
 
 // One context that is longer than a page may read is searched all the same.
@@ -163,7 +164,7 @@ func TestPageOfOneLongText(t *testing.T) {
 		page := b.page(f)
 		found += len(page.Tasks)
 		require.LessOrEqual(t, pages, 3)
-		if f.Before = page.Next; f.Before == 0 {
+		if f.After = page.Next; f.After == 0 {
 			break
 		}
 	}
@@ -186,7 +187,8 @@ func TestListKey(t *testing.T) {
 			assert.Equal(t, []int64{id}, numbersOf(page.Tasks), key)
 			assert.Equal(t, 1, page.Searched.Tasks)
 			assert.Zero(t, page.Next)
-			assert.Empty(t, b.page(store.Filter{Key: key, Before: id}).Tasks, "the page after it")
+			assert.Empty(t, b.page(store.Filter{Key: key, After: id}).Tasks, "the page after it")
+			b.sameBackwards(store.Filter{Type: "pipe", Key: key, Limit: 1})
 			assert.Empty(t, b.page(store.Filter{Key: key, Status: asyncflow.StatusFailed}).Tasks)
 			assert.Len(t, b.page(store.Filter{Key: key, Status: asyncflow.StatusPending}).Tasks, 1)
 			assert.Empty(t, b.page(store.Filter{Key: key, Text: "2"}).Tasks)

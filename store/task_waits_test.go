@@ -31,7 +31,7 @@ func (b *bundle) reasons(id asyncflow.TaskID) []asyncflow.WaitReason {
 	watched, _, _, err := b.Watch(b.t.Context(), tenant, id, store.AttemptPage{Limit: 10})
 	require.NoError(b.t, err)
 	page, err := b.TaskPage(b.t.Context(), tenant,
-		store.Filter{Type: "pipe", Before: id.Number + 1, Limit: 1})
+		store.Filter{Type: "pipe", After: id.Number + 1, Limit: 1})
 	require.NoError(b.t, err)
 	waited, err := b.AwaitFinal(b.t.Context(), tenant, id, time.Millisecond)
 	require.NoError(b.t, err)

@@ -235,7 +235,7 @@ func TestTypeWithoutTasks(t *testing.T) {
 	p.delayedTasks("unused", 0)
 	p.open("/console/tasks?type=unused")
 	p.See("unused has no tasks yet Submit one: asyncflow tasks submit unused '{}'")
-	assert.NotContains(t, p.Text(), "filters")
+	assert.NotContains(t, p.Text(), "Remove the filters")
 	assert.NotContains(t, p.Text(), "match")
 	p.Fill("Status", "waiting")
 	p.See("No task matches Remove the filters")

@@ -62,6 +62,9 @@ func TestEnterInATimeOfAFilter(t *testing.T) {
 		p.open(one.path)
 		p.See(one.shows)
 		p.Fill(one.field, one.wanted)
+		if one.key == "key" {
+			p.Click("More filters")
+		}
 		p.typeTime(one.time, "2026-01-02T03:04")
 		if one.key == "key" {
 			id := p.submit("entered", `2`, client.StatusSucceeded)

@@ -23,6 +23,7 @@ func TestTypedTextIsNoFilterYet(t *testing.T) {
 	p.submit("typed", `{"declined":true}`, client.StatusFailed)
 	p.open("/console/tasks?type=typed")
 	p.See("Redrive all that match")
+	p.Click("More filters")
 	p.Fill("Text in the error", "declined")
 	p.See("choose Search first")
 	p.Gone("Redrive all that match")
@@ -174,10 +175,13 @@ func TestEachFieldFindsItsTask(t *testing.T) {
 		t.Log(name)
 		p.open("/console/tasks")
 		p.See("2 tasks match")
+		p.Click("More filters")
 		p.Fill(field[0], field[1])
 		p.Click("Search")
 		p.Run("return new URLSearchParams(location.search).get(" + browsertest.Quote(name) +
 			") === " + browsertest.Quote(field[1]))
+		p.See("More filters (1)") // and it is open
+		p.Run(`return document.querySelector("[name=` + name + `]").checkVisibility()`)
 		p.Run(`const all = [...document.querySelectorAll("[data-row]")];
 			return all.length === 1 && words(all[0]).includes(` + browsertest.Quote(sought.ID) + `)`)
 	}

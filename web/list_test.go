@@ -60,6 +60,22 @@ func TestTickedTasks(t *testing.T) {
 	p.quiet()
 }
 
+// The delay of one task ends by a button of its page.
+func TestRunOneNow(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("hurried-one")
+	id := p.later(client.NewTask{Type: "hurried-one"})
+	p.open("/console/tasks/" + id)
+	p.Click("Run now")
+	p.See("The task is due now")
+	task, err := p.api.Wait(t.Context(), id, patience)
+	require.NoError(t, err)
+	assert.Equal(t, client.StatusSucceeded, task.Status)
+	p.See("succeeded")
+	p.Gone("Run now")
+	p.quiet()
+}
+
 // All that match run now, and the question says the whole filter.
 func TestRunAllThatMatchNow(t *testing.T) {
 	p := openPage(t, all...)
@@ -88,6 +104,7 @@ func TestChoiceAppliesTypedText(t *testing.T) {
 	p.submit("typed-too", `{"fail":true}`, client.StatusFailed)
 	declined := p.submit("typed-too", `{"declined":true}`, client.StatusFailed)
 	p.open("/console/tasks?type=typed-too")
+	p.Click("More filters")
 	p.Fill("Text in the error", "declined")
 	p.Fill("Status", "failed")
 	p.See(declined)
@@ -179,10 +196,13 @@ func TestNarrowList(t *testing.T) {
 	p.quiet()
 }
 
-// Older and newer tasks, page by page.
+// Older and newer tasks, page by page, and the oldest at once. A choice begins at the newest again.
 func TestOlderAndNewer(t *testing.T) {
 	p := openPage(t, auth.ScopeRead)
 	p.delayedTasks("paged", 130)
+	page, err := p.api.List(t.Context(), client.ListParams{Type: "paged", Reverse: true, Limit: 1})
+	require.NoError(t, err)
+	oldest := page.Data[0].ID
 	p.open("/console/tasks?type=paged")
 	rows := `document.querySelectorAll("[data-row]").length === `
 	p.See("130 tasks match")
@@ -193,6 +213,22 @@ func TestOlderAndNewer(t *testing.T) {
 	p.Click("Newer")
 	p.Run(`return ` + rows + `50`)
 	p.Click("Newest")
+	p.Gone("Newest")
+
+	const last = `[...document.querySelectorAll("[data-row]")].at(-1).innerText`
+	p.Click("Oldest")
+	p.Gone("Oldest")
+	p.Run(`return ` + rows + `50 && ` + last + ` === "` + oldest + `"`)
+	p.Click("Newer")
+	p.Run(`return ` + rows + `50 && ` + last + ` !== "` + oldest + `"`)
+	p.Click("Newer")
+	p.Run(`return ` + rows + `30`)
+	p.Click("Older")
+	p.Run(`return ` + rows + `50`)
+	p.Click("Oldest")
+	p.Run(`return ` + last + ` === "` + oldest + `"`)
+	p.Fill("Status", "waiting")
+	p.Run(`return location.search === "?type=paged&status=waiting"`)
 	p.Gone("Newest")
 	p.quiet()
 }

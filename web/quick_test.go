@@ -3,6 +3,8 @@ package web_test
 import (
 	"cmp"
 	"flag"
+	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"syscall"
@@ -23,15 +25,17 @@ var (
 	tasks = flag.Int("tasks", 2000, "how many tasks TestManyTasks makes")
 	watch = flag.Duration("watch", 0, "how long TestManyTasks leaves the overview open")
 	opens = flag.Int("consoles", 0, "how many consoles TestManyTasks follows beside its own")
+	ended = flag.Int("ended", 0, "how many ended tasks TestManyTasks puts into the tables")
 )
 
 // A list of many tasks is read page by page. With -v it also says how long a page takes until it is
 // shown, and with -watch what an open one takes; docs/console.md has the figures.
 func TestManyTasks(t *testing.T) {
-	p := openPage(t, all...)
+	p := openPageOf(t, "many")
 	_, err := p.api.PutTaskType(t.Context(), "huge", client.TaskTypeSpec{
 		Stages: []client.Stage{{Name: "only"}}})
 	require.NoError(t, err)
+	p.putEnded(*ended)
 	batch := make([]client.NewTask, 1000)
 	for i := range batch {
 		batch[i] = client.NewTask{Type: "huge", Context: client.JSON(`{"customer":"c-17"}`)}
@@ -60,8 +64,85 @@ func TestManyTasks(t *testing.T) {
 	slices.SortFunc(pages, func(a, b nextPage) int { return cmp.Compare(a.Shown, b.Shown) })
 	t.Logf("the next page, of %d: the quickest after %.0f ms, the median after %.0f ms, of which "+
 		"the call took %.0f ms", len(pages), pages[0].Shown, pages[7].Shown, pages[7].Call)
+	if testing.Verbose() {
+		p.timeCalls()
+		p.timePages()
+	}
 	if *watch > 0 {
 		p.watch(*watch)
+	}
+}
+
+// putEnded writes ended tasks of the type huge, one a second, before any other task. One in a
+// hundred has failed.
+func (p *page) putEnded(n int) {
+	p.t.Helper()
+	if n == 0 {
+		return
+	}
+	_, err := p.database().Exec(p.t.Context(), fmt.Sprintf(`SET search_path = tenant_many;
+		CREATE TEMP TABLE made AS SELECT y.number AS type, (1::bigint << 40) + n AS id,
+		  now() - (%[1]d - n) * interval '1 s' AS at, n %% 100 = 7 AS failed, n
+		FROM generate_series(1, %[1]d) n, task_types y WHERE y.name = 'huge';
+		UPDATE rolls SET next_number = %[1]d + 1;
+		INSERT INTO task_1 (type, id, created_at, order_time, context)
+		SELECT type, id, at, at, '{"customer":"c-17"}' FROM made;
+		INSERT INTO journal_1 (type, id, seq, at, stage, attempt, outcome, final, error)
+		SELECT type, id, 1, at, 'only', 1, CASE WHEN failed THEN 'failed' ELSE 'done' END,
+		  CASE WHEN failed THEN 'failed' ELSE 'succeeded' END,
+		  CASE WHEN failed THEN 'no answer from shard ' || n %% 7 || ' in 10 s' END FROM made;
+		INSERT INTO tallies (type, at, submitted, attempts, failures, succeeded, failed)
+		SELECT 'huge', now(), %[1]d, %[1]d, count(*) FILTER (WHERE failed),
+		  count(*) FILTER (WHERE NOT failed), count(*) FILTER (WHERE failed) FROM made;
+		ANALYZE task_1; ANALYZE journal_1`, n))
+	require.NoError(p.t, err)
+}
+
+// timeCalls says how long calls of the console take: the median of 11, in ms.
+func (p *page) timeCalls() {
+	p.t.Helper()
+	for _, path := range []string{"/v1/tasks?type=huge&children=false", "/v1/tasks?children=false",
+		"/v1/tasks?type=huge&reverse=true", "/v1/tasks?type=huge&status=failed",
+		"/v1/tasks?type=huge&status=pending", "/v1/tasks?type=huge&error=none", "/v1/tasks/count",
+		"/v1/tasks/count?children=false", "/v1/tasks/count?type=huge&status=failed",
+		"/v1/tasks/count?type=huge&status=pending", "/v1/quota", "/v1/stats", "/v1/failures",
+		"/v1/stats/history", "/v1/stats/history?by_type=true&step=5m"} {
+		var took []time.Duration
+		for range 11 {
+			req, err := http.NewRequestWithContext(p.t.Context(), "GET", p.node.URL+path, nil)
+			require.NoError(p.t, err)
+			req.Header.Set("Authorization", "Bearer "+p.token)
+			began := time.Now()
+			resp, err := http.DefaultClient.Do(req)
+			require.NoError(p.t, err)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			took = append(took, time.Since(began))
+			require.Less(p.t, resp.StatusCode, 300, path)
+		}
+		slices.Sort(took)
+		p.t.Logf("GET %s: %.1f ms, at most %.1f", path, took[5].Seconds()*1e3,
+			took[10].Seconds()*1e3)
+	}
+}
+
+// timePages says how long pages take from the address to what they show.
+func (p *page) timePages() {
+	p.t.Helper()
+	for _, one := range []shown{{"list", "/console/tasks?type=huge", "ago"},
+		{"list of all types", "/console/tasks", "ago"},
+		{"list of failed tasks", "/console/tasks?status=failed", "Tick all"},
+		{"overview", "/console", "Running"}, {"failures", "/console/failures?last=24h", "Failures"},
+		{"type", "/console/types/huge", "Stages"}} {
+		var took []time.Duration
+		for range 5 {
+			began := time.Now()
+			p.open(one.path)
+			p.See(one.text)
+			took = append(took, time.Since(began))
+		}
+		slices.Sort(took)
+		p.t.Logf("the page %s: %v, at most %v", one.name, took[2], took[4])
 	}
 }
 
@@ -94,7 +175,7 @@ func (p *page) watch(d time.Duration) {
 		req, err := http.NewRequestWithContext(p.t.Context(), "GET", p.node.URL+"/v1/stats/events",
 			nil)
 		require.NoError(p.t, err)
-		req.Header.Set("Authorization", "Bearer "+p.node.Token)
+		req.Header.Set("Authorization", "Bearer "+p.token)
 		resp, err := http.DefaultClient.Do(req)
 		require.NoError(p.t, err)
 		require.Equal(p.t, 200, resp.StatusCode)

@@ -3892,6 +3892,9 @@ type StatsHistory struct {
 	// Example: thumbnails
 	Type Name `json:"type,omitempty,omitzero"`
 
+	// Types With by_type, the types that did something, by their names.
+	Types []TypePoints `json:"types,omitempty,omitzero"`
+
 	// Until The end of the last step.
 	Until time.Time `json:"until"`
 }
@@ -4562,6 +4565,17 @@ type TreeCounts struct {
 	Total int `json:"total"`
 }
 
+// TypePoints What the tasks of one type did over time.
+type TypePoints struct {
+	// Points Oldest first. A step without data has none.
+	Points []HistoryPoint `json:"points"`
+
+	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
+	//
+	// Example: thumbnails
+	Type Name `json:"type"`
+}
+
 // User For whom the task is done, to find it by. It is shown with the task, in deliveries and in
 // logs, so it must not be secret. user, tags, metadata and trace have at most 2 KiB together.
 //
@@ -4881,6 +4895,10 @@ type GetStatsParams struct {
 
 // GetStatsHistoryParams defines parameters for GetStatsHistory.
 type GetStatsHistoryParams struct {
+	// ByType true also returns the points of each type, as types. 400 if the steps of all types
+	// together are more than 20,000.
+	ByType bool `form:"by_type,omitempty" json:"by_type,omitempty,omitzero"`
+
 	// From The beginning, at most 30 days ago. By default it is an hour before until. It is rounded down
 	// to a step.
 	From HistoryFrom `form:"from,omitempty" json:"from,omitempty,omitzero"`
@@ -5019,6 +5037,10 @@ type ListTasksParams struct {
 	// of final tasks, ended_since or ended_until, and goes without text. 400 if more than
 	// 5,000 tasks match, or if the search is not over after 50,000 tasks or 3 s.
 	Order ListTasksParamsOrder `form:"order,omitempty" json:"order,omitempty,omitzero"`
+
+	// Reverse true lists from the other end: the oldest task first, with order=ended the earliest end
+	// and, without a type, the last type first.
+	Reverse bool `form:"reverse,omitempty" json:"reverse,omitempty,omitzero"`
 
 	// Limit The most tasks on one page.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -11712,6 +11734,14 @@ func NewGetStatsHistoryRequest(server string, params *GetStatsHistoryParams) (*h
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "by_type", params.ByType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
 			return nil, err
 		} else {
@@ -12574,6 +12604,14 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "order", params.Order, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reverse", params.Reverse, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {

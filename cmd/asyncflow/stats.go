@@ -22,6 +22,7 @@ type statsCmd struct {
 	Since     time.Duration `placeholder:"TIME" help:"Since that long ago (1h), at most 720h."`
 	Step      time.Duration `placeholder:"TIME" help:"The time of one point, 1m to 24h."`
 	Stage     string        `placeholder:"NAME" help:"With --history: only this stage."`
+	ByType    bool          `help:"With --history: a line for each task type."`
 }
 
 func (c *statsCmd) Help() string {
@@ -41,12 +42,13 @@ keep pace with the tasks that start, and those that do the backlog within --targ
 
 --history shows what the tasks did, by minute for the last 24 hours and by hour for the last 30
 days: a chart on a terminal, in which a blank is no data or 0, elsewhere a table; then deploys,
-pauses, alerts and stopped endpoints.
+pauses, alerts and stopped endpoints. With --by-type, each type that did something has a line.
 
 Examples:
 
     asyncflow stats --type thumbnails --watch
     asyncflow stats --type thumbnails --history --since 24h --step 5m
+    asyncflow stats --history --by-type --step 5m
     asyncflow stats --autoscale thumbnails/resize --target 5m`
 }
 

@@ -14,13 +14,15 @@ import (
 // checkHistory refuses options of --history without it, and options that don't go with it.
 func (c *statsCmd) checkHistory() error {
 	switch {
-	case !c.History && (c.Since != 0 || c.Step != 0 || c.Stage != ""):
-		return asyncflow.InvalidField("--since, --step and --stage", "need --history")
+	case !c.History && (c.Since != 0 || c.Step != 0 || c.Stage != "" || c.ByType):
+		return asyncflow.InvalidField("--since, --step, --stage and --by-type", "need --history")
 	case c.History && (c.Watch || c.Autoscale != "" || c.Target != 0):
 		return asyncflow.InvalidField("--history",
 			"goes with none of --watch, --autoscale and --target")
 	case c.Stage != "" && c.Type == "":
 		return asyncflow.InvalidField("--stage", "needs --type")
+	case c.ByType && c.Type != "":
+		return asyncflow.InvalidField("--by-type", "is of all types, not with --type")
 	case c.Since < 0:
 		return asyncflow.InvalidField("--since", "is %s; it must be more than 0s", c.Since)
 	}
@@ -29,7 +31,7 @@ func (c *statsCmd) checkHistory() error {
 
 // history shows what happened over time: a chart on a terminal, elsewhere a table.
 func (c *statsCmd) history(ctx context.Context, g *globals, terminal bool) error {
-	q := client.HistoryQuery{Type: c.Type, Stage: c.Stage, Step: c.Step}
+	q := client.HistoryQuery{Type: c.Type, Stage: c.Stage, Step: c.Step, ByType: c.ByType}
 	if c.Since != 0 {
 		q.From = now().Add(-c.Since)
 	}
@@ -37,9 +39,12 @@ func (c *statsCmd) history(ctx context.Context, g *globals, terminal bool) error
 	if done, err := g.asDocument(h, err); done {
 		return err
 	}
-	if terminal {
+	switch {
+	case c.ByType:
+		err = g.printTypeHistories(h)
+	case terminal:
 		err = g.printHistoryChart(h)
-	} else {
+	default:
 		err = g.printHistoryTable(h)
 	}
 	if err != nil {
@@ -73,6 +78,57 @@ func (g *globals) printHistoryTable(h client.StatsHistory) error {
 	}
 	return g.printTable("AT SUBMITTED SUCCEEDED FAILED CANCELLED ATTEMPTS RETRIED BACKLOG RUNNING "+
 		"WAIT-P50 WAIT-P99 P50 P95 P99", rows)
+}
+
+// typeColumns is the most columns of the chart of one type.
+const typeColumns = 12
+
+// printTypeHistories prints a line for each type: how many tasks came in, went out and failed, as a
+// number and as blocks, the greatest backlog and the longest p99.
+func (g *globals) printTypeHistories(h client.StatsHistory) error {
+	rows := make([][]string, len(h.Types))
+	for i, t := range h.Types {
+		var in, out, failed, backlog int64
+		var p99 float32
+		for _, p := range t.Points {
+			in += p.Submitted
+			out += p.Succeeded
+			failed += p.Failed
+			backlog = max(backlog, dueTasks(p))
+			p99 = max(p99, p.Duration.P99Ms)
+		}
+		of := h
+		of.Points = t.Points
+		chart := func(read func(client.HistoryPoint) int64) string {
+			values, most := columnsOf(of, typeColumns, count(read))
+			return blocks(values, most, make([]bool, len(values)))
+		}
+		rows[i] = []string{t.Type,
+			number(in), chart(func(p client.HistoryPoint) int64 { return p.Submitted }),
+			number(out), chart(func(p client.HistoryPoint) int64 { return p.Succeeded }),
+			number(failed), chart(func(p client.HistoryPoint) int64 { return p.Failed }),
+			number(backlog), latencyText(p99)}
+	}
+	return g.printTable("TYPE SUBMITTED ▁▄█ SUCCEEDED ▁▄█ FAILED ▁▄█ BACKLOG P99", rows)
+}
+
+// columnsOf returns the greatest values of a number in at most some columns, and the greatest of
+// all.
+func columnsOf(
+	h client.StatsHistory, most int, read func(client.HistoryPoint) float64,
+) (values []float64, greatest float64) {
+	steps := int(h.Until.Sub(h.From) / h.Step.Std())
+	each := (steps + most - 1) / most // steps in a column
+	values = make([]float64, (steps+each-1)/each)
+	for _, p := range h.Points {
+		column := int(p.At.Sub(h.From)/h.Step.Std()) / each
+		if column < 0 || column >= len(values) {
+			continue
+		}
+		values[column] = max(values[column], read(p))
+		greatest = max(greatest, values[column])
+	}
+	return values, greatest
 }
 
 // dueTasks returns how many tasks were due and not under way.
@@ -128,16 +184,7 @@ func (g *globals) printHistoryChart(h client.StatsHistory) error {
 	width := (steps + each - 1) / each
 	unknown := unknownColumns(h, width, time.Duration(each)*h.Step.Std())
 	for _, line := range chartLines() {
-		values := make([]float64, width)
-		most := 0.0
-		for _, p := range h.Points {
-			column := int(p.At.Sub(h.From)/h.Step.Std()) / each
-			if column < 0 || column >= width {
-				continue
-			}
-			values[column] = max(values[column], line.value(p))
-			most = max(most, values[column])
-		}
+		values, most := columnsOf(h, chartWidth, line.value)
 		if most == 0 {
 			continue
 		}

@@ -190,8 +190,32 @@ func TestStatsHistory(t *testing.T) {
 
 	for _, args := range [][]string{{"--history", "--watch"}, {"--since", "5m"}, {"--step", "5m"},
 		{"--history", "--autoscale", "mail/send"}, {"--history", "--stage", "send"},
-		{"--history", "--since", "-1h"}} {
+		{"--history", "--since", "-1h"}, {"--by-type"}, {"--history", "--by-type", "--type", "x"}} {
 		r := runCLI(t, env, append([]string{"stats"}, args...)...)
 		require.Equal(t, 2, r.code, r.stderr)
 	}
+}
+
+// With --by-type each type has a line: numbers, and blocks of what it did over time.
+func TestStatsHistoryByType(t *testing.T) {
+	t.Parallel()
+	var asked url.Values
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	env := serveAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.Query()
+		answer(w, 200, client.StatsHistory{From: at, Until: at.Add(time.Hour),
+			Step: asyncflow.NewDuration(5 * time.Minute),
+			Types: []client.TypePoints{{Type: "mail", Points: []client.HistoryPoint{
+				{At: at, Submitted: 8, Succeeded: 4, Failed: 1,
+					Backlog: map[string]int64{"retry": 2, "capacity": 3}},
+				{At: at.Add(55 * time.Minute), Submitted: 1, Succeeded: 4,
+					Duration: client.HistoryTimes{P99Ms: 1500}}}}}})
+	})
+	r := runCLI(t, env, "stats", "--history", "--by-type", "--step", "5m")
+	require.Zero(t, r.code, r.stderr)
+	require.Equal(t, "true", asked.Get("by_type"))
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	require.Len(t, lines, 2, r.stdout)
+	require.Equal(t, []string{"mail", "9", "█", "▂", "8", "█", "█", "1", "█", "5", "1.5s"},
+		strings.Fields(lines[1]))
 }

@@ -84,6 +84,21 @@ func TestEachCommandSendsEachFilter(t *testing.T) {
 	}
 }
 
+// A list is sent its order, and from which end it begins.
+func TestListSendsItsOrder(t *testing.T) {
+	t.Parallel()
+	var sent []map[string]string
+	env := keepsFilters(t, &sent)
+	for _, flags := range []string{"", "--order ended", "--reverse", "--order ended --reverse"} {
+		r := runCLI(t, env, strings.Fields("tasks list --status failed "+flags)...)
+		require.Zero(t, r.code, "%s: %s", flags, r.stderr)
+		require.NotEmpty(t, sent)
+		last := sent[len(sent)-1]
+		require.Equal(t, strings.Contains(flags, "ended"), last["order"] == "ended", flags)
+		require.Equal(t, strings.Contains(flags, "reverse"), last["reverse"] == "true", flags)
+	}
+}
+
 // Each command is for the tasks of all types, too: lists and counts without a type, and changes of
 // many tasks if they are asked to.
 func TestEachCommandIsForAllTypes(t *testing.T) {
@@ -142,7 +157,7 @@ var helpFlags = regexp.MustCompile(`(?m)^ +(?:-\w, |    )--(?:\[no-\])?([a-z-]+)
 // The tables of these tests have every flag of every such command, so that a new filter is tried.
 func TestEachFilterIsTried(t *testing.T) {
 	t.Parallel()
-	no := strings.Fields(`type text order limit cursor children no-children exact detach format
+	no := strings.Fields(`type text order reverse limit cursor children no-children exact detach format
 		all-types dry-run pace yes reason priority delay run-at context retry start-by end-by
 		claim-exclude claim-label claim-anyone from-stage all-children fresh dependents
 		idempotency-key help version url token output token-file`)

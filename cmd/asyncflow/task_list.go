@@ -76,6 +76,8 @@ type tasksListCmd struct {
 	Order  string `enum:"submitted,ended" default:"submitted" help:"By submit, or by end."`
 	Limit  int    `default:"50" help:"The most tasks to list; 0 lists all."`
 	Cursor string `help:"Continue a list: the next_cursor of the previous page."`
+
+	Reverse bool `help:"From the other end: the oldest first, and the last type."`
 }
 
 func (c *tasksListCmd) Help() string {
@@ -83,6 +85,7 @@ func (c *tasksListCmd) Help() string {
 
     asyncflow tasks list --status failed --ended-since 2h --order ended
     asyncflow tasks list --type thumbnails --status failed --stage resize --code timeout
+    asyncflow tasks list --type thumbnails --status waiting --reverse --limit 5
     asyncflow tasks list --type thumbnails --attempts 3
     asyncflow tasks list --user customer-17 --metadata order=4711
     asyncflow tasks list --type thumbnails --text harbour.jpg
@@ -118,6 +121,7 @@ func (c *tasksListCmd) collect(
 ) (all []client.Task, cursor string, searched client.Searched, err error) {
 	p := c.params()
 	p.Text = c.Text
+	p.Reverse = c.Reverse
 	if c.Order == "ended" { // an older server doesn't know the parameter
 		p.Order = client.ListOrder(c.Order)
 	}

@@ -98,11 +98,45 @@ func TestListByEnds(t *testing.T) {
 			"a cursor of another order")
 	}
 	assert.Equal(t, want, got)
+	back := read[api.TaskList](b, 200, b.call("GET", path+"&reverse=true", ""))
+	assert.Equal(t, want[2], back.Data[0].ID, "the earliest end")
+	require.Equal(t, 400, b.call("GET", path+"&cursor="+back.NextCursor, "").status,
+		"a cursor of the reverse list")
 	for query, field := range map[string]string{"order=ended": "order", "order=worst": "order",
 		"order=ended&status=running":                "order",
 		"order=ended&status=failed&cursor=" + "AAA": "cursor"} {
 		a := b.call("GET", "/v1/tasks?"+query, "")
 		assert.Equal(t, 400, a.status, query)
 		assert.Contains(t, string(a.body), field, query)
+	}
+}
+
+// A reverse list has the end of the list on its first page, of a type and of all types.
+func TestReverseList(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/other", `{"stages":[{"name":"only"}]}`))
+	for _, name := range []string{"pipe", "other", "pipe", "other", "pipe"} {
+		b.call("POST", "/v1/tasks", `{"type":"`+name+`","context":1}`)
+	}
+	for _, only := range []string{"", "type=pipe&"} {
+		var want, got []string
+		all := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?"+only, ""))
+		for _, task := range all.Data {
+			want = append([]string{task.ID}, want...)
+		}
+		for next := ""; ; {
+			page := read[api.TaskList](b, 200,
+				b.call("GET", "/v1/tasks?"+only+"reverse=true&limit=2&cursor="+next, ""))
+			for _, task := range page.Data {
+				got = append(got, task.ID)
+			}
+			if next = page.NextCursor; next == "" {
+				break
+			}
+			assert.Equal(t, 400, b.call("GET", "/v1/tasks?"+only+"cursor="+next, "").status)
+		}
+		assert.Equal(t, want, got, only)
+		assert.GreaterOrEqual(t, len(got), 3)
 	}
 }

@@ -30,7 +30,7 @@ func TestEveryFilterOfEveryBulkCall(t *testing.T) {
 	for _, p := range doc.Paths.Find("/v1/tasks").Get.Parameters {
 		name := p.Value.Name
 		switch name {
-		case "type", "text", "order", "limit", "cursor", "latest":
+		case "type", "text", "order", "reverse", "limit", "cursor", "latest":
 			continue
 		}
 		value, ok := values[name]

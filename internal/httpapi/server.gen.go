@@ -1649,6 +1649,13 @@ func (siw *ServerInterfaceWrapper) GetStatsHistory(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "by_type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "by_type", query, &params.ByType, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter by_type: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "from" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", query, &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
@@ -2322,6 +2329,13 @@ func (siw *ServerInterfaceWrapper) ListTasks(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "order", query, &params.Order, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter order: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "reverse" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "reverse", query, &params.Reverse, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter reverse: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "limit" -------------

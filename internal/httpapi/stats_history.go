@@ -12,8 +12,8 @@ import (
 func (s *Server) GetStatsHistory(
 	ctx context.Context, r GetStatsHistoryRequestObject,
 ) (GetStatsHistoryResponseObject, error) {
-	h, err := s.readHistory(ctx, store.HistoryQuery{From: r.Params.From, Until: r.Params.Until},
-		r.Params.Step)
+	h, err := s.readHistory(ctx, store.HistoryQuery{From: r.Params.From, Until: r.Params.Until,
+		ByType: r.Params.ByType}, r.Params.Step)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func historyOut(h store.TypeHistory) api.StatsHistory {
 		From:     h.From,
 		Until:    h.Until,
 		Step:     asyncflow.NewDuration(h.Step),
-		Points:   make([]api.HistoryPoint, len(h.Points)),
+		Points:   pointsOut(h.Points, h.Stage != ""),
 		Marks:    make([]api.HistoryMark, len(h.Marks)),
 		MarksCut: h.MarksCut,
 		Recorded: make([]api.HistorySpan, len(h.Recorded)),
@@ -68,12 +68,21 @@ func historyOut(h store.TypeHistory) api.StatsHistory {
 	for i, r := range h.Recorded {
 		out.Recorded[i] = api.HistorySpan{From: r.From, Until: r.Until}
 	}
-	for i, p := range h.Points {
-		out.Points[i] = historyPointOut(p, h.Stage != "")
+	for _, t := range h.Types {
+		out.Types = append(out.Types,
+			api.TypePoints{Type: t.Type, Points: pointsOut(t.Points, false)})
 	}
 	for i, m := range h.Marks {
 		out.Marks[i] = api.HistoryMark{At: m.At, Until: m.Until, Type: m.Type, Text: m.Text,
 			Kind: api.HistoryMarkKind(m.Kind)}
+	}
+	return out
+}
+
+func pointsOut(all []store.HistoryPoint, ofStage bool) []api.HistoryPoint {
+	out := make([]api.HistoryPoint, len(all))
+	for i, p := range all {
+		out[i] = historyPointOut(p, ofStage)
 	}
 	return out
 }

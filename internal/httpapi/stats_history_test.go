@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -51,6 +52,40 @@ func TestHistoryOfStats(t *testing.T) {
 	assert.Equal(t, 403, b.callAs(b.newToken("acme", auth.ScopeWork), "GET", "/v1/stats/history",
 		"").status)
 	assert.Equal(t, 404, b.call("GET", "/v1/stats/nope/history", "").status)
+}
+
+// The history of all types may be by type, too: each one's points, as its own history has them.
+func TestHistoryByType(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	for i, name := range []string{"busy", "idle", "quick"} {
+		read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/"+name,
+			`{"stages":[{"name":"only"}]}`))
+		for range i {
+			b.call("POST", "/v1/tasks", `{"type":"`+name+`","context":1}`)
+		}
+	}
+	b.recordHistory()
+	h := read[api.StatsHistory](b, 200, b.call("GET", "/v1/stats/history?by_type=true&step=5m", ""))
+	require.Len(t, h.Types, 2, "busy and pipe did nothing")
+	for i, name := range []string{"idle", "quick"} {
+		one := read[api.StatsHistory](b, 200,
+			b.call("GET", "/v1/stats/"+name+"/history?step=5m", ""))
+		assert.Equal(t, api.TypePoints{Type: name, Points: one.Points}, h.Types[i])
+		assert.NotEmpty(t, one.Points)
+	}
+	plain := read[api.StatsHistory](b, 200, b.call("GET", "/v1/stats/history?step=5m", ""))
+	assert.Equal(t, plain.Points, h.Points)
+	assert.Empty(t, plain.Types)
+	from := time.Now().Add(-24 * time.Hour).UTC().Format(time.RFC3339)
+	for range 14 { // with 1,441 steps, 14 types and 4 are too many
+		read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/t"+uuid.NewString()[:8],
+			`{"stages":[{"name":"only"}]}`))
+	}
+	a := b.call("GET", "/v1/stats/history?by_type=true&step=1m&from="+from, "")
+	require.Equal(t, 400, a.status)
+	assert.Equal(t, "step", a.problem.Errors[0].Field)
+	assert.Contains(t, string(a.body), "of each of 18 types; there are 20000 at most")
 }
 
 func TestLimitsOfHistory(t *testing.T) {

@@ -37,6 +37,7 @@ func (s *Server) ListTasks(
 		Attempts:    p.Attempts,
 		NoChildren:  isFalse(p.Children),
 		Latest:      p.Latest,
+		Reverse:     p.Reverse,
 	}
 	if p.Order == api.Submitted { // the cursors of a list without an order fit
 		p.Order = ""
@@ -56,7 +57,7 @@ func (s *Server) ListTasks(
 	if p.Order == api.Ended {
 		return s.listEnded(ctx, tenant, f, list, p.Cursor)
 	}
-	if f.Before, f.FromType, err = readTaskCursor(list, f.Type, p.Cursor); err != nil {
+	if f.After, f.FromType, err = readTaskCursor(list, f.Type, p.Cursor); err != nil {
 		return nil, err
 	}
 	page, err := s.cfg.Store.TaskPage(ctx, tenant, f)
@@ -120,24 +121,24 @@ func (s *Server) listOut(tenant string, tasks []store.Task) []api.Task {
 	return all
 }
 
-// readTaskCursor reads the place where a page of tasks begins. The cursors of a list of all types
-// also have the type at which the page begins.
+// readTaskCursor reads the number behind which a page of tasks begins. The cursors of a list of all
+// types also have the type at which the page begins.
 func readTaskCursor(
 	list cursor.List, taskType, text string,
-) (before int64, from string, err error) {
+) (after int64, from string, err error) {
 	if taskType != "" {
-		before, err = list.ReadNumber(text)
-		return before, "", err
+		after, err = list.ReadNumber(text)
+		return after, "", err
 	}
 	key, err := list.Read(text, 2)
 	if err != nil || key[0] == "" {
 		return 0, "", err
 	}
-	before, err = strconv.ParseInt(key[1], 36, 64)
-	if err != nil || before < 0 || asyncflow.CheckName(key[0]) != nil {
+	after, err = strconv.ParseInt(key[1], 36, 64)
+	if err != nil || after < 0 || asyncflow.CheckName(key[0]) != nil {
 		return 0, "", cursor.Bad()
 	}
-	return before, key[0], nil
+	return after, key[0], nil
 }
 
 // writeTaskCursor returns the cursor of the page after one; "": there is none.

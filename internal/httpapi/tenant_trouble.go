@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -12,12 +13,14 @@ import (
 )
 
 const (
-	troublePage  = 500             // tenants that are read at once
+	troublePage  = 500             // tenants of which the database is asked in a row
 	troubleCount = time.Second     // bounds the counting of one tenant's tasks
 	troubleTime  = 5 * time.Second // bounds the counting for all tenants
 	// readTime and readOne bound the reading of all tenants, and of one.
 	readTime = 10 * time.Second
 	readOne  = time.Second
+	// troubleReaders is how many tenants are read at the same time.
+	troubleReaders = 4
 )
 
 // TroubledTenants returns the active tenants with alerts, due tasks or tasks that failed in the
@@ -61,19 +64,23 @@ func tenantsWithTrouble(
 		if page, more, err = s.TenantPage(ctx, after, troublePage); err != nil {
 			return nil, 0, err
 		}
-		for _, t := range page {
-			after = t.Slug
-			if _, ok := known[t.Slug]; !ok || t.State() != asyncflow.TenantActive {
-				continue
-			}
-			h, err := tenantHour(reading, s, t.Slug)
+		if len(page) > 0 {
+			after = page[len(page)-1].Slug
+		}
+		page = slices.DeleteFunc(page, func(t store.StoredTenant) bool {
+			_, ok := known[t.Slug]
+			return !ok || t.State() != asyncflow.TenantActive
+		})
+		hours, errs := tenantHours(reading, s, page)
+		if ctx.Err() != nil {
+			return nil, 0, ctx.Err()
+		}
+		for i, h := range hours {
 			switch {
-			case ctx.Err() != nil:
-				return nil, 0, ctx.Err()
-			case err != nil:
+			case errs[i] != nil:
 				unread++
 			case h != (store.TenantHour{}):
-				out := TenantOut(t)
+				out := TenantOut(page[i])
 				out.Health = api.TenantHealth{
 					Alerts: h.Alerts, Due: h.Due, FailedLastHour: h.Failed}
 				all = append(all, out)
@@ -81,6 +88,30 @@ func tenantsWithTrouble(
 		}
 	}
 	return all, unread, nil
+}
+
+// tenantHours returns the last hour of each of some tenants, or why it could not be read. A few are
+// read at once: each takes a query on tables of its own.
+func tenantHours(
+	ctx context.Context, s *store.Store, tenants []store.StoredTenant,
+) ([]store.TenantHour, []error) {
+	hours := make([]store.TenantHour, len(tenants))
+	errs := make([]error, len(tenants))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range troubleReaders {
+		wg.Go(func() {
+			for i := range next {
+				hours[i], errs[i] = tenantHour(ctx, s, tenants[i].Slug)
+			}
+		})
+	}
+	for i := range tenants {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return hours, errs
 }
 
 func tenantHour(ctx context.Context, s *store.Store, tenant string) (store.TenantHour, error) {

@@ -5662,6 +5662,14 @@ export interface components {
             marks: components["schemas"]["HistoryMark"][];
             /** @description There are older marks than the 200 newest ones. */
             marks_cut?: boolean;
+            /** @description With by_type, the types that did something, by their names. */
+            types?: components["schemas"]["TypePoints"][];
+        };
+        /** @description What the tasks of one type did over time. */
+        TypePoints: {
+            type: components["schemas"]["Name"];
+            /** @description Oldest first. A step without data has none. */
+            points: components["schemas"]["HistoryPoint"][];
         };
         /** @description A time in which some node recorded the history, at least in a part of each step. */
         HistorySpan: {
@@ -8296,6 +8304,11 @@ export interface operations {
                  *     5,000 tasks match, or if the search is not over after 50,000 tasks or 3 s.
                  */
                 order?: "submitted" | "ended";
+                /**
+                 * @description true lists from the other end: the oldest task first, with order=ended the earliest end
+                 *     and, without a type, the last type first.
+                 */
+                reverse?: boolean;
                 /** @description The most tasks on one page. */
                 limit?: number;
                 /** @description The next_cursor of the previous page, which had the same filter. */
@@ -9957,6 +9970,11 @@ export interface operations {
     getStatsHistory: {
         parameters: {
             query?: {
+                /**
+                 * @description true also returns the points of each type, as types. 400 if the steps of all types
+                 *     together are more than 20,000.
+                 */
+                by_type?: boolean;
                 /**
                  * @description The beginning, at most 30 days ago. By default it is an hour before until. It is rounded down
                  *     to a step.

@@ -7,8 +7,12 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// MaxPoints is the most points of an answer.
-const MaxPoints = 1500
+const (
+	// MaxPoints is the most points of an answer.
+	MaxPoints = 1500
+	// MaxTypePoints is the most points of an answer by type.
+	MaxTypePoints = 20_000
+)
 
 // defaultSpan is the time before now that a history is of, unless the caller says.
 const defaultSpan = time.Hour
@@ -29,6 +33,7 @@ type Query struct {
 	// From and Until are rounded to steps, outwards. Zero: an hour before Until; now.
 	From, Until time.Time
 	Step        time.Duration // of one point; 0: the shortest with at most 300 points
+	ByType      bool          // also read each type by itself; only without Type
 }
 
 // fix checks a query at a time, and fills in what it leaves out. Its errors are CodeInvalid.

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +20,14 @@ type TypeHistory struct {
 	MarksCut bool
 	// Recorded is when nodes recorded, by steps, oldest first.
 	Recorded []RecordedSpan
+	// Types are the types that did something, by their names, if they were asked for.
+	Types []TypePoints
+}
+
+// TypePoints is what one type did over time, as TypeHistory has it.
+type TypePoints struct {
+	Type   string
+	Points []Point
 }
 
 // Point is what happened in a step.
@@ -34,6 +43,12 @@ func (s *History) ReadHistory(ctx context.Context, q Query) (h TypeHistory, err 
 		return h, err
 	}
 	ctx = postgres.Patient(ctx)
+	if types := len(s.core.Catalog.TypesOf(q.Tenant)); q.ByType &&
+		types*h.Query.points(h.Query.Step) > MaxTypePoints {
+		return h, asyncflow.InvalidField("step", "is %s, which makes %d points of each of %d "+
+			"types; there are %d at most in all", h.Query.Step, h.Query.points(h.Query.Step), types,
+			MaxTypePoints)
+	}
 	var t *config.Type
 	if q.Type != "" {
 		if t, err = s.core.Catalog.Fresh(ctx, q.Tenant, q.Type); err != nil {
@@ -54,15 +69,26 @@ func (s *History) ReadHistory(ctx context.Context, q Query) (h TypeHistory, err 
 		return h, asyncflow.InvalidField("stage", "the task type %q has no stage %q", q.Type,
 			q.Stage)
 	}
-	h.Points = byPart.points(h.Query)
+	byType := byPart.points(h.Query)
+	h.Points = byType[q.Type]
+	delete(byType, q.Type)
+	for _, name := range slices.Sorted(maps.Keys(byType)) {
+		h.Types = append(h.Types, TypePoints{name, byType[name]})
+	}
 	return h, nil
 }
 
 // readSpansSQL reads the rows of a type $1 and of a unit $2 from $3 on and before $4: of the stage
-// $5, or, without one, of all.
-const readSpansSQL = `
+// $5, or, without one, of all. readAllSpansSQL reads those of each type, with $1 = ”.
+const (
+	readSpansSQL = `
 SELECT coalesce(type, ''), stage, at, points FROM {schema}.type_history
 WHERE coalesce(type, '') = $1 AND hourly = $2 AND at >= $3 AND at < $4 AND $5 IN ('', stage)`
+
+	readAllSpansSQL = `
+SELECT coalesce(type, ''), stage, at, points FROM {schema}.type_history
+WHERE $1 = '' AND hourly = $2 AND at >= $3 AND at < $4 AND $5 IN ('', stage)`
+)
 
 // readUnits reads the points that a query is about: minutes, or hours for a step of at least one.
 // An hour is known from its minutes, from its own points, or both: then the greater numbers count.
@@ -89,7 +115,11 @@ func (s *History) readUnits(ctx context.Context, q Query) (gathered, error) {
 }
 
 func (s *History) readSpans(ctx context.Context, q Query, u unit, do func(row, span)) error {
-	rows, err := s.core.DB(q.Tenant).Query(ctx, fill(q.Tenant, readSpansSQL), q.Type, u.hourly,
+	sql := readSpansSQL
+	if q.ByType {
+		sql = readAllSpansSQL
+	}
+	rows, err := s.core.DB(q.Tenant).Query(ctx, fill(q.Tenant, sql), q.Type, u.hourly,
 		q.From.Truncate(u.row), q.Until, q.Stage)
 	if err != nil {
 		return err
@@ -97,10 +127,15 @@ func (s *History) readSpans(ctx context.Context, q Query, u unit, do func(row, s
 	return eachRow(rows, do)
 }
 
-// points returns the points of a query, from those of the parts of its type.
-func (g gathered) points(q Query) (all []Point) {
-	bySteps := map[time.Time]Values{}
-	for _, points := range g {
+// points returns the points of a query by types, from those of their parts.
+func (g gathered) points(q Query) map[string][]Point {
+	byType := map[string]map[time.Time]Values{}
+	for p, points := range g {
+		bySteps := byType[p.taskType]
+		if bySteps == nil {
+			bySteps = map[time.Time]Values{}
+			byType[p.taskType] = bySteps
+		}
 		for at, v := range points {
 			if at.Before(q.From) || !at.Before(q.Until) {
 				continue
@@ -112,9 +147,12 @@ func (g gathered) points(q Query) (all []Point) {
 			bySteps[step].fold(v)
 		}
 	}
-	for at, v := range bySteps {
-		all = append(all, Point{at, v})
+	all := map[string][]Point{}
+	for name, bySteps := range byType {
+		for at, v := range bySteps {
+			all[name] = append(all[name], Point{at, v})
+		}
+		slices.SortFunc(all[name], func(a, b Point) int { return a.At.Compare(b.At) })
 	}
-	slices.SortFunc(all, func(a, b Point) int { return a.At.Compare(b.At) })
 	return all
 }

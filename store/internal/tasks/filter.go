@@ -40,9 +40,11 @@ type Filter struct {
 	Latest bool
 	// NoChildren leaves out the children of fan-outs. It excludes Parent.
 	NoChildren bool
-	// Before is for the next page: only tasks of lesser numbers; 0: the first page. Of all types,
-	// FromType is the one with this number: the page has no types before it.
-	Before   int64
+	// Reverse lists from the other end: the oldest task first, and the last type.
+	Reverse bool
+	// After is for the next page: only tasks behind this number in the list; 0: the first page. Of
+	// all types, FromType is the one with this number: the page has no types before it.
+	After    int64
 	FromType string
 	Limit    int
 }
@@ -125,13 +127,14 @@ type criteria struct {
 	entries     []int64            // of the roll that is read; nil: none count there
 	fingerprint string             // of the last error
 	members     map[string]int     // tasks of the window with the fingerprint
+	reverse     bool               // windows have the first candidates, not the last
 }
 
 func criteriaOf(f Filter) criteria {
 	c := criteria{stage: f.Stage, text: f.Error, content: f.Text, since: f.Since, until: f.Until,
 		endedSince: f.EndedSince, endedUntil: f.EndedUntil, attempts: f.Attempts, code: f.Code,
 		flowKey: f.FlowKey, worker: f.Worker, labels: f.Labels, noChildren: f.NoChildren,
-		fingerprint: f.Fingerprint}
+		fingerprint: f.Fingerprint, reverse: f.Reverse}
 	if f.Status != "" {
 		c.statuses = []string{string(f.Status)}
 	}

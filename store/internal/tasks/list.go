@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // Page is some of the tasks that a filter finds.
 type Page struct {
 	Tasks []Task
-	// Next is Filter.Before of the page after this one; 0: there is none, or that page begins with
+	// Next is Filter.After of the page after this one; 0: there is none, or that page begins with
 	// all tasks of NextType.
 	Next     int64
 	NextType string // Filter.FromType of the page after this one, if it lists all types; "": none
@@ -82,7 +83,7 @@ func (s *Tasks) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, err
 			return nil, err
 		}
 		all = append(all, page.Tasks...)
-		f.Before = page.Next
+		f.After = page.Next
 		f.FromType = page.NextType
 		f.Limit = limit - len(all)
 		if page.Next == 0 && page.NextType == "" || f.Limit <= 0 {
@@ -93,7 +94,8 @@ func (s *Tasks) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, err
 
 // TaskPage lists the next tasks of a type, newest first, or of all types, by the names of the
 // types, without their contexts and results: up to Limit, or fewer, even none, after a while of
-// searching. There are more where Next is not 0, or NextType not "".
+// searching. There are more where Next is not 0, or NextType not "". With Reverse, the whole order
+// is the other way round.
 func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (p Page, err error) {
 	types, err := s.typesFor(ctx, tenant, f)
 	if err == nil {
@@ -102,9 +104,12 @@ func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (p Page, 
 	if err != nil {
 		return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
 	}
+	if f.Reverse {
+		slices.Reverse(types)
+	}
 	for _, t := range types {
 		if f.Type == "" && t.Name != f.FromType {
-			f.Before = 0
+			f.After = 0
 		}
 		if len(p.Tasks) == f.Limit || p.ends(f) {
 			p.NextType = t.Name
@@ -158,7 +163,7 @@ func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter, p Page) 
 	}
 	for window := firstLook; w.next(); window *= 4 {
 		if p.ends(f) {
-			p.Next = w.before
+			p.Next = w.passed()
 			break
 		}
 		window = min(window, PageLook-p.Searched.Tasks)
@@ -185,7 +190,7 @@ type view struct {
 	looked  int       // candidates
 	byIndex int       // how many of them are by the index of a searchable field
 	bytes   int       // of their contexts and outputs, if these were searched
-	last    int64     // number before which the search goes on
+	last    int64     // number before which the search goes on; in a reverse list, from which on
 	created time.Time // of the candidate with the least number
 	newest  time.Time // of the one with the greatest number
 }
@@ -194,10 +199,10 @@ type view struct {
 var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NULL::text").
 	Replace(stateColumns)
 
-// readWindow reads the tasks that meet the criteria among the last candidates before a number.
-// All candidates are of one range of a roll, and have the number least or higher. Both statements
-// see the same moment. They are planned like the hot ones: the small tables are never analysed, and
-// the tasks may be anywhere.
+// readWindow reads the tasks that meet the criteria among the last candidates before a number, or
+// the first ones of a reverse list. All candidates are of one range of a roll, and have the number
+// least or higher. Both statements see the same moment. They are planned like the hot ones: the
+// small tables are never analysed, and the tasks may be anywhere.
 func (s *Tasks) readWindow(
 	ctx context.Context, t *config.Type, c criteria, least, before int64, window, limit int,
 ) (v view, err error) {
@@ -235,6 +240,9 @@ func (s *Tasks) readWindow(
 	}
 	if v.looked < window && (c.content == "" || v.bytes < c.bytes) { // the range has no more
 		v.last = least
+		if c.reverse {
+			v.last = before
+		}
 	}
 	return v, err
 }

@@ -34,7 +34,8 @@ func (p EndPlace) compare(q EndPlace) int {
 
 func endOf(t Task) EndPlace { return EndPlace{t.FinishedAt, t.ID} }
 
-// EndedPage lists final tasks by their ends, the latest first: up to Limit tasks behind a place.
+// EndedPage lists final tasks by their ends, the latest first, or with Reverse the earliest: up to
+// Limit tasks behind a place.
 // next is the place of the last one; zero: there are no more. If more than MaxSorted tasks match,
 // or it takes too long to find them, that is CodeInvalid, for the field order.
 func (s *Tasks) EndedPage(
@@ -48,8 +49,13 @@ func (s *Tasks) EndedPage(
 		return nil, next, asyncflow.InvalidField("text", "can't be looked for with order=ended, "+
 			"which reads all tasks that match")
 	}
+	compare := EndPlace.compare
+	if f.Reverse {
+		compare = func(p, q EndPlace) int { return q.compare(p) }
+	}
 	limit := f.Limit
 	f.Limit = sortPage
+	f.Reverse = false // pages are read to be sorted
 	matched, looked := 0, 0
 	for until := time.Now().Add(sortTime); ; {
 		page, err := s.TaskPage(ctx, tenant, f)
@@ -59,13 +65,13 @@ func (s *Tasks) EndedPage(
 		matched += len(page.Tasks)
 		looked += page.Searched.Tasks
 		for _, t := range page.Tasks {
-			if after == (EndPlace{}) || after.compare(endOf(t)) < 0 {
+			if after == (EndPlace{}) || compare(after, endOf(t)) < 0 {
 				tasks = append(tasks, t)
 			}
 		}
-		slices.SortFunc(tasks, func(a, b Task) int { return endOf(a).compare(endOf(b)) })
+		slices.SortFunc(tasks, func(a, b Task) int { return compare(endOf(a), endOf(b)) })
 		tasks = tasks[:min(len(tasks), limit+1)]
-		f.Before, f.FromType = page.Next, page.NextType
+		f.After, f.FromType = page.Next, page.NextType
 		switch {
 		case matched > MaxSorted:
 			return nil, next, asyncflow.InvalidField("order", "is ended, but more than %d tasks "+

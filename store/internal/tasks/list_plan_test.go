@@ -193,6 +193,9 @@ func TestListsLookAtFewRows(t *testing.T) {
 			"without children": {tasks.Filter{Stage: "none", NoChildren: true}, 3 * tasks.PageLook},
 			"a rare text":      {tasks.Filter{Text: "none"}, 7 * tasks.PageLook},
 			"live, a text":     {tasks.Filter{Status: asyncflow.StatusWaiting, Text: "x"}, 100},
+			"from the end":     {tasks.Filter{Reverse: true}, 5 * 60},
+			"waiting, the end": {tasks.Filter{Status: asyncflow.StatusWaiting, Reverse: true}, 100},
+			"failed, the end":  {tasks.Filter{Status: asyncflow.StatusFailed, Reverse: true}, 5 * 60},
 		} {
 			t.Run(name, func(t *testing.T) {
 				c.filter.Type, c.filter.Limit = "pipe", 50

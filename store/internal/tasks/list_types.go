@@ -101,7 +101,12 @@ func (s *Tasks) namesFor(ctx context.Context, tenant string, f Filter) (names []
 		names = all
 	}
 	slices.Sort(names)
-	return slices.DeleteFunc(names, func(name string) bool { return name < f.FromType }), err
+	return slices.DeleteFunc(names, func(name string) bool {
+		if f.Reverse {
+			return f.FromType != "" && name > f.FromType
+		}
+		return name < f.FromType
+	}), err
 }
 
 // checkParent refuses a parent of a type that doesn't exist.

@@ -236,7 +236,7 @@ func (s *Tasks) withMembers(
 	b.Queue("BEGIN READ ONLY")
 	postgres.QueueSettings(b, settings)
 	position := asyncflow.TaskID{Number: before - 1}.Position()
-	b.Queue(t.SQL(position, errorsSQL(plain.candidates(latest))),
+	b.Queue(t.SQL(position, errorsSQL(plain.windowed())),
 		plain.bound(t.Number(), least, before, errorLook*window)...).Query(c.collectMembers)
 	b.Queue("COMMIT")
 	err := s.core.DB(t.Tenant).Send(ctx, b)

@@ -9,15 +9,19 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
 
-// walk goes through the tasks that a filter may find, newest first, in windows. Each window is
-// of one range of a roll.
+// walk goes through the tasks that a filter may find, newest first or, in reverse, oldest first, in
+// windows. Each window is of one range of a roll.
 type walk struct {
-	t      *config.Type
-	family trees.Family
-	since  time.Time    // of the filter
-	idle   map[int]bool // positions of rolls where nothing ended in time
-	oldest int64        // the least number of all
-	// the next window has the last candidates before before, from least on
+	t       *config.Type
+	family  trees.Family
+	reverse bool
+	since   time.Time    // of the filter
+	until   time.Time    // of the filter; zero: none
+	idle    map[int]bool // positions of rolls where nothing ended in time
+	oldest  int64        // the least number of all
+	newest  int64        // behind the greatest number of all
+	// The next window has the last candidates before before, from least on; in reverse, the first
+	// ones.
 	least, before int64
 }
 
@@ -25,34 +29,40 @@ type walk struct {
 func (s *Tasks) walkOf(
 	ctx context.Context, t *config.Type, f Filter, c criteria,
 ) (*walk, error) {
-	w := &walk{t: t, since: f.Since, idle: c.idle,
-		before: asyncflow.NewTaskID(t.Name, t.End+1, 0).Number,
-		oldest: asyncflow.NewTaskID(t.Name, t.First, 0).Number}
-	if f.Before > 0 {
-		w.before = min(w.before, f.Before)
+	w := &walk{t: t, reverse: f.Reverse, since: f.Since, until: f.Until, idle: c.idle,
+		oldest: asyncflow.NewTaskID(t.Name, t.First, 0).Number,
+		newest: asyncflow.NewTaskID(t.Name, t.End+1, 0).Number}
+	switch {
+	case f.After > 0 && f.Reverse:
+		w.oldest = max(w.oldest, f.After+1)
+	case f.After > 0:
+		w.newest = min(w.newest, f.After)
 	}
+	if f.Key != "" {
+		id, err := holderOf(ctx, s.core.DB(t.Tenant), t, f.Key)
+		if err != nil {
+			return nil, err
+		}
+		w.oldest = max(w.oldest, id)
+		w.newest = min(w.newest, id+1) // none, if there is no such task
+	}
+	w.least = w.oldest
+	w.before = w.newest
 	var err error
 	w.family, err = trees.FamilyOf(ctx, s.trees, t, f.Parent, f.Latest)
-	if err != nil || f.Key == "" {
-		return w, err
-	}
-	id, err := holderOf(ctx, s.core.DB(t.Tenant), t, f.Key)
-	if id == 0 {
-		w.before = 0 // there is none
-	}
-	w.oldest = max(w.oldest, id)
-	w.before = min(w.before, id+1)
 	return w, err
 }
 
 // next goes to the next window; false: there is none.
 func (w *walk) next() bool {
+	if w.reverse {
+		return w.nextUp()
+	}
 	for w.before > w.oldest {
 		if w.before, w.least = w.family.Before(w.before); w.before <= w.oldest {
 			return false
 		}
-		position := asyncflow.TaskID{Number: w.before - 1}.Position()
-		if w.t.Has(position) && !w.idle[position] {
+		if w.reads(w.before - 1) {
 			w.least = max(w.least, rangeOf(w.t, w.before), w.oldest)
 			return true
 		}
@@ -61,8 +71,41 @@ func (w *walk) next() bool {
 	return false
 }
 
+// nextUp is next of a reverse walk.
+func (w *walk) nextUp() bool {
+	for w.least < w.newest {
+		if w.least, w.before = w.family.From(w.least); w.least >= w.newest {
+			return false
+		}
+		if w.reads(w.least) {
+			w.before = min(w.before, rangeEnd(w.t, w.least), w.newest)
+			return true
+		}
+		w.least = rollEnd(w.t, w.least)
+	}
+	return false
+}
+
+// reads reports whether the roll of a number may have tasks that the walk finds.
+func (w *walk) reads(number int64) bool {
+	position := asyncflow.TaskID{Number: number}.Position()
+	return w.t.Has(position) && !w.idle[position]
+}
+
+// passed returns the number behind which the next window begins, as Filter.After.
+func (w *walk) passed() int64 {
+	if w.reverse {
+		return w.least - 1
+	}
+	return w.before
+}
+
 // pass goes on after a window.
 func (w *walk) pass(v view) {
+	if w.reverse {
+		w.passUp(v)
+		return
+	}
 	// Later ones are older still. Without a time, the task is gone that the table search has.
 	if !v.created.IsZero() && v.created.Before(w.since.Add(-sinceSlack)) {
 		first := rangeOf(w.t, w.before)
@@ -73,6 +116,17 @@ func (w *walk) pass(v view) {
 		v.last = first
 	}
 	w.before = v.last
+}
+
+// passUp is pass of a reverse walk: later ones are newer still.
+func (w *walk) passUp(v view) {
+	if !v.newest.IsZero() && !w.until.IsZero() && v.newest.After(w.until.Add(sinceSlack)) {
+		v.last = rangeEnd(w.t, w.least)
+		if v.last < rollEnd(w.t, w.least) { // its tasks by SQL may be older, no later roll
+			w.newest = min(w.newest, rollEnd(w.t, w.least))
+		}
+	}
+	w.least = v.last
 }
 
 // rollOf returns the least number of the roll of a window before a number.
@@ -88,4 +142,17 @@ func rangeOf(t *config.Type, before int64) int64 {
 		return bySQL
 	}
 	return rollOf(t, before)
+}
+
+// rollEnd returns the least number of the roll after that of a number.
+func rollEnd(t *config.Type, number int64) int64 {
+	return asyncflow.NewTaskID(t.Name, asyncflow.TaskID{Number: number}.Position()+1, 0).Number
+}
+
+// rangeEnd returns the number behind the range of a number.
+func rangeEnd(t *config.Type, number int64) int64 {
+	if bySQL := rollOf(t, number+1) + asyncflow.FirstBySQL; number < bySQL {
+		return bySQL
+	}
+	return rollEnd(t, number)
 }

@@ -24,38 +24,61 @@ func (c criteria) listSQL() string {
 FROM ` + c.window() + ` c
 JOIN {task} t ON t.type = $1 AND t.id = c.id` + stateJoins + `
 WHERE ` + c.sql(limit+1) + `
-ORDER BY t.id DESC LIMIT $` + strconv.Itoa(limit)
+ORDER BY t.id` + c.direction() + ` LIMIT $` + strconv.Itoa(limit)
 }
 
 // windowSQL returns how many candidates a window has, how many bytes they have if these count, the
-// least one's number, and when the least and the greatest were created.
+// number where the next window begins, and when the least and the greatest were created.
 func (c criteria) windowSQL() string {
 	bytes := `0`
 	if c.content != "" {
 		bytes = `coalesce(sum(bytes), 0)::bigint`
 	}
-	return `SELECT w.n, w.bytes, coalesce(w.least, 0),
+	next := `w.least`
+	if c.reverse {
+		next = `w.greatest + 1`
+	}
+	return `SELECT w.n, w.bytes, coalesce(` + next + `, 0),
   (SELECT created_at FROM {task} t WHERE t.type = $1 AND t.id = w.least),
   (SELECT created_at FROM {task} t WHERE t.type = $1 AND t.id = w.greatest)
 FROM (SELECT count(*) AS n, ` + bytes + ` AS bytes, min(id) AS least, max(id) AS greatest
   FROM ` + c.window() + ` c) w`
 }
 
-// latest bounds a window: the last $4 ids from $2 to before $3.
-const latest = `id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4`
+// latest bounds a window: the last $4 ids from $2 to before $3. earliest has the first ones.
+const (
+	latest   = `id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4`
+	earliest = `id >= $2 AND id < $3 ORDER BY id LIMIT $4`
+)
+
+// windowed returns a query for the candidates of a window, whatever their bytes.
+func (c criteria) windowed() string {
+	if c.reverse {
+		return c.candidates(earliest)
+	}
+	return c.candidates(latest)
+}
+
+// direction returns the direction of ids in an ORDER BY.
+func (c criteria) direction() string {
+	if c.reverse {
+		return ""
+	}
+	return ` DESC`
+}
 
 // window returns a query for the candidates of a window. Where contexts and outputs are searched,
 // it ends with the candidate by which they have $5 bytes or more. The length of a long value is
 // known without reading it.
 func (c criteria) window() string {
 	if c.content == "" {
-		return c.candidates(latest)
+		return c.windowed()
 	}
 	return `(SELECT id, bytes FROM (
-  SELECT id, bytes, sum(bytes) OVER (ORDER BY id DESC) - bytes AS before
+  SELECT id, bytes, sum(bytes) OVER (ORDER BY id` + c.direction() + `) - bytes AS before
   FROM (SELECT c.id, octet_length(t.context) + coalesce((SELECT sum(octet_length(o.output))
       FROM {journal} o WHERE o.type = t.type AND o.id = t.id), 0) AS bytes
-    FROM ` + c.candidates(latest) + ` c JOIN {task} t ON t.type = $1 AND t.id = c.id) b) b
+    FROM ` + c.windowed() + ` c JOIN {task} t ON t.type = $1 AND t.id = c.id) b) b
   WHERE before < $5)`
 }
 

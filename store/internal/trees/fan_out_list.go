@@ -3,6 +3,7 @@ package trees
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -93,6 +94,21 @@ func (f Family) Before(number int64) (before, least int64) {
 		return 0, 0
 	}
 	return min(number, f[n-1].Last()+1), f[n-1].First
+}
+
+// From returns the number from which on the next window of a reverse list goes, at least the given
+// one, and the number before which it ends. Without any more, both are the greatest of all.
+func (f Family) From(number int64) (least, before int64) {
+	if f == nil {
+		return number, math.MaxInt64
+	}
+	n, _ := slices.BinarySearchFunc(f, number, func(r records.ChildRun, number int64) int {
+		return cmp.Compare(r.Last(), number)
+	})
+	if n == len(f) {
+		return math.MaxInt64, math.MaxInt64
+	}
+	return max(number, f[n].First), f[n].Last() + 1
 }
 
 // ChildTypes returns the types of children that an attempt started; nil: they have that of their

@@ -83,7 +83,7 @@ function OfType({ h, range: { zoom, reset } }: ChartsProps) {
     <div class="plots">
       <Chart {...all} title={`Tasks finished and failed, attempts retried${per(h)}`}
         series={finished} text={count} />
-      <Chart {...all} title="Due tasks that were not under way, by what they waited for"
+      <Chart {...all} title="Due tasks, by what they waited for"
         series={backlog(h)} text={count} />
       <Chart {...all} title={timesTitle(h)} series={times(h)} text={duration} />
       <Chart {...all} title="How long due tasks waited" series={percentiles((p) => p.wait)}

@@ -59,7 +59,7 @@ export function plot(box: HTMLElement, first: Plotted, user: PlotUser): Plot {
       u.destroy();
       u = make(box, () => shown, user);
     },
-    redraw: () => u.redraw(false),
+    redraw: () => u.redraw(), // bars keep their colour with their paths
     remove: () => {
       resize.disconnect();
       u.destroy();
@@ -76,6 +76,7 @@ function make(box: HTMLElement, shown: () => Plotted, user: PlotUser): uPlot {
   };
   return new uPlot({
     width: box.clientWidth, height, legend: { show: false },
+    padding: [null, 34, null, null], // room for half of the last time on the axis
     series: [{}, ...shown().shapes.map((shape, i) => seriesOf(shape, () => colour(i)))],
     scales: {
       x: { range: () => whole(shown()) },

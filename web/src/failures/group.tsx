@@ -23,11 +23,11 @@ export function Group({ group: g, report, type }: GroupProps) {
   return (
     <section class="failure">
       <h2>
-        {g.error_code && <code>{g.error_code}</code>}{" "}
+        {g.error_code && !g.pattern?.startsWith(g.error_code) && <code>{g.error_code}</code>}{" "}
         {g.pattern || "The errors were erased, or have no text"}
       </h2>
       <p>
-        <strong class="bad">{count(g.count)}</strong> <Bars values={g.steps} />{" "}
+        <strong class="bad">{count(g.count)}</strong> <Bars values={g.steps} bad />{" "}
         <span>
           {g.count > 1 && <>first <Time at={g.first_at} />, </>}last <Time at={g.last_at} />
         </span>

@@ -1,6 +1,7 @@
 import { answer, api, type Schemas } from "../api.ts";
 import { Enable, Register } from "../endpoints/enable.tsx";
 import { nameOf } from "../endpoints/endpoints.tsx";
+import { outage } from "../endpoints/outage.ts";
 import { count, tasks } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Time } from "../parts/time.tsx";
@@ -56,7 +57,7 @@ function StillType({ stats: s }: { stats: Stats }) {
         const n = waiting.reduce((sum, b) => sum + b.tasks, 0);
         const own = load.data?.data.filter((e) => e.stage === stage) ?? [];
         const none = load.data && own.length === 0 && !load.data.next_cursor;
-        const sick = own.filter(isSick);
+        const sick = own.filter(outage);
         return (
           <div key={stage} class="problem">
             {tasks(n)} of <a href={`/console/types/${s.type}`}>{s.type}</a>{" "}
@@ -73,19 +74,12 @@ function StillType({ stats: s }: { stats: Stats }) {
   );
 }
 
-const isSick = (e: Endpoint): boolean =>
-  e.health.state !== "closed" || e.verification === "unverified";
-
 /** One endpoint that gets no deliveries, and why. */
 function Sick({ endpoint: e, changed }: { endpoint: Endpoint; changed: () => Promise<void> }) {
   const { state, until, reason } = e.health;
   return (
     <p>
-      <a href={`/console/endpoints/${e.id}`}>{nameOf(e)}</a>{" "}
-      {state === "disabled" && "is disabled"}
-      {state === "open" && "fails"}
-      {state === "half_open" && "has failed, and single tasks test it"}
-      {state === "closed" && "has not echoed its challenge"}
+      <a href={`/console/endpoints/${e.id}`}>{nameOf(e)}</a>: {outage(e)}
       {(reason || e.verification_error) && <>: <bdi>{reason || e.verification_error}</bdi></>}.
       {until && <> The next probe is <Time at={until} />.</>}{" "}
       {state !== "closed" && <Enable endpoint={e} changed={changed} />}

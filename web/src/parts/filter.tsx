@@ -9,7 +9,7 @@ export function useFilter(): (changes: Record<string, string>) => void {
   const { route } = useLocation();
   const [, link] = useQuery();
   return (changes) => {
-    const to = link({ cursor: "", ...changes });
+    const to = link({ cursor: "", reverse: "", ...changes });
     if (to !== link({})) route(to); // Enter in a field may set it, and then send the form
   };
 }
@@ -22,6 +22,8 @@ interface FilterFormProps {
   /** Refers to the form, for typedIn. */
   form?: { current: HTMLFormElement | null };
   children: ComponentChildren;
+  /** Further fields, below. */
+  more?: ComponentChildren;
 }
 
 /** Returns the texts of a form's Search fields, by their names; nothing if one can't count. */
@@ -32,7 +34,7 @@ export function typedIn(form: HTMLFormElement | null): Record<string, string> {
 }
 
 /** The form of a filter. Its Search fields count once it is sent. */
-export function FilterForm({ search, unsent, form: given, children }: FilterFormProps) {
+export function FilterForm({ search, unsent, form: given, children, more }: FilterFormProps) {
   const own = useRef<HTMLFormElement | null>(null);
   const form = given ?? own;
   const compare = () => {
@@ -49,22 +51,25 @@ export function FilterForm({ search, unsent, form: given, children }: FilterForm
     <form class="filters" role="search" ref={form} onInput={compare} onSubmit={send}>
       {children}
       <button type="submit">Search</button>
+      {more}
     </form>
   );
 }
 
 interface FoldedProps {
+  title?: string;
   /** What is set, by name. */
-  filter: object;
+  filter?: object;
   children: ComponentChildren;
 }
 
-/** Filters that are folded in a narrow window. */
-export function Folded({ filter, children }: FoldedProps) {
-  const count = Object.entries(filter).filter(([name, value]) => value && name !== "cursor").length;
+/** Filters, or something else with a title, that are folded in a narrow window. */
+export function Folded({ title = "Filters", filter = {}, children }: FoldedProps) {
+  const count = Object.entries(filter)
+    .filter(([name, value]) => value && name !== "cursor" && name !== "reverse").length;
   return (
     <details class="folded" open={wide() || undefined}>
-      <summary>Filters{count > 0 && ` (${count})`}</summary>
+      <summary>{title}{count > 0 && ` (${count})`}</summary>
       {children}
     </details>
   );
@@ -72,6 +77,17 @@ export function Folded({ filter, children }: FoldedProps) {
 
 /** Reports whether the window has room for the fields beside the list. */
 const wide = () => matchMedia("(min-width: 40rem)").matches;
+
+/** Further fields of a filter. They are folded as long as none of them is set. */
+export function MoreFilters({ set, children }: { set: number; children: ComponentChildren }) {
+  return (
+    <details class="further" open={set > 0 || undefined}
+      onInvalidCapture={(e) => (e.currentTarget.open = true)}>
+      <summary>More filters{set > 0 && ` (${set})`}</summary>
+      <div class="filters">{children}</div>
+    </details>
+  );
+}
 
 interface SearchProps {
   label: string;

@@ -28,12 +28,13 @@ export function Sparkline({ values }: { values: number[] }) {
 
 const bar = 5; // the width of a bar and the space after it
 
-/** Counts as bars. Each that isn't 0 is seen. */
-export function Bars({ values }: { values: number[] }) {
+/** Counts as bars; none without values. Each that isn't 0 is seen. */
+export function Bars({ values, bad = false }: { values: number[]; bad?: boolean }) {
   const top = Math.max(...values, 1);
+  if (values.length === 0) return null;
   return (
-    <svg class="bars" viewBox={`0 0 ${values.length * bar} 24`} width={values.length * bar}
-      height="24" aria-hidden="true">
+    <svg class={bad ? "bars bad" : "bars"} viewBox={`0 0 ${values.length * bar} 24`}
+      width={values.length * bar} height="24" preserveAspectRatio="none" aria-hidden="true">
       <line x1="0" x2={values.length * bar} y1="23.5" y2="23.5" />
       {values.map((v, i) => {
         const height = v && Math.max(3, (v / top) * 23);

@@ -49,6 +49,11 @@ export function TaskActions({ whole, stages, input, changed }: ActionsProps) {
           run={() => after(answer(api.POST("/v1/tasks/{id}/resume", path)),
             "The task is resumed")} />
       )}
+      {["delay", "retry", "snooze"].includes(task.waits_for ?? "") && (
+        <Action label="Run now" scope="operate"
+          run={() => after(answer(api.PATCH("/v1/tasks/{id}", { ...path, body: { delay: "0s" } })),
+            "The task is due now")} />
+      )}
       <Edit whole={whole} input={input} changed={changed} />
       {(task.status === "failed" || task.status === "cancelled") && !task.erased && (
         <Redrive whole={whole} stages={stages} changed={changed} />

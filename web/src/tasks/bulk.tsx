@@ -6,6 +6,7 @@ import { answer, api, type CallError, type Schemas } from "../api.ts";
 import { tasks } from "../format.ts";
 import { Action } from "../parts/action.tsx";
 import { Field } from "../parts/field.tsx";
+import { Folded } from "../parts/filter.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { type Filter, selectionOf } from "./filters.tsx";
 import { inWords } from "./words.ts";
@@ -28,8 +29,12 @@ export function AllThatMatch({ filter, none, unsent }: AllThatMatchProps) {
   if (unsent) {
     return <p class="quiet">The list doesn't follow what you have typed: choose Search first.</p>;
   }
-  return <Buttons which="all that match" {...{ selection, status }} said={inWords(filter)}
-    ended={!!(filter.ended_since || filter.ended_until)} hidden={none} />;
+  return (
+    <Folded title="Change all that match">
+      <Buttons which="all that match" {...{ selection, status }} said={inWords(filter)}
+        ended={!!(filter.ended_since || filter.ended_until)} hidden={none} />
+    </Folded>
+  );
 }
 
 interface TickedProps {

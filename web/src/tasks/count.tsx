@@ -7,7 +7,7 @@ import { Stop } from "../operations/stop.tsx";
 import { Action } from "../parts/action.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Time } from "../parts/time.tsx";
-import { type Filter, queryOf, selectionOf } from "./filters.tsx";
+import { type Filter, queryOf, selectionOf, selects } from "./filters.tsx";
 
 const pause = 20_000; // between two counts, in ms
 const second = 1000;
@@ -17,7 +17,7 @@ export function Matches({ filter }: { filter: Filter }) {
   if (filter.text) {
     return <p class="quiet">Tasks with a text in contexts or outputs can't be counted.</p>;
   }
-  const { cursor: _, order: __, ...rest } = filter;
+  const rest = selects(filter);
   return <Counted key={JSON.stringify(rest)} filter={rest} />;
 }
 

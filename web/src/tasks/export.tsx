@@ -46,7 +46,7 @@ export function Export({ filter, hidden }: { filter: Filter; hidden: boolean }) 
     got.current = undefined;
     under.current?.abort();
   }, []);
-  const { cursor: _, ...all } = filter;
+  const { cursor: _, reverse: __, ...all } = filter;
   const goOn = async (p: Progress) => {
     const mine = new AbortController();
     under.current = mine;

@@ -3,7 +3,8 @@ import { useLocation } from "preact-iso";
 import { useRef } from "preact/hooks";
 import { answer, api, type Schemas } from "../api.ts";
 import { Instant, Select } from "../parts/field.tsx";
-import { FilterForm, Folded, Search, typedIn, useFilter } from "../parts/filter.tsx";
+import { FilterForm, Folded, MoreFilters, Search, typedIn, useFilter }
+  from "../parts/filter.tsx";
 import { useQuery } from "../parts/pager.tsx";
 
 /** The filter in the URL of the page. */
@@ -30,23 +31,34 @@ export interface Filter {
   parent?: string;
   children?: string; // "true": children of fan-outs, too
   order?: "ended"; // the latest end first, of final tasks
+  reverse?: "true"; // from the end of the list
   cursor?: string;
 }
 
 const names = ["type", "status", "stage", "error", "key", "text", "since", "until", "ended_since",
   "ended_until", "attempts", "code", "fingerprint", "flow_key", "worker", "user", "tags",
-  "any_tags", "metadata", "parent", "children", "order", "cursor"];
+  "any_tags", "metadata", "parent", "children", "order", "reverse", "cursor"];
 
 /** Returns the filter in a URL. Unknown parameters are left out: the page shows all that counts. */
 export function filterOf(query: Record<string, string>): Partial<Filter> {
   return Object.fromEntries(names.filter((n) => query[n]).map((n) => [n, query[n]]));
 }
 
-type Query = Omit<Filter, "children" | "attempts"> & { children?: false; attempts?: number };
+/** The place in a list, and its order: they select no tasks. */
+export type Place = "order" | "reverse" | "cursor";
+
+/** Returns what a filter selects, whatever the place in the list. */
+export function selects({ cursor: _, order: __, reverse: ___, ...f }: Filter): Omit<Filter, Place> {
+  return f;
+}
+
+type Query = Omit<Filter, "children" | "attempts" | "reverse"> &
+  { children?: false; attempts?: number; reverse?: true };
 
 /** Returns a filter as the API takes it. By default it leaves out the children of fan-outs. */
-export function queryOf({ children, attempts, ...filter }: Filter): Query {
-  const query = attempts ? { ...filter, attempts: Number(attempts) } : filter;
+export function queryOf({ children, attempts, reverse, ...filter }: Filter): Query {
+  const query = { ...filter, ...attempts && { attempts: Number(attempts) },
+    ...reverse && { reverse: true as const } };
   return children === "true" || filter.parent ? query : { ...query, children: false };
 }
 
@@ -59,8 +71,8 @@ const finals = ["succeeded", "failed", "cancelled"];
 /** Returns a filter as the bulk calls take it: they ask for all types by name. */
 export function selectionOf(
   filter: Filter,
-): Omit<Query, "cursor" | "text" | "order"> & { all_types?: true } {
-  const { cursor: _, text: __, order: ___, ...query } = queryOf(filter);
+): Omit<Query, Place | "text"> & { all_types?: true } {
+  const { text: _, ...query } = queryOf(selects(filter));
   return filter.type ? query : { ...query, all_types: true };
 }
 
@@ -74,6 +86,10 @@ interface FiltersProps {
   stages: string[];
   unsent: Signal<boolean>; // see FilterForm
 }
+
+/** What the fields below the first ones filter by. */
+const further = ["since", "until", "ended_since", "ended_until", "code", "fingerprint", "error",
+  "attempts", "worker", "key", "flow_key", "user", "metadata", "tags", "any_tags", "text"] as const;
 
 const mostPages = 10; // a page ends after 5,000 tasks were searched
 
@@ -107,22 +123,47 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
   // A change takes along what stands in the fields: no filter is seen that isn't applied.
   const set = (changes: Record<string, string>) =>
     void search({ ...typedIn(form.current), ...changes });
+  const more = (
+    <MoreFilters set={further.filter((name) => filter[name]).length}>
+      <Instant label="Submitted from" applies value={filter.since}
+        change={(since) => set({ since })} />
+      <Instant label="until" applies value={filter.until} change={(until) => set({ until })} />
+      <Instant label="Ended from" applies value={filter.ended_since}
+        change={(ended_since) => set({ ended_since })} />
+      <Instant label="ended until" applies value={filter.ended_until}
+        change={(ended_until) => set({ ended_until })} />
+      <Search label="Error code" name="code" value={filter.code} most={60}
+        pattern="[A-Za-z0-9][A-Za-z0-9_.\-]*" hint="such as 503, 5xx, timeout or lost" />
+      <Search label="Kind of the error" name="fingerprint" value={filter.fingerprint} most={16}
+        pattern="[0-9a-f]{16}" hint="a fingerprint, from Failures" />
+      <Search label="Text in the error" name="error" value={filter.error} most={200} />
+      <Search label="Attempts at least" name="attempts" value={filter.attempts} most={5}
+        pattern="[1-9][0-9]*" hint="a number" />
+      <Search label="Worker" name="worker" value={filter.worker} most={64}
+        pattern="[!-~]+" hint="that runs it or ran an attempt" />
+      <Search label="Idempotency key" name="key" value={filter.key} most={255} />
+      <Search label="Flow key" name="flow_key" value={filter.flow_key} most={255} />
+      <Search label="User" name="user" value={filter.user} most={255} />
+      <Search label="Metadata" name="metadata" value={filter.metadata} most={300}
+        pattern="[^=]+=.*" hint="name=value" />
+      <Search label="Tags, all of them" name="tags" value={filter.tags} most={1100}
+        hint="separated by commas" />
+      <Search label="Tags, one of them" name="any_tags" value={filter.any_tags} most={1100}
+        hint="separated by commas" />
+      <Search label="Text in context or outputs" name="text" value={filter.text} most={200} />
+    </MoreFilters>
+  );
   return (
     <Folded filter={filter}>
-      <FilterForm search={search} unsent={unsent} form={form}>
+      <FilterForm search={search} unsent={unsent} form={form} more={more}>
+        <Search label="Find by id, key, user or text" name="find" value="" most={200} first
+          key={found.value} />
         <Select label="Type" value={filter.type} options={types} any
           change={(type) => set({ type, stage: "" })} />
         <Select label="Status" value={filter.status} options={statuses} any
           change={(status) => set({ status })} />
         <Select label="Stage" value={filter.stage} options={stages} any
           change={(stage) => set({ stage })} />
-        <Instant label="Submitted from" applies value={filter.since}
-          change={(since) => set({ since })} />
-        <Instant label="until" applies value={filter.until} change={(until) => set({ until })} />
-        <Instant label="Ended from" applies value={filter.ended_since}
-          change={(ended_since) => set({ ended_since })} />
-        <Instant label="ended until" applies value={filter.ended_until}
-          change={(ended_until) => set({ ended_until })} />
         {!filter.parent && (
           <label class="check">
             <input type="checkbox" checked={filter.children === "true"}
@@ -137,27 +178,6 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
             Latest end first
           </label>
         )}
-        <Search label="Find by id, key, user or text" name="find" value="" most={200} first
-          key={found.value} />
-        <Search label="Idempotency key" name="key" value={filter.key} most={255} />
-        <Search label="User" name="user" value={filter.user} most={255} />
-        <Search label="Metadata" name="metadata" value={filter.metadata} most={300}
-          pattern="[^=]+=.*" hint="name=value" />
-        <Search label="Tags, all of them" name="tags" value={filter.tags} most={1100}
-          hint="separated by commas" />
-        <Search label="Tags, one of them" name="any_tags" value={filter.any_tags} most={1100}
-          hint="separated by commas" />
-        <Search label="Flow key" name="flow_key" value={filter.flow_key} most={255} />
-        <Search label="Worker" name="worker" value={filter.worker} most={64}
-          pattern="[!-~]+" hint="that runs it or ran an attempt" />
-        <Search label="Error code" name="code" value={filter.code} most={60}
-          pattern="[A-Za-z0-9][A-Za-z0-9_.\-]*" hint="such as 503, 5xx, timeout or lost" />
-        <Search label="Kind of the error" name="fingerprint" value={filter.fingerprint} most={16}
-          pattern="[0-9a-f]{16}" hint="a fingerprint, from Failures" />
-        <Search label="Attempts at least" name="attempts" value={filter.attempts} most={5}
-          pattern="[1-9][0-9]*" hint="a number" />
-        <Search label="Text in the error" name="error" value={filter.error} most={200} />
-        <Search label="Text in context or outputs" name="text" value={filter.text} most={200} />
       </FilterForm>
       {filter.parent && (
         <p>

@@ -18,7 +18,7 @@ import { AllThatMatch, Ticked } from "./bulk.tsx";
 import { Columns, columns, shownColumns } from "./columns.tsx";
 import { Matches } from "./count.tsx";
 import { Export } from "./export.tsx";
-import { type Filter, filterOf, Filters, queryOf } from "./filters.tsx";
+import { type Filter, filterOf, Filters, queryOf, selects } from "./filters.tsx";
 import { came, pageBefore } from "./kept.ts";
 import { Views } from "./views.tsx";
 
@@ -37,10 +37,12 @@ export function Tasks() {
   const type = types.data?.find((t) => t.name === filter.type);
   return (
     <>
-      <Title text="Tasks" />
-      {types.data?.length !== 0 && (
-        <Submit type={filter.type} types={types.data?.map((t) => t.name)} />
-      )}
+      <div class="head">
+        <Title text="Tasks" />
+        {types.data?.length !== 0 && (
+          <Submit type={filter.type} types={types.data?.map((t) => t.name)} />
+        )}
+      </div>
       <Problem error={types.error} retry={types.reload} />
       {types.data?.length === 0 && <NoTypes />}
       {!!types.data?.length && (
@@ -64,7 +66,7 @@ function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
   shown.current ||= list.data !== undefined;
   const none = data?.length === 0 && !next;
   const { type, ...filters } = filter;
-  const { cursor: _, order: __, ...rest } = filter;
+  const rest = selects(filter);
   const ticked = useSignal(new Set<string>());
   useEffect(() => {
     ticked.value = new Set(); // they may not match any more
@@ -72,32 +74,40 @@ function List({ filter, unsent }: { filter: Filter; unsent: Signal<boolean> }) {
   const unused = none && Object.keys(filters).length === 0;
   return (
     <>
-      {shown.current && !unused && <Matches filter={filter} />}
+      {!unused && (
+        <div class="bar">
+          {shown.current && <Matches filter={filter} />}
+          <div class="buttons">
+            <Columns /><Views />
+            {!none && <Export key={JSON.stringify(rest)} filter={filter} hidden={unsent.value} />}
+          </div>
+        </div>
+      )}
       {list.data && !list.error && (
         <AllThatMatch filter={filter} none={none || ticked.value.size > 0} unsent={unsent.value} />
-      )}
-      {!unused && (
-        <div class="buttons">
-          <Columns /><Views />
-          {!none && <Export key={JSON.stringify(rest)} filter={filter} hidden={unsent.value} />}
-        </div>
       )}
       {ticked.value.size > 0 && (
         <Ticked ids={[...ticked.value]} clear={() => (ticked.value = new Set())} />
       )}
       <Problem error={list.error} retry={list.reload} />
       {list.error && filter.order && (
-        <p><a href={link({ order: "", cursor: "" })}>List them by the time of their submit</a></p>
+        <p>
+          <a href={link({ order: "", reverse: "", cursor: "" })}>
+            List them by the time of their submit</a>
+        </p>
       )}
       <Skeleton of={list} />
-      {data && data.length > 0 && <TaskTable tasks={data} ticked={ticked} />}
+      {data && data.length > 0 && (
+        <TaskTable tasks={filter.reverse ? data.toReversed() : data} ticked={ticked} />
+      )}
       {data?.length === 0 && next && (
         <Empty title={`None of ${tasks(searched?.tasks ?? 0)} matches`}>
           They were submitted between <Time at={searched?.from} /> and{" "}
           <Time at={searched?.until} />.{" "}
           <a href={link({ cursor: next })}>
             {searched?.next_type
-              ? <>Search on, from the type {searched.next_type}</> : "Search older ones"}
+              ? <>Search on, from the type {searched.next_type}</>
+              : `Search ${filter.reverse ? "newer" : "older"} ones`}
           </a>
         </Empty>
       )}
@@ -172,19 +182,21 @@ function TaskTable({ tasks: all, ticked }: TaskTableProps) {
   );
 }
 
-/** Links to newer and older tasks. */
+/** Links to newer and older tasks. A page from the end of the list leads on to newer ones. */
 function Pages({ next }: { next: string | undefined }) {
   const [query, link] = useQuery();
-  const cursor = query.cursor ?? "";
-  const newer = pageBefore(cursor);
-  if (!next && !cursor) return null;
+  const { cursor = "", reverse } = query;
+  const before = pageBefore(cursor);
+  if (!next && !cursor && !reverse) return null;
+  const on = next && { href: link({ cursor: next }), onClick: () => came(next, cursor) };
+  const back = before && { href: link({ cursor: before }) };
+  const [newer, older] = reverse ? [on, back] : [back, on];
   return (
     <nav class="pager" aria-label="Pages of the list">
-      {cursor && <a href={link({ cursor: "" })}>Newest</a>}
-      {newer && <a href={link({ cursor: newer })} rel="prev">Newer</a>}
-      {next && (
-        <a href={link({ cursor: next })} rel="next" onClick={() => came(next, cursor)}>Older</a>
-      )}
+      {(cursor || reverse) && <a href={link({ reverse: "", cursor: "" })}>Newest</a>}
+      {newer && <a rel="prev" {...newer}>Newer</a>}
+      {older && <a rel="next" {...older}>Older</a>}
+      {(reverse ? cursor : next) && <a href={link({ reverse: "true", cursor: "" })}>Oldest</a>}
     </nav>
   );
 }

@@ -1,7 +1,6 @@
 import type { Schemas } from "../api.ts";
+import { outage } from "../endpoints/outage.ts";
 import { Time } from "../parts/time.tsx";
-
-type Endpoint = Schemas["Endpoint"];
 
 interface HealthProps {
   type: Schemas["TaskType"];
@@ -36,11 +35,10 @@ export function Health({ type: t, endpoints }: HealthProps) {
   );
 }
 
-/** Returns why an endpoint gets no deliveries; "": it gets some. */
-function outage(e: Endpoint): string {
-  if (e.verification === "unverified") return "it has not echoed its challenge";
-  if (e.health.state === "disabled") return "it has answered 410";
-  return e.health.state === "open" ? e.health.reason || "it fails" : "";
+/** Says why an endpoint gets no deliveries. */
+function Why({ of: e }: { of: Schemas["Endpoint"] }) {
+  const { reason } = e.health;
+  return <>{outage(e)}{reason && <>: <bdi>{reason}</bdi></>}</>;
 }
 
 const ofStage = ({ data }: Schemas["EndpointList"], stage: string) =>
@@ -65,9 +63,9 @@ function Trouble({ stage, of: list }: { stage: string; of: Schemas["EndpointList
     <p class={whole ? "health bad" : "health busy"}>
       <strong>{whole ? "Stopped" : "Delivering"}</strong>
       {whole
-        ? <> since <Time at={since.at(-1)} /> in stage {stage}: {outage(out[0]!)}.</>
+        ? <> since <Time at={since.at(-1)} /> in stage {stage}: <Why of={out[0]!} />.</>
         : <>, but {out.length} of {all.length} endpoints of stage {stage} get nothing
-          since <Time at={since[0]} />: {outage(out[0]!)}.</>}
+          since <Time at={since[0]} />: <Why of={out[0]!} />.</>}
     </p>
   );
 }

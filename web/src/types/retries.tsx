@@ -61,7 +61,7 @@ function Bars({ of, seconds }: { of: string; seconds: number[] }) {
   const width = seconds.length * step;
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={`Pauses ${of}`}>
-      <svg class="bars" viewBox={`0 0 ${width} ${height + 14}`} width={width} height={height + 14}
+      <svg class="pauses" viewBox={`0 0 ${width} ${height + 14}`} width={width} height={height + 14}
         role="img" aria-label="The pause after each attempt, on a logarithmic scale">
         {seconds.map((s, i) => {
           const tall = Math.max(1, (Math.log1p(s) / top) * height);
