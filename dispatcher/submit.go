@@ -35,7 +35,7 @@ type submitCall struct {
 	left    *atomic.Int32     // tasks of all types
 	written chan struct{}     // closed when none is left
 	came    time.Time         // the call
-	unread  error             // unknown types couldn't be read
+	read    func() error      // reads the types of the tenant anew, once
 	unused  func(*submission) // gives back the capacity of a task that doesn't begin
 	// committer and key queue the followers of submits.
 	committer *Committer
@@ -111,7 +111,7 @@ func (c *Committer) submitOnce(ctx context.Context, tenant string, tasks []async
 	}
 	common := submitCall{left: &atomic.Int32{}, written: make(chan struct{}), came: time.Now()}
 	common.left.Store(int32(open))
-	common.unread = c.knowTypes(ctx, tenant, byType)
+	common.read = sync.OnceValue(func() error { return c.store.Catalog.RefreshTenant(ctx, tenant) })
 	var begun sync.WaitGroup
 	for name, indexes := range byType {
 		call := common
@@ -221,25 +221,19 @@ func notKnown(err error) error {
 		Message: "the database went away: it is not known whether the task was accepted"}
 }
 
-// knowTypes reads the tenant's types if a call has tasks of unknown ones: once, however many.
-func (c *Committer) knowTypes(
-	ctx context.Context, tenant string, byType map[string][]int,
-) error {
-	for name := range byType {
-		if _, err := c.store.Catalog.Type(tenant, name); err != nil {
-			return c.store.Catalog.RefreshTenant(ctx, tenant)
-		}
-	}
-	return nil
-}
-
-// newItems gives the tasks of one type their ids and places.
+// newItems gives the tasks of one type their ids and places. However many types of a call are
+// unknown, they are read anew once.
 func (c *Committer) newItems(ctx context.Context, call *submitCall, key store.TypeKey,
 	tasks []asyncflow.NewTask, indexes []int, results []store.Submitted,
 ) (*store.Type, []*submission, error) {
 	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
-		return nil, nil, cmp.Or(call.unread, err)
+		if err := call.read(); err != nil {
+			return nil, nil, err
+		}
+		if t, err = c.store.Catalog.Type(key.Tenant, key.Type); err != nil {
+			return nil, nil, err
+		}
 	}
 	t, ids, err := c.allotNumbers(ctx, t, len(indexes))
 	if err != nil {

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgerrcode"
@@ -141,6 +143,11 @@ func TestGrantSubmit(t *testing.T) {
 		err = b.GrantSubmit(t.Context(), tenant, role)
 		require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err), "%v", err)
 		require.ErrorContains(t, err, says)
+	}
+	for _, change := range []func(context.Context, string, string) error{b.GrantSubmit,
+		b.RevokeSubmit} {
+		err = change(t.Context(), tenant, strings.Repeat("r", 64))
+		require.ErrorContains(t, err, "role has 64 bytes; names of Postgres have at most 63")
 	}
 	err = b.GrantSubmit(t.Context(), "nobody", role)
 	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err), "%v", err)

@@ -47,7 +47,7 @@ func TestLogsCountRepeats(t *testing.T) {
 		"the first line, and the count at the end")
 	require.Equal(t, 3, lines(slog.LevelDebug, "lease failed, trying again"))
 	var sources strings.Builder
-	for _, file := range []string{"log.go", "governance/alerts.go",
+	for _, file := range []string{"log.go", "governance/alerts.go", "dispatcher/settle.go",
 		"internal/httpapi/audit_call.go", "internal/httpapi/internal/deniedcalls/deniedcalls.go"} {
 		source, err := os.ReadFile("../../" + file)
 		require.NoError(t, err)

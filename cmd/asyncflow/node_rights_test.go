@@ -33,7 +33,8 @@ func TestNodeOfAUserWithTwoRights(t *testing.T) {
 	}
 	r := runCLI(t, env, "doctor", "--all")
 	assert.NotContains(t, r.stdout, "could not be checked")
-	assert.Contains(t, r.stdout, "2 problems, 0 warnings", "fsync and full_page_writes are off")
+	assert.Contains(t, r.stdout, "2 problems, 1 warning",
+		"fsync, full_page_writes and synchronous_commit are off")
 	runAll(t, nodeEnv(own), "tenants create second", "tenants delete second --now",
 		"governance run drop-tenants")
 	require.Eventually(t, func() bool {

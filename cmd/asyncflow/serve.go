@@ -184,8 +184,12 @@ func newLog(g *globals, format string, level slog.Level) *slog.Logger {
 }
 
 // uncounted are the messages of lines that are all written: each is about something of its own. The
-// last two are what the audit lacks.
-var uncounted = []string{"attempt", "alert", "can't write an entry of the audit",
+// last two are what the audit lacks, and the ones before them tell of an attempt in the place of
+// its own line.
+var uncounted = []string{"attempt", "alert", "can't settle; the lease will run out",
+	"the lease was lost meanwhile; the outcome does not count",
+	"can't keep the lease of an accepted task: it may be delivered again",
+	"can't write an entry of the audit",
 	"an entry of the audit is lost: the database doesn't take it"}
 
 // countRepeats returns a log that counts repeated lines, until stop is called. A log of the level

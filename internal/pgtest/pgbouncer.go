@@ -157,7 +157,13 @@ func (p PgBouncer) start(t testing.TB, program string, server *url.URL) (string,
 	for {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		if err == nil {
-			return address, conn.Close()
+			_ = conn.Close()
+			select {
+			case <-ended: // another program answers at its port
+				return "", fmt.Errorf("PgBouncer ended: %s", said.String())
+			case <-time.After(200 * time.Millisecond):
+				return address, nil
+			}
 		}
 		select {
 		case <-ended:

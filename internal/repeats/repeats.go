@@ -20,7 +20,8 @@ const (
 	flushEvery = 5 * time.Second
 
 	// maxKeys bounds the different lines that are known at a time. If there are more, lines with
-	// the same message count as one, whatever their attributes.
+	// the same message and tenant count as one, whatever their other attributes; and if there are
+	// twice as many, all with the same message.
 	maxKeys = 256
 	// maxValue bounds each value that is kept of a line, and maxAttrs their number, for the line
 	// with the count. Lines that are written at once are whole.
@@ -34,15 +35,15 @@ const (
 var (
 	// ignored are the attributes that differ between lines about the same failure.
 	ignored = map[string]bool{"request_id": true, "task": true, "seq": true, "attempt": true,
-		"duration": true, "stack": true, "address": true, "method": true, "path": true,
-		"status": true}
+		"duration": true, "address": true, "method": true, "path": true,
+		"status": true, "results": true}
 	// worded are the attributes with numbers in them that differ, such as a port.
 	worded = map[string]bool{"error": true, "panic": true, "reason": true}
 )
 
 // Handler is a slog.Handler that counts warnings and errors that say the same: those with the same
 // message and the same attributes, but for the ones that are ignored, and for numbers in errors. It
-// passes on all other lines.
+// passes on all other lines, and all with a stack.
 type Handler struct {
 	next  slog.Handler
 	with  string // the attributes that all lines have
@@ -111,7 +112,7 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 
 // Handle writes a line, or counts it.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < slog.LevelWarn || slices.Contains(h.lines.each, r.Message) {
+	if r.Level < slog.LevelWarn || slices.Contains(h.lines.each, r.Message) || hasStack(r) {
 		return h.next.Handle(ctx, r)
 	}
 	if count := h.lines.take(h, r); count > 1 {
@@ -132,7 +133,11 @@ func (l *lines) take(h *Handler, r slog.Record) int {
 	defer l.mu.Unlock()
 	known := l.known[key]
 	if known == nil && len(l.known) >= maxKeys {
-		key = maphash.String(l.seed, r.Message)
+		general := r.Message
+		if len(l.known) < 2*maxKeys {
+			general += "\x00" + tenantOf(r)
+		}
+		key = maphash.String(l.seed, general)
 		known = l.known[key]
 	}
 	switch {
@@ -201,6 +206,26 @@ func writeKey(key *strings.Builder, a slog.Attr) {
 }
 
 var numbers = regexp.MustCompile(`[0-9]+`)
+
+// tenantOf returns the tenant that a line is about, or "".
+func tenantOf(r slog.Record) (tenant string) {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "tenant" {
+			tenant = textOf(a.Value)
+		}
+		return tenant == ""
+	})
+	return tenant
+}
+
+// hasStack reports whether a line has the stack of a panic.
+func hasStack(r slog.Record) (found bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		found = a.Key == "stack"
+		return !found
+	})
+	return found
+}
 
 // shorten returns a record to keep.
 func shorten(r slog.Record) slog.Record {

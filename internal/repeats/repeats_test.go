@@ -116,6 +116,10 @@ func TestRequestsOfOneFailureAreOneLine(t *testing.T) {
 	b.handler.lines.flush(b.now)
 	require.Equal(t, []string{`level=ERROR msg="request failed" request_id=c path=/v1/tasks/c ` +
 		`error=away repeated=2`}, b.written(), "the last one is named")
+	for range 2 {
+		b.Error("request failed", "error", "panic", "stack", "main.f()")
+	}
+	require.Len(t, b.written(), 2, "each stack is written")
 }
 
 // Names and errors that others choose use up neither memory nor the log.
@@ -128,8 +132,8 @@ func TestLinesAreBounded(t *testing.T) {
 			b.Warn("no", "tenant", fmt.Sprint("t", i), "error", errors.New(long))
 		}
 	}
-	require.Len(t, b.handler.lines.known, maxKeys+1)
-	require.Len(t, b.written(), maxKeys+1, "later ones count by their message")
+	require.Len(t, b.handler.lines.known, 2*maxKeys+1)
+	require.Len(t, b.written(), 2*maxKeys+1, "later ones count by their message")
 	kept := 0
 	for _, known := range b.handler.lines.known {
 		known.last.Attrs(func(a slog.Attr) bool {
@@ -137,7 +141,7 @@ func TestLinesAreBounded(t *testing.T) {
 			return true
 		})
 	}
-	require.Less(t, kept, (maxKeys+1)*2*(maxValue+3))
+	require.Less(t, kept, (2*maxKeys+1)*2*(maxValue+3))
 	many := slog.NewRecord(b.now, slog.LevelWarn, "many", 0)
 	for i := range 100 {
 		many.AddAttrs(slog.Int(fmt.Sprint("a", i), i))
@@ -154,6 +158,18 @@ func TestLinesAreBounded(t *testing.T) {
 	b.now = b.now.Add(every)
 	b.handler.lines.flush(b.now)
 	require.Empty(t, b.handler.lines.known)
+}
+
+// A tenant with many different lines doesn't hide the first line of another one.
+func TestATenantsLinesHideNoOther(t *testing.T) {
+	t.Parallel()
+	b := setup()
+	for i := range 10 * maxKeys {
+		b.Warn("no", "tenant", "loud", "endpoint", i)
+	}
+	b.written()
+	b.Warn("no", "tenant", "quiet", "endpoint", 1)
+	require.Equal(t, []string{"level=WARN msg=no tenant=quiet endpoint=1"}, b.written())
 }
 
 // At its end, Run writes the counts that are left.

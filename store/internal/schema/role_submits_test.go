@@ -25,7 +25,10 @@ func TestGrantsOfBeforeAreRemembered(t *testing.T) {
 	name := f.Conn().Config().Database + "-app"
 	role := postgres.Quote(name)
 	exec(`CREATE ROLE ` + role)
-	exec(`GRANT EXECUTE ON FUNCTION tenant_acme.submit_task TO ` + role)
+	exec(`GRANT USAGE ON SCHEMA tenant_acme TO ` + role)
+	for _, tenant := range []string{"acme", "other"} { // the other one's schema is closed
+		exec(`GRANT EXECUTE ON FUNCTION tenant_` + tenant + `.submit_task TO ` + role)
+	}
 	exec(`ALTER TABLE asyncflow.tenants DROP COLUMN submitters;
 		DELETE FROM asyncflow.schema_versions WHERE version_id >= 17`)
 	f.Close(t.Context())

@@ -13,6 +13,10 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
+// maxRoleName is how many bytes of a name Postgres takes. It cuts a longer one, which would then be
+// remembered and looked up under another name than it has.
+const maxRoleName = 63
+
 // GrantSubmit lets a role of the database submit tasks of a tenant and send signals by SQL, and
 // nothing else. It is remembered, for migrations after a restore.
 func (s *Settings) GrantSubmit(ctx context.Context, tenant, role string) error {
@@ -28,6 +32,9 @@ func (s *Settings) GrantSubmit(ctx context.Context, tenant, role string) error {
 // RevokeSubmit takes back what GrantSubmit grants, also of functions of before that a migration has
 // kept for views which depend on them. A role that is gone is forgotten.
 func (s *Settings) RevokeSubmit(ctx context.Context, tenant, role string) error {
+	if len(role) > maxRoleName {
+		return s.permitSubmit(ctx, tenant, role, "REVOKE", "FROM")
+	}
 	var gone bool
 	err := s.core.DB("").QueryRow(ctx, `UPDATE asyncflow.tenants
 		SET submitters = array_remove(submitters, $2) WHERE slug = $1 AND $2 = ANY (submitters)
@@ -46,6 +53,10 @@ func (s *Settings) permitSubmit(ctx context.Context, tenant, role, verb, preposi
 	case "public": // Postgres takes it for every role even when it is quoted
 		return asyncflow.InvalidField("role",
 			"is public, which is every role there is; it must be one")
+	}
+	if len(role) > maxRoleName {
+		return asyncflow.InvalidField("role", "has %d bytes; names of Postgres have at most %d",
+			len(role), maxRoleName)
 	}
 	in := postgres.Quote(schema.Of(tenant))
 	rights := []string{`USAGE ON SCHEMA ` + in, `EXECUTE ON FUNCTION ` + in + `.submit_task`,
