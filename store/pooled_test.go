@@ -33,6 +33,15 @@ func openPooledOn(
 	t *testing.T, direct string, servers, prepared int, noRoles bool,
 ) (b *bundle, through string) {
 	t.Helper()
+	// Settings that only connections without asyncflow's have must not matter.
+	owner, err := pgx.Connect(t.Context(), direct)
+	require.NoError(t, err)
+	database := pgx.Identifier{owner.Config().Database}.Sanitize()
+	for _, setting := range []string{`timezone = 'Asia/Tokyo'`, `datestyle = 'SQL, DMY'`} {
+		_, err := owner.Exec(t.Context(), `ALTER DATABASE `+database+` SET `+setting)
+		require.NoError(t, err)
+	}
+	require.NoError(t, owner.Close(t.Context()))
 	through = pgtest.PgBouncer{Mode: "transaction", Servers: servers, Prepared: prepared}.
 		Listen(t, direct)
 	s := pgtest.Insist(t, func() (*store.Store, error) {

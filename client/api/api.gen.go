@@ -4896,7 +4896,8 @@ type GetStatsParams struct {
 // GetStatsHistoryParams defines parameters for GetStatsHistory.
 type GetStatsHistoryParams struct {
 	// ByType true also returns the points of each type, as types. 400 if the steps of all types
-	// together are more than 20,000.
+	// together are more than 20,000, or their minutes, or hours with a step of hours, more
+	// than 100,000.
 	ByType bool `form:"by_type,omitempty" json:"by_type,omitempty,omitzero"`
 
 	// From The beginning, at most 30 days ago. By default it is an hour before until. It is rounded down

@@ -60,7 +60,7 @@ func (s *exportSite) export(lag time.Duration, broken int) error {
 	var out bytes.Buffer
 	g := &globals{stdout: &out, stderr: io.Discard, api: s.node.client()}
 	if broken > 0 {
-		g.stdout = &brokenPipe{left: broken}
+		g.stdout = &brokenPipe{to: &out, left: broken}
 	}
 	c := tasksExportCmd{exportFlags: exportFlags{State: s.state, Lag: lag}}
 	if err := c.runEnded(s.Context(), g, s.now()); err != nil {
@@ -105,7 +105,10 @@ func (s *exportSite) byID() map[string]client.Task {
 }
 
 // brokenPipe takes some bytes.
-type brokenPipe struct{ left int }
+type brokenPipe struct {
+	to   io.Writer
+	left int
+}
 
 var errBroken = errors.New("the pipe is broken")
 
@@ -113,7 +116,7 @@ func (b *brokenPipe) Write(p []byte) (int, error) {
 	if b.left -= len(p); b.left < 0 {
 		return 0, errBroken
 	}
-	return len(p), nil
+	return b.to.Write(p)
 }
 
 // Exports follow each other while tasks end, also tasks that were submitted long before, and some

@@ -160,7 +160,7 @@ func TestEachFilterIsTried(t *testing.T) {
 	no := strings.Fields(`type text order reverse limit cursor children no-children exact detach format
 		all-types dry-run pace yes reason priority delay run-at context retry start-by end-by
 		claim-exclude claim-label claim-anyone from-stage all-children fresh dependents
-		idempotency-key help version url token output token-file`)
+		state lag contents idempotency-key help version url token output token-file`)
 	for command := range filterFlagCommands {
 		name, _, _ := strings.Cut(command, " ")
 		flags := 0

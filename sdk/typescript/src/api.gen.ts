@@ -9972,7 +9972,8 @@ export interface operations {
             query?: {
                 /**
                  * @description true also returns the points of each type, as types. 400 if the steps of all types
-                 *     together are more than 20,000.
+                 *     together are more than 20,000, or their minutes, or hours with a step of hours, more
+                 *     than 100,000.
                  */
                 by_type?: boolean;
                 /**

@@ -12,6 +12,8 @@ const (
 	MaxPoints = 1500
 	// MaxTypePoints is the most points of an answer by type.
 	MaxTypePoints = 20_000
+	// MaxTypeUnits is the most minutes or hours, of all types, that are read for such an answer.
+	MaxTypeUnits = 100_000
 )
 
 // defaultSpan is the time before now that a history is of, unless the caller says.
@@ -76,6 +78,27 @@ func (q Query) fix(now time.Time) (Query, error) {
 			"is %s, which makes %d points; there are %d at most", q.Step, n, MaxPoints)
 	}
 	return q, nil
+}
+
+// boundTypes refuses a query by type that takes too much, if there are so many types.
+func (q Query) boundTypes(types int) error {
+	if !q.ByType {
+		return nil
+	}
+	if n := q.points(q.Step); types*n > MaxTypePoints {
+		return asyncflow.InvalidField("step", "is %s, which makes %d points of each of %d "+
+			"types; there are %d at most in all", q.Step, n, types, MaxTypePoints)
+	}
+	unit, units := time.Minute, "minutes"
+	if q.Step >= time.Hour {
+		unit, units = time.Hour, "hours"
+	}
+	if n := q.points(unit); types*n > MaxTypeUnits {
+		return asyncflow.InvalidField("from", "is %d %s before until, of each of %d types; %d %s "+
+			"at most are read for all: begin later, or ask for one type", n, units, types,
+			MaxTypeUnits, units)
+	}
+	return nil
 }
 
 func (q Query) points(step time.Duration) int { return int(q.Until.Sub(q.From) / step) }

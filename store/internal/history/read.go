@@ -43,11 +43,8 @@ func (s *History) ReadHistory(ctx context.Context, q Query) (h TypeHistory, err 
 		return h, err
 	}
 	ctx = postgres.Patient(ctx)
-	if types := len(s.core.Catalog.TypesOf(q.Tenant)); q.ByType &&
-		types*h.Query.points(h.Query.Step) > MaxTypePoints {
-		return h, asyncflow.InvalidField("step", "is %s, which makes %d points of each of %d "+
-			"types; there are %d at most in all", h.Query.Step, h.Query.points(h.Query.Step), types,
-			MaxTypePoints)
+	if err := h.Query.boundTypes(len(s.core.Catalog.TypesOf(q.Tenant))); err != nil {
+		return h, err
 	}
 	var t *config.Type
 	if q.Type != "" {

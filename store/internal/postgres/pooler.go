@@ -118,8 +118,9 @@ func OpenPooler(ctx context.Context, url string, base Querier) (*Pooler, error) 
 	return p, err
 }
 
-// databaseSQL tells databases apart.
-const databaseSQL = `SELECT pg_catalog.concat(pg_catalog.pg_postmaster_start_time(), ' ', oid)
+// databaseSQL tells databases apart. Settings of the connection don't change what it says.
+const databaseSQL = `SELECT pg_catalog.concat(pg_catalog.to_char(pg_catalog.timezone('UTC',
+  pg_catalog.pg_postmaster_start_time()), 'YYYY-MM-DD HH24:MI:SS.US'), ' ', oid)
 FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()`
 
 // nameSession names a session through a pooler in the server's list. Poolers take the name at the

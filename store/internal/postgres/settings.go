@@ -23,7 +23,9 @@ const SearchPath = `pg_catalog, pg_temp`
 var commonSettings = map[string]string{
 	"search_path": SearchPath,
 	// date_trunc and texts of times are the same everywhere.
-	"timezone": "UTC",
+	"timezone":      "UTC",
+	"datestyle":     "ISO, YMD",
+	"intervalstyle": "postgres",
 	// An answer promises that the task is on disk, whatever the server's default.
 	"synchronous_commit": "on",
 	// A warning says that the wait for a standby was cancelled, see noteNotReplicated.
