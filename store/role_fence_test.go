@@ -55,7 +55,7 @@ type calls struct {
 // withoutSQL are the methods that run no statement of a tenant, or return no error.
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
 	"Accepted", "Home", "NumbersAtHand", "QuiesceTenant", "StatsStatements", "ChargeSubmits",
-	"AgingTypes",
+	"AgingTypes", "DBOf",
 	// it logs what fails: ReleaseKey returns that
 	"ReleaseKeys",
 	// so does it: TakeBackClaims returns that
