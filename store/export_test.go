@@ -346,6 +346,12 @@ func (s *Store) KeptTypes() int {
 	return len(kept)
 }
 
+// DoubtMarks has the next leases look at everything, as after announcements that were lost.
+func (s *Store) DoubtMarks() {
+	s.core.Marks.Reset()
+	s.core.KeyMarks.Reset()
+}
+
 // RefreshClock measures the offset of the clock.
 func (s *Store) RefreshClock(ctx context.Context) error { return news.RefreshClock(ctx, s.Clock) }
 

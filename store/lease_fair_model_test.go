@@ -86,7 +86,10 @@ func (m *fairMachine) lease(t *rapid.T) {
 }
 
 // leaseFrom leases up to n tasks on a node, and compares what is leased then with what was in line.
+// What the other node has submitted may not be announced yet, and stay below the mark of a slow
+// lease for a while, see package lowwater: these leases look at everything.
 func (m *fairMachine) leaseFrom(t *rapid.T, b *bundle, n int) {
+	b.DoubtMarks()
 	before, _ := m.line()
 	now := m.b.Clock.Now()
 	if other := m.mortal.Clock.Now(); other.Before(now) {
