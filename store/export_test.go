@@ -365,6 +365,9 @@ func (s *Store) SetChunks(edges, spawn, stop int) {
 	}
 }
 
+// SetTenantsAtOnce sets how many tenants one statement looks at.
+func (s *Store) SetTenantsAtOnce(n int) { *inside[int](s.core, "tenantsAtOnce") = n }
+
 // SetSweptChildren bounds a sweep of fan-outs.
 func (s *Store) SetSweptChildren(n int) { *inside[int](s.treesRoom, "chunks", "count") = n }
 

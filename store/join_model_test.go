@@ -151,7 +151,7 @@ func holdJoinsAgainstModel(t *testing.T, b *bundle) {
 	b.put(spreading(spec))
 	nodes := newNodePair(t, b)
 	nodes.mortal.SetChunks(2, 2, 2)
-	checkSequences(t, 12, func(rt *rapid.T) {
+	checkSequences(t, 8, func(rt *rapid.T) {
 		m := &joinMachine{treeMachine: treeMachine{nodePair: nodes, t: rt, types: joinTypes},
 			byName: map[string]*joinTask{}, groups: map[familyKey]*joinGroup{}}
 		m.clear()

@@ -219,7 +219,7 @@ func TestReplaceModel(t *testing.T) {
 	eachSet(t, func(t *testing.T, b *bundle) {
 		b.put(patient())
 		pair := newNodePair(t, b)
-		checkSequences(t, 15, func(t *rapid.T) {
+		checkSequences(t, 10, func(t *rapid.T) {
 			b.clear()
 			b.exec(`TRUNCATE tenant_acme.idempotency_keys`)
 			m := &replaceMachine{nodePair: pair, keys: map[string]*replacedTask{}}

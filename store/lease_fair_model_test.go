@@ -265,7 +265,7 @@ func TestFairModel(t *testing.T) { eachSet(t, fairModel) }
 func fairModel(t *testing.T, b *bundle) {
 	b.put(fairStages(nil))
 	pair := newNodePair(t, b)
-	checkSequences(t, 20, func(t *rapid.T) {
+	checkSequences(t, 10, func(t *rapid.T) {
 		b.clear()
 		b.exec(`TRUNCATE tenant_acme.flow_turns`)
 		m := &fairMachine{nodePair: pair, t: t, passed: map[string]map[string]int{},

@@ -552,7 +552,7 @@ func checkSequences(t *testing.T, some int, run func(*rapid.T)) {
 }
 
 func holdAgainstModel(t *testing.T, b *bundle) {
-	b.holdAgainst(t, 15, func(m *machine) map[string]func(*rapid.T) { return m.steps() })
+	b.holdAgainst(t, 10, func(m *machine) map[string]func(*rapid.T) { return m.steps() })
 }
 
 // patient is a task type whose leases outlive a sequence, on a busy machine as well.

@@ -77,7 +77,7 @@ func holdSignalsAgainstModel(t *testing.T, b *bundle) {
 	b.put(spec.WithDefaults())
 	nodes := newNodePair(t, b)
 	nodes.mortal.SetChunks(2, 2, 2)
-	checkSequences(t, 15, func(rt *rapid.T) {
+	checkSequences(t, 8, func(rt *rapid.T) {
 		m := &signalMachine{nodePair: nodes, t: rt, pipe: b.known(),
 			tasks: map[asyncflow.TaskID]*signalTask{}, keys: map[string]*signalTask{}}
 		b.clear()

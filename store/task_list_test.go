@@ -60,7 +60,7 @@ func TestPages(t *testing.T) {
 	for rows.Next() {
 		id := asyncflow.TaskID{Type: "pipe"}
 		require.NoError(t, rows.Scan(&id.Number))
-		if seq := id.Sequence(); seq%1000 < 900 && seq > 20 && seq < 2*store.PageLook-100 &&
+		if seq := id.Sequence(); seq%1000 < 960 && seq > 20 && seq < 2*store.PageLook-100 &&
 			(seq < store.PageLook-20 || seq > store.PageLook+200) {
 			continue // enough tasks of this kind
 		}

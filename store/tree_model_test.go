@@ -126,7 +126,7 @@ func holdTreesAgainstModel(t *testing.T, b *bundle) {
 	far.byHand()
 	nodes := newNodePair(t, b)
 	nodes.mortal.SetChunks(2, 2, 2)
-	checkSequences(t, 10, func(rt *rapid.T) {
+	checkSequences(t, 7, func(rt *rapid.T) {
 		m := &treeMachine{nodePair: nodes, far: far, t: rt, types: treeTypes,
 			tasks: map[asyncflow.TaskID]*treeTask{}, keys: map[asyncflow.Dependency]*treeTask{},
 			families: map[familyKey]*family{}}

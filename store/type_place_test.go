@@ -254,7 +254,7 @@ func (m *machine) roll(t *rapid.T) {
 func TestModelAcrossMoves(t *testing.T) {
 	b := setup(t)
 	b.put(named("beside"))
-	b.holdAgainst(t, 15, func(m *machine) map[string]func(*rapid.T) {
+	b.holdAgainst(t, 10, func(m *machine) map[string]func(*rapid.T) {
 		steps := m.steps()
 		for i := range 4 {
 			steps[fmt.Sprint("roll ", i)] = m.roll

@@ -74,6 +74,8 @@ type Core struct {
 	Times    Times
 	holders  *lockHolders
 
+	tenantsAtOnce int // in one statement of QueryTenants
+
 	unknown     atomic.Pointer[unknownCapabilities] // as last seen; nil: not yet
 	nodes       atomic.Int32                        // how many nodes there are, as last seen
 	apis        atomic.Int32                        // how many nodes take requests
@@ -86,8 +88,8 @@ type Core struct {
 func newCore(cfg Config) *Core {
 	return &Core{Config: cfg, Log: cfg.Log, group: &postgres.PoolGroup{},
 		Watchers: news.NewWatchers(), Marks: lowwater.NewMarks[config.TypeKey](),
-		KeyMarks: lowwater.NewMarks[config.TypeKey](),
-		holders:  &lockHolders{limit: keptOutLimit, all: map[LockKey]lockHolder{}}}
+		KeyMarks: lowwater.NewMarks[config.TypeKey](), tenantsAtOnce: tenantsAtOnce,
+		holders: &lockHolders{limit: keptOutLimit, all: map[LockKey]lockHolder{}}}
 }
 
 // connect opens the connections, and checks that the schema is current.

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// tenantsAtOnce is how many tenants one statement looks at.
+// tenantsAtOnce is how many tenants one statement looks at, unless a test sets another number.
 const tenantsAtOnce = 50
 
 // QueryTenants runs a query for some tenants, many in one statement, and calls take with each row.
@@ -36,10 +36,10 @@ func (s *Core) QueryTenants(
 		return err
 	}
 	defer conn.Release()
-	if len(known) > tenantsAtOnce { // it would keep what it has learnt of all these tables
+	if len(known) > s.tenantsAtOnce { // it would keep what it has learnt of all these tables
 		defer func() { _ = conn.Conn().Close(context.WithoutCancel(ctx)) }()
 	}
-	for some := range slices.Chunk(known, tenantsAtOnce) {
+	for some := range slices.Chunk(known, s.tenantsAtOnce) {
 		if err := ofSome(ctx, conn, some, query, args, take); err != nil {
 			return err
 		}
