@@ -38,7 +38,7 @@ var arrows = map[string][]string{
 		"internal/sleep", "."},
 	"internal/httpapi": {"auth", "governance", "callbacks", "dispatcher", "store", "client/api",
 		"internal/coalesce", "internal/docspage", "internal/linkpage", "internal/signing",
-		"internal/sleep", "internal/httpapi/internal/...", "."},
+		"internal/sleep", "internal/tracing", "internal/httpapi/internal/...", "."},
 	"internal/metrics": {"governance", "internal/coalesce", "store", "."},
 	"internal/pgfetch": {},
 	"internal/devpg":   {"internal/pgfetch", "."},
@@ -79,6 +79,7 @@ var arrows = map[string][]string{
 	"internal/expression": {"."},
 	"internal/repeats":    {},
 	"internal/sleep":      {},
+	"internal/tracing":    {"."},
 	"internal/timetable":  {"."},
 	"internal/signing":    {"."},
 	"internal/docspage":   {},
@@ -98,11 +99,13 @@ var arrows = map[string][]string{
 	"internal/contracttest": {"internal/httpapi", "."},
 	"internal/document":     {"client", "internal/expression", "internal/timetable", "."},
 	"internal/node": {"auth", "callbacks", "dispatcher", "governance", "internal/coalesce",
-		"internal/console", "internal/httpapi", "internal/metrics", "store", "."},
+		"internal/console", "internal/httpapi", "internal/metrics", "internal/tracing",
+		"store", "."},
 	"internal/testnode": {"auth", "callbacks", "internal/console", "internal/contracttest",
 		"internal/httpapi", "internal/node", "internal/pgtest", "store", "."},
 	"internal/browsertest": {},
 	"internal/longform":    {},
+	"internal/otlptest":    {},
 	"web/build":            {},
 }
 
@@ -114,6 +117,7 @@ var onlyBy = map[string][]string{
 	"github.com/gofiber/fiber/...":  {"internal/httpapi", "internal/console"},
 	"github.com/prometheus/...":     {"internal/metrics"},
 	"github.com/expr-lang/expr/...": {"internal/expression"},
+	"go.opentelemetry.io/...":       {"internal/tracing", "internal/otlptest"},
 	"github.com/robfig/cron/...":    {"governance", "internal/timetable"},
 	"github.com/jackc/pgx/...": {"store/...", "internal/devpg", "internal/pgtest",
 		"bench/..."},
@@ -337,7 +341,7 @@ func TestSDKsAreSmall(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(out), module+"/worker")
 	for _, heavy := range []string{"github.com/jackc/pgx", "github.com/gofiber/fiber",
-		"github.com/valyala/fasthttp", "github.com/prometheus", module + "/store",
+		"github.com/valyala/fasthttp", "github.com/prometheus", "go.opentelemetry.io", module + "/store",
 		module + "/callbacks"} {
 		require.NotContains(t, string(out), heavy)
 	}

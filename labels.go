@@ -107,6 +107,17 @@ func isTraceparent(text string) bool {
 		text[36:52] != strings.Repeat("0", 16)
 }
 
+// AddTrace sets the trace, unless there is one, or they would be longer than MaxLabels.
+func (l *Labels) AddTrace(traceparent string) {
+	if l.Trace != "" {
+		return
+	}
+	l.Trace = traceparent
+	if doc, err := json.Marshal(l); err != nil || len(doc) > MaxLabels {
+		l.Trace = ""
+	}
+}
+
 // attrs returns them for a log. The trace has the names that log pipelines know.
 func (l *Labels) attrs() (attrs []slog.Attr) {
 	if l.User != "" {

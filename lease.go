@@ -117,6 +117,8 @@ type Outcome struct {
 	Spawn []SpawnedTask
 	// Join says how the task waits for them; nil: it doesn't.
 	Join *Join
+	// AttemptTrace is the id of the trace that recorded the attempt; "": none did. It isn't stored.
+	AttemptTrace string
 }
 
 // FannedOut is how a task fanned out.
@@ -255,4 +257,8 @@ type Delivery struct {
 	Latest      time.Time     // of a claim: how far heartbeats may move its deadline
 	Test        bool          // it belongs to no task: no report on it is accepted
 	Links       []WaitLinks   // to decide about waits that may come next
+
+	// Traceparent is the W3C traceparent of the attempt, and RequestTrace that of the request, if
+	// it has several deliveries; "": they are in no trace.
+	Traceparent, RequestTrace string
 }

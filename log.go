@@ -32,8 +32,15 @@ func LogAttempt(log *slog.Logger, tenant string, s Settlement) {
 	if s.Outcome.Error != "" {
 		attrs = append(attrs, slog.String("error", s.Outcome.Error))
 	}
-	if l := &s.Lease.Options.Labels; !l.IsZero() {
+	l := &s.Lease.Options.Labels
+	if !l.IsZero() {
 		attrs = append(attrs, l.attrs()...)
+	}
+	if id := s.Outcome.AttemptTrace; id != "" {
+		if l.Trace == "" {
+			attrs = append(attrs, slog.String("trace_id", id))
+		}
+		attrs = append(attrs, slog.String("attempt_trace_id", id))
 	}
 	log.LogAttrs(ctx, level, "attempt", attrs...)
 }

@@ -66,4 +66,24 @@ func TestLogAttemptWithLabels(t *testing.T) {
 	require.Equal(t, []any{"ada", []any{"eu", "nightly"}, map[string]any{"order": "4711"},
 		"4bf92f3577b34da6a3ce929d0e0e4736"},
 		[]any{line["user"], line["tags"], line["metadata"], line["trace_id"]})
+	require.NotContains(t, line, "attempt_trace_id")
+}
+
+// The line of an attempt that is recorded has the trace of the attempt, beside that of the task.
+func TestLogAttemptThatIsRecorded(t *testing.T) {
+	t.Parallel()
+	for trace, want := range map[string]string{
+		"": "8f2c1d0e5b7a49c3a1f06de2b4c8d913",
+		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01": "4bf92f3577b34da6a3ce929d0e0e4736",
+	} {
+		var out bytes.Buffer
+		s := asyncflow.Settlement{Lease: asyncflow.Lease{ID: asyncflow.NewTaskID("mail", 1, 42)},
+			Outcome: asyncflow.Outcome{AttemptTrace: "8f2c1d0e5b7a49c3a1f06de2b4c8d913"}}
+		s.Lease.Options.Trace = trace
+		asyncflow.LogAttempt(slog.New(slog.NewJSONHandler(&out, nil)), "acme", s)
+		var line map[string]any
+		require.NoError(t, json.Unmarshal(out.Bytes(), &line))
+		require.Equal(t, want, line["trace_id"])
+		require.Equal(t, "8f2c1d0e5b7a49c3a1f06de2b4c8d913", line["attempt_trace_id"])
+	}
 }

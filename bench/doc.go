@@ -35,6 +35,7 @@
 //	go run ./bench idle       what do task types cost that have nothing to do, and to make them?
 //	go run ./bench noisy      what does a tenant cost the others that floods a hanging endpoint?
 //	go run ./bench poolers    what does a pooler cost each task?
+//	go run ./bench traces     what do traces cost each task?
 //	go run ./bench pools      how many hot connections should a node have?
 //	go run ./bench profile    where does the time of a task go?
 //	go run ./bench promote    what happens when a million delayed tasks are due at once?

@@ -28,6 +28,7 @@ var modes = map[string]func(context.Context, []string) error{
 	"idle":      runIdle,
 	"noisy":     runNoisy,
 	"poolers":   runPoolers,
+	"traces":    runTraces,
 	"pools":     runPools,
 	"profile":   runProfile,
 	"promote":   runPromote,

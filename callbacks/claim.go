@@ -1,6 +1,7 @@
 package callbacks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,10 @@ func (s *Sender) SignClaim(
 	headers, err := s.appendHeaders(make(transport.Headers, 0, 8), e, to, m)
 	if err != nil {
 		return nil, err
+	}
+	trace := cmp.Or(d.Traceparent, d.Lease.Options.Trace)
+	if trace != "" && headers.Get(traceHeader) == "" {
+		headers.Set(traceHeader, trace)
 	}
 	out := make(map[string]string, len(headers))
 	for _, h := range headers {

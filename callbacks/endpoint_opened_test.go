@@ -54,24 +54,30 @@ func TestHeadersAndAuth(t *testing.T) {
 	}
 }
 
-// The trace of a task is a header of its request, unless the endpoint sets that header, or the
-// request has several tasks.
+// The trace of a request is its header: that of the attempt, else that of the task, if there is one
+// task; unless the endpoint sets that header.
 func TestTraceHeader(t *testing.T) {
 	t.Parallel()
 	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	const attempt = "00-8f2c1d0e5b7a49c3a1f06de2b4c8d913-3b9d5c7e1f2a4860-01"
 	w := newWorker(t, reply(200, ""))
 	r := setup(t)
 	own := asyncflow.Outbound{Headers: map[string]string{"Traceparent": "mine"}}
 	sent := [][]asyncflow.Delivery{{deliveryTo(w.url)}, {deliveryWith(t, w.url, own)},
-		deliveriesTo(w.url, 2), {deliveryTo(w.url)}}
+		deliveriesTo(w.url, 2), {deliveryTo(w.url)}, {deliveryTo(w.url)}, deliveriesTo(w.url, 2)}
+	sent[4][0].Traceparent = attempt
+	sent[5][0].RequestTrace = attempt
 	for i, all := range sent {
-		if i < 3 {
+		if i != 3 {
 			all[0].Lease.Options.Trace = trace
 		}
 		r.Sender.Send(t.Context(), all)
 	}
-	for i, want := range [][]string{{trace}, {"mine"}, nil, nil} {
+	for i, want := range [][]string{{trace}, {"mine"}, nil, nil, {attempt}, {attempt}} {
 		require.Equal(t, want, w.all()[i].Header.Values("Traceparent"), i)
+	}
+	for i, all := range w.all() {
+		require.Equal(t, i == 4, strings.Contains(string(all.body), `"traceparent":"`+attempt+`"`), i)
 	}
 }
 

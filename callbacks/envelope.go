@@ -74,6 +74,10 @@ func (s *Sender) appendEnvelope(b []byte, d *asyncflow.Delivery) []byte {
 	if !l.Options.Labels.IsZero() {
 		b = appendLabels(b, &l.Options.Labels)
 	}
+	if d.Traceparent != "" {
+		b = append(b, `,"traceparent":"`...)
+		b = append(append(b, d.Traceparent...), '"')
+	}
 	if l.Options.Child != nil {
 		b = appendFanOut(b, l)
 	} else if len(d.Links) > 0 {

@@ -27,7 +27,7 @@ func (s *Sender) notify(
 		to = &own
 	}
 	x, err := s.post(ctx, l, d.Endpoint, to, message{id: n.Event, at: d.At, body: d.Lease.Context,
-		maxAnswer: s.maxAnswer(1)})
+		maxAnswer: s.maxAnswer(1), trace: d.Traceparent})
 	var o asyncflow.Outcome
 	switch {
 	case err != nil:

@@ -109,8 +109,8 @@ func (s *Sender) attempt(
 	}
 	m := message{id: deliveryID(first.Lease), at: first.At, body: s.body(all),
 		maxAnswer: s.maxAnswer(len(all)), test: first.Test}
-	if len(all) == 1 {
-		m.trace = first.Lease.Options.Trace
+	if m.trace = first.RequestTrace; len(all) == 1 {
+		m.trace = cmp.Or(first.Traceparent, first.Lease.Options.Trace)
 	}
 	x, err := s.post(ctx, l, first.Endpoint, to, m)
 	var outcomes []asyncflow.Outcome

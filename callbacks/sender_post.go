@@ -16,7 +16,7 @@ type message struct {
 	body      []byte
 	maxAnswer int // bytes
 	test      bool
-	trace     string // W3C traceparent of the task, if the request has one delivery; "": none
+	trace     string // W3C traceparent of the request; "": none
 }
 
 // exchange is a request to an endpoint with its answer.
@@ -30,7 +30,7 @@ type exchange struct {
 // scrub masks the secrets of the endpoint and of the login in a text.
 func (x *exchange) scrub(text string) string { return x.to.settings.scrub(text, x.used) }
 
-// traceHeader carries the trace of a task, unless the endpoint's settings have such a header.
+// traceHeader carries the trace of a request, unless the endpoint's settings have such a header.
 const traceHeader = "traceparent"
 
 // post sends a signed message to an endpoint, with the endpoint's settings. The error says in plain

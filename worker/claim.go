@@ -175,7 +175,8 @@ func deliveryOf(d client.Delivery) delivery {
 		Context:    d.Context,
 		Checkpoint: d.Checkpoint, Callback: Callback{URL: d.Callback.URL, Token: d.Callback.Token},
 		Input: d.Input, Outputs: d.Outputs, ByURL: d.ByURL, Links: d.Links,
-		User: d.User, Tags: d.Tags, Metadata: d.Metadata, Trace: d.Trace}
+		User: d.User, Tags: d.Tags, Metadata: d.Metadata, Trace: d.Trace,
+		Traceparent: d.Traceparent}
 	if f := d.FanOut; f.Parent != "" {
 		out.FanOut = &FanOut{Parent: f.Parent, Index: f.Index, Count: f.Count, Shared: f.Shared}
 	}

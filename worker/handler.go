@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,10 +30,13 @@ type Task[In any] struct {
 	User     string
 	Tags     []string
 	Metadata map[string]string
-	Trace    string   // a W3C traceparent
-	Callback Callback // to report later
-	FanOut   *FanOut  // if it is a child of another task; nil otherwise
-	Test     bool     // a test delivery: its result goes nowhere
+	Trace    string // a W3C traceparent
+	// Traceparent is the W3C traceparent to go on from: that of this attempt, or Trace if the
+	// attempt isn't recorded; "": there is none.
+	Traceparent string
+	Callback    Callback // to report later
+	FanOut      *FanOut  // if it is a child of another task; nil otherwise
+	Test        bool     // a test delivery: its result goes nowhere
 
 	// Input is the context as the task was submitted with it, and Outputs are the latest outputs of
 	// stages, if the stage's deliver asks for them. Documents that were too long for the
@@ -216,6 +220,7 @@ func taskOf[In any](r *run) (Task[In], error) {
 		Tags:        d.Tags,
 		Metadata:    d.Metadata,
 		Trace:       d.Trace,
+		Traceparent: cmp.Or(d.Traceparent, d.Trace),
 		Callback:    d.Callback,
 		FanOut:      d.FanOut,
 		Test:        d.Test,

@@ -56,6 +56,10 @@ func TestLabelsOfADelivery(t *testing.T) {
 	require.Equal(t, 200,
 		b.post(signed(t, map[string]any{"deliveries": []any{e}})).status)
 	require.Len(t, got, 2)
+	require.Equal(t, e["trace"], got[0].Traceparent, "there is no other")
+	e["traceparent"] = "00-8f2c1d0e5b7a49c3a1f06de2b4c8d913-3b9d5c7e1f2a4860-01"
+	require.Equal(t, 200, b.post(signed(t, e)).status)
+	require.Equal(t, e["traceparent"], got[2].Traceparent)
 	for _, task := range got {
 		require.Equal(t, []any{"ada", []string{"eu", "nightly"},
 			map[string]string{"order": "4711"}, e["trace"]},

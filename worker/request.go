@@ -39,6 +39,8 @@ type delivery struct {
 	Tags     []string          `json:"tags"`
 	Metadata map[string]string `json:"metadata"`
 	Trace    string            `json:"trace"`
+
+	Traceparent string `json:"traceparent"`
 }
 
 // envelope is the body of a request: one delivery, several of one stage, or a challenge.

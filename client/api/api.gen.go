@@ -1910,11 +1910,20 @@ type Delivery struct {
 	// otherwise.
 	Test bool `json:"test,omitempty,omitzero"`
 
-	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent,
+	// unless the node records the attempt: then the header has that of the attempt. A node that
+	// records the submit sets it, if the submit has none.
 	//
 	//
 	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 	Trace Traceparent `json:"trace,omitempty,omitzero"`
+
+	// Traceparent The W3C traceparent of this attempt, for the worker's spans; see the page about traces.
+	// Absent unless the node records the attempt.
+	//
+	//
+	// Example: 00-8f2c1d0e5b7a49c3a1f06de2b4c8d913-3b9d5c7e1f2a4860-01
+	Traceparent string `json:"traceparent,omitempty,omitzero"`
 
 	// Type A lower-case letter, then lower-case letters, digits, - and _; 40 at most.
 	//
@@ -3545,7 +3554,9 @@ type Schedule struct {
 	Tags     Tags   `json:"tags,omitempty,omitzero"`
 	TimeZone string `json:"time_zone,omitempty,omitzero"`
 
-	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent,
+	// unless the node records the attempt: then the header has that of the attempt. A node that
+	// records the submit sets it, if the submit has none.
 	//
 	//
 	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
@@ -3650,7 +3661,9 @@ type ScheduleSpec struct {
 	// TimeZone An IANA name, such as Europe/Berlin; with cron. UTC by default.
 	TimeZone string `json:"time_zone,omitempty,omitzero"`
 
-	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent,
+	// unless the node records the attempt: then the header has that of the attempt. A node that
+	// records the submit sets it, if the submit has none.
 	//
 	//
 	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
@@ -4089,7 +4102,9 @@ type Task struct {
 	// Example: ["nightly","eu"]
 	Tags Tags `json:"tags,omitempty,omitzero"`
 
-	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+	// Trace The W3C traceparent of the submit. Each delivery has it, also as the header traceparent,
+	// unless the node records the attempt: then the header has that of the attempt. A node that
+	// records the submit sets it, if the submit has none.
 	//
 	//
 	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
@@ -4544,7 +4559,9 @@ type TenantPatch struct {
 	Suspended *bool `json:"suspended,omitempty"`
 }
 
-// Traceparent The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+// Traceparent The W3C traceparent of the submit. Each delivery has it, also as the header traceparent,
+// unless the node records the attempt: then the header has that of the attempt. A node that
+// records the submit sets it, if the submit has none.
 //
 // Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 type Traceparent = string

@@ -271,6 +271,8 @@ var longTexts = map[string]map[string]string{
 		"--allow-http":             "Allow endpoints with plain http URLs.",
 		"--allow-private-networks": "Allow deliveries to loopback and private networks.",
 		"--verify-endpoints":       "Require that endpoints echo a challenge before they get deliveries.",
+		"--trace-limit": "The most spans a second that each tenant's callers cause by marking " +
+			"their traces as sampled; 0: such marks don't count.",
 		"--metrics": "Where /metrics is served: api (on the port of the API, for admin tokens), " +
 			"open (there, for all), a separate address such as 127.0.0.1:9090, or off.",
 		"--log-format": "Log format: text or json.",

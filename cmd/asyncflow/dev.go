@@ -24,6 +24,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 	"github.com/asyncflow/asyncflow/internal/node"
+	"github.com/asyncflow/asyncflow/internal/tracing"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -202,9 +203,17 @@ func (d *dev) auth() auth.Config {
 // run runs the node, the sample worker and the samples until ctx or Postgres ends.
 func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 	tuneMemory()
+	cfg := d.node()
+	tracer, stopTracer, err := startTracer(ctx, d.g, tracing.Config{Secret: cfg.Secret,
+		Node: cfg.Store.Node, PerTenant: tracing.DefaultPerTenant, Log: d.log})
+	if err != nil {
+		return usageError(err)
+	}
+	defer stopTracer()
+	cfg.Tracer = tracer
 	g, ctx := errgroup.WithContext(ctx)
 	ready := make(chan struct{})
-	g.Go(func() error { return node.Run(ctx, d.node(), func() { close(ready) }) })
+	g.Go(func() error { return node.Run(ctx, cfg, func() { close(ready) }) })
 	g.Go(func() error {
 		select {
 		case <-pg.Done():
@@ -232,7 +241,7 @@ func (d *dev) run(ctx context.Context, pg *devpg.Server) error {
 		}
 		return d.runSamples(ctx)
 	})
-	err := g.Wait()
+	err = g.Wait()
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}

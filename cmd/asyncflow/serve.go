@@ -14,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/node"
 	"github.com/asyncflow/asyncflow/internal/repeats"
+	"github.com/asyncflow/asyncflow/internal/tracing"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -54,6 +55,7 @@ type serveCmd struct {
 	AllowHTTP            bool          `env:"ASYNCFLOW_ALLOW_HTTP"`
 	AllowPrivateNetworks bool          `env:"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS"`
 	VerifyEndpoints      bool          `env:"ASYNCFLOW_VERIFY_ENDPOINTS" default:"true" negatable:""`
+	TraceLimit           int           `env:"ASYNCFLOW_TRACE_LIMIT" default:"200"`
 	Metrics              string        `env:"ASYNCFLOW_METRICS" default:"api" placeholder:"WHERE"`
 	LogFormat            string        `env:"ASYNCFLOW_LOG_FORMAT" enum:"text,json" default:"text"`
 	LogLevel             slog.Level    `env:"ASYNCFLOW_LOG_LEVEL" default:"info"`
@@ -84,6 +86,13 @@ func (c *serveCmd) Run(ctx context.Context, g *globals) error {
 			return err
 		}
 	}
+	tracer, stopTracer, err := startTracer(ctx, g, tracing.Config{Secret: cfg.Secret,
+		Node: cfg.Store.Node, PerTenant: c.TraceLimit, Log: log})
+	if err != nil {
+		return usageError(err)
+	}
+	defer stopTracer()
+	cfg.Tracer = tracer
 	defer closeListeners(&cfg)
 	if err := c.listen(&cfg); err != nil {
 		return err

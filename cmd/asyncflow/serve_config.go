@@ -160,6 +160,7 @@ func (c *serveCmd) checkNumbers() error {
 		{"--hot-pool", c.HotPool, 2, 10_000},
 		{"--max-context", c.MaxContext, 1, 64 << 20},
 		{"--max-body", c.MaxBody, 1, 1 << 30},
+		{"--trace-limit", c.TraceLimit, 0, 100_000},
 	} {
 		if f.value < f.least || f.value > f.most {
 			return asyncflow.InvalidField(f.name,

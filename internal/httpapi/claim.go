@@ -51,6 +51,7 @@ func (s *Server) claimTasks(c *fiber.Ctx) error {
 			"the claimer was gone before the answer")
 		all = nil
 	}
+	traceOf(ctx).HandsOut(all)
 	if signed {
 		return s.answerSigned(c, tenant, all)
 	}

@@ -25,6 +25,9 @@ func (s *Server) report(ctx context.Context, o asyncflow.Outcome) (asyncflow.Sta
 			return "", err
 		}
 	}
+	if stands {
+		traceOf(ctx).Settles(&l, o.Kind)
+	}
 	if a.Claimer != "" {
 		o.Endpoint = a.taskType.ReportedBy(l)
 	}

@@ -75,6 +75,17 @@ func (s *Server) pass(
 		return err
 	}
 	identifyConnection(ctx, c)
+	if s.cfg.Tracer == nil || o.Access == contract.AccessOpen {
+		return s.handle(c, o, values)
+	}
+	return s.traced(c, o, func() error { return s.handle(c, o, values) })
+}
+
+// handle reads and checks the request of a proven caller, and passes it to its handler.
+func (s *Server) handle(
+	c *fiber.Ctx, o *contract.Operation, values map[string]string,
+) error {
+	ctx := c.UserContext()
 	memory := s.bodies.Lend(tenantOf(ctx))
 	defer memory.End()
 	if err := s.readBody(c, o, &memory); err != nil {

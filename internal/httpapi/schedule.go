@@ -132,6 +132,7 @@ func (s *Server) TriggerSchedule(
 	if err := s.limitSubmits(ctx, tasks...); err != nil {
 		return nil, err
 	}
+	traceOf(ctx).Submits(tasks)
 	all := s.cfg.Committer.Submit(ctx, tenant, tasks)
 	s.giveBackChildren(ctx, tasks, all)
 	submitted := all[0]

@@ -12,6 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/httpapi/internal/contract"
+	"github.com/asyncflow/asyncflow/internal/tracing"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -44,6 +45,8 @@ type Config struct {
 	ClaimCheck time.Duration
 	// TrustedProxies are the proxies with a trusted X-Forwarded-For.
 	TrustedProxies []netip.Prefix
+	// Tracer records calls; nil: none.
+	Tracer *tracing.Tracer
 	// Metrics answers /metrics; nil: /metrics is not found.
 	Metrics http.Handler
 	// OperatorMetrics is whether /metrics needs an admin token.

@@ -79,8 +79,12 @@ func (s *Server) submitOne(
 ) store.Submitted {
 	ctx, cancel := context.WithTimeout(ctx, dispatcher.SubmitPatience)
 	defer cancel()
-	submitted := s.cfg.Committer.Submit(ctx, tenant, []asyncflow.NewTask{task})
-	s.giveBackChildren(ctx, []asyncflow.NewTask{task}, submitted)
+	tasks := []asyncflow.NewTask{task}
+	call := traceOf(ctx)
+	call.Submits(tasks)
+	submitted := s.cfg.Committer.Submit(ctx, tenant, tasks)
+	s.giveBackChildren(ctx, tasks, submitted)
+	call.Made(submitted[0].ID)
 	return submitted[0]
 }
 

@@ -31,6 +31,7 @@ func (s *Server) submitTasks(c *fiber.Ctx) error {
 	if err := s.limitSubmits(ctx, good...); err != nil {
 		return err
 	}
+	traceOf(ctx).Submits(good)
 	submitted := s.cfg.Committer.Submit(ctx, principalOf(ctx).Tenant, good)
 	s.giveBackChildren(ctx, good, submitted)
 	doc, err := s.batchResults(refused, submitted)

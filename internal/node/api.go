@@ -22,6 +22,7 @@ func (n *node) prepareAPI() error {
 	cfg.Store, cfg.Committer = n.store, n.committer
 	cfg.Keys, cfg.Sender = n.keys, n.sender
 	cfg.Verifier, cfg.Log = n.cfg.Tokens, n.cfg.Log
+	cfg.Tracer = n.cfg.Tracer
 	if n.cfg.Metrics == MetricsOnAPI || n.cfg.Metrics == MetricsOpen {
 		cfg.Metrics = n.meter.Handler()
 		cfg.OperatorMetrics = n.cfg.Metrics == MetricsOnAPI

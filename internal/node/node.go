@@ -20,6 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/console"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/tracing"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -187,6 +188,9 @@ type Config struct {
 	Metrics MetricsPlace
 	// MetricsListener serves the metrics if they are MetricsApart.
 	MetricsListener net.Listener
+
+	// Tracer records spans; nil: none. The caller of Run stops it afterwards.
+	Tracer *tracing.Tracer
 
 	// Alerts is where the operator's alerts go.
 	Alerts OperatorAlerts

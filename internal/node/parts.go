@@ -10,6 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/metrics"
+	"github.com/asyncflow/asyncflow/internal/tracing"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -48,7 +49,11 @@ func newParts(ctx context.Context, cfg Config) (*parts, error) {
 	if cfg.has(RoleDispatcher) {
 		d := cfg.Dispatcher
 		d.Grace, d.Log = cfg.Grace, cfg.Log
-		p.dispatcher = dispatcher.New(p.committer, p.sender, d)
+		var sender dispatcher.Sender = p.sender
+		if cfg.Tracer != nil {
+			sender = tracing.NewSender(cfg.Tracer, p.sender)
+		}
+		p.dispatcher = dispatcher.New(p.committer, sender, d)
 	}
 	return p, nil
 }
@@ -81,6 +86,9 @@ func (n *node) prepareMetrics() {
 	n.meter.Watch(n.store)
 	if n.dispatcher != nil {
 		n.meter.InFlight(n.dispatcher.InFlight, n.dispatcher.Concurrency())
+	}
+	if n.cfg.Tracer != nil {
+		n.meter.Spans(n.cfg.Tracer.Counts)
 	}
 	if n.cfg.has(RoleAPI) {
 		n.meterTokens()

@@ -34,7 +34,7 @@ func (r *Rig) StartNode(ctx context.Context) error {
 	}
 	args := append([]string{"serve", "--migrate", "--listen", address}, r.NodeArgs...)
 	cmd := exec.Command(r.Binary, args...)
-	cmd.Env = r.environment()
+	cmd.Env = append(r.environment(), r.NodeEnv...)
 	start := time.Now()
 	p, err := StartProcess("the node", cmd)
 	if err != nil {

@@ -21,6 +21,7 @@ type Config struct {
 	Binary   string            // the asyncflow program to measure; empty: build ./cmd/asyncflow
 	Settings map[string]string // of Postgres, in addition to the usual ones
 	NodeArgs []string          // flags of the nodes, in addition to the usual ones
+	NodeEnv  []string          // variables of the nodes, in addition to the usual ones
 }
 
 // Rig is everything that runs, and the means to measure it.

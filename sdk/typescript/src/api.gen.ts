@@ -3642,7 +3642,9 @@ export interface components {
             [key: string]: string;
         };
         /**
-         * @description The W3C traceparent of the submit. Each delivery has it, also as the header traceparent.
+         * @description The W3C traceparent of the submit. Each delivery has it, also as the header traceparent,
+         *     unless the node records the attempt: then the header has that of the attempt. A node that
+         *     records the submit sets it, if the submit has none.
          * @example 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
          */
         Traceparent: string;
@@ -6450,6 +6452,12 @@ export interface components {
             tags?: components["schemas"]["Tags"];
             metadata?: components["schemas"]["Metadata"];
             trace?: components["schemas"]["Traceparent"];
+            /**
+             * @description The W3C traceparent of this attempt, for the worker's spans; see the page about traces.
+             *     Absent unless the node records the attempt.
+             * @example 00-8f2c1d0e5b7a49c3a1f06de2b4c8d913-3b9d5c7e1f2a4860-01
+             */
+            traceparent?: string;
             /**
              * @description The context as the task was submitted with it, if the stage has `deliver: {input: true}`.
              *     For an input that is too long it has `{url, bytes}`: see by_url.

@@ -24,6 +24,7 @@ export interface Delivery {
   tags?: string[];
   metadata?: Record<string, string>;
   trace?: string;
+  traceparent?: string;
 }
 
 /** Which part of another task's work a child is. */

@@ -37,6 +37,11 @@ export interface WorkerTask<In> {
   readonly metadata: Readonly<Record<string, string>>;
   /** The W3C traceparent that the task was submitted with. */
   readonly trace?: string;
+  /**
+   * The W3C traceparent to go on from: that of this attempt, or trace if the attempt isn't
+   * recorded.
+   */
+  readonly traceparent?: string;
   /** To report later. */
   readonly callback: Callback;
   /**
@@ -187,6 +192,7 @@ function allAborted(runs: Run[]): AbortSignal {
 
 function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
   const d = r.delivery;
+  const traceparent = d.traceparent ?? d.trace;
   let context: In;
   try {
     context = parse ? parse(d.context) : (d.context as In);
@@ -209,6 +215,7 @@ function taskOf<In>(r: Run, parse?: (context: unknown) => In): WorkerTask<In> {
     tags: d.tags ?? [],
     metadata: d.metadata ?? {},
     ...(d.trace !== undefined && { trace: d.trace }),
+    ...(traceparent !== undefined && { traceparent }),
     callback: d.callback,
     signal: r.signal,
     ...(d.fan_out && { fanOut: d.fan_out }),

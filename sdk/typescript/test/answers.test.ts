@@ -18,8 +18,8 @@ import { Bench, deferred, ed25519, freePort, secret, signed } from "./setup.js";
 
 test("a handler gets the labels of its task", async (t) => {
   const b = await Bench.start(t, (w) =>
-    w.handle("images", "inspect", ({ user, tags, metadata, trace }) =>
-      ({ user, tags, metadata, trace })),
+    w.handle("images", "inspect", ({ user, tags, metadata, trace, traceparent }) =>
+      ({ user, tags, metadata, trace, traceparent })),
   );
   const labels = {
     user: "ada",
@@ -27,7 +27,11 @@ test("a handler gets the labels of its task", async (t) => {
     metadata: { order: "4711" },
     trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
   };
-  assert.deepEqual((await b.deliver({}, labels)).body, { output: labels });
+  assert.deepEqual((await b.deliver({}, labels)).body,
+    { output: { ...labels, traceparent: labels.trace } });
+  const traceparent = "00-8f2c1d0e5b7a49c3a1f06de2b4c8d913-3b9d5c7e1f2a4860-01";
+  assert.deepEqual((await b.deliver({}, { ...labels, traceparent })).body,
+    { output: { ...labels, traceparent } });
   assert.deepEqual((await b.deliver()).body, { output: { tags: [], metadata: {} } });
 });
 

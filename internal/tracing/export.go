@@ -1,0 +1,81 @@
+package tracing
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// newExporter returns the exporter of the settings. It connects when there is something to export.
+func (s settings) newExporter(
+	ctx context.Context, console io.Writer,
+) (sdktrace.SpanExporter, error) {
+	switch {
+	case s.exporter == exporterConsole:
+		return stdouttrace.New(stdouttrace.WithWriter(console))
+	case s.protocol == protocolGRPC:
+		return otlptracegrpc.New(ctx)
+	}
+	return otlptracehttp.New(ctx)
+}
+
+// queue keeps spans until they are exported. It counts what it has: the SDK's own queue drops what
+// it has no room for, and says nothing.
+type queue struct {
+	sdktrace.SpanProcessor // the SDK's queue, which never gets more spans than it has room for
+	exporter               sdktrace.SpanExporter
+	most                   int64
+	waiting                atomic.Int64
+	behind                 atomic.Bool // a span was dropped since the last export
+	counts                 *counts
+	log                    *slog.Logger
+}
+
+func newQueue(exporter sdktrace.SpanExporter, most int, c *counts, log *slog.Logger) *queue {
+	q := &queue{exporter: exporter, most: int64(most), counts: c, log: log}
+	q.SpanProcessor = sdktrace.NewBatchSpanProcessor(watchedExporter{q},
+		sdktrace.WithMaxQueueSize(most))
+	return q
+}
+
+// OnEnd takes a span, or drops it if the queue is full. It never waits.
+func (q *queue) OnEnd(s sdktrace.ReadOnlySpan) {
+	if q.waiting.Add(1) <= q.most {
+		q.SpanProcessor.OnEnd(s)
+		return
+	}
+	q.waiting.Add(-1)
+	q.counts.dropped.Add(1)
+	if q.behind.CompareAndSwap(false, true) {
+		q.log.Warn("spans are dropped: the receiver of traces takes them too slowly, or not at all",
+			"queue", q.most)
+	}
+}
+
+// watchedExporter counts what becomes of spans.
+type watchedExporter struct{ q *queue }
+
+// ExportSpans returns no error: what fails is counted and logged here.
+func (e watchedExporter) ExportSpans(
+	ctx context.Context, spans []sdktrace.ReadOnlySpan,
+) error {
+	q := e.q
+	n := len(spans)
+	defer q.waiting.Add(-int64(n))
+	if err := q.exporter.ExportSpans(ctx, spans); err != nil {
+		q.counts.failed.Add(uint64(n))
+		q.log.Warn("can't export spans", "error", err)
+		return nil
+	}
+	q.counts.exported.Add(uint64(n))
+	q.behind.Store(false)
+	return nil
+}
+
+func (e watchedExporter) Shutdown(ctx context.Context) error { return e.q.exporter.Shutdown(ctx) }
