@@ -14,6 +14,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -204,6 +205,13 @@ func TestEveryDurationIsReadAsWritten(t *testing.T) {
 			[]string{"90s", "1h", "60m"}},
 	} {
 		set = append(set, c.field)
+		// In the short form a field takes one half of the texts, and the next field the other: each
+		// half has equal ones beside each other.
+		if half := len(c.texts) / 2; !longform.Asked() && len(set)%2 == 0 {
+			c.texts = c.texts[:half+1]
+		} else if !longform.Asked() {
+			c.texts = c.texts[half-1:]
+		}
 		t.Run(c.field+" "+c.method, func(t *testing.T) {
 			for _, text := range c.texts {
 				body := fmt.Sprintf(c.body, text)
