@@ -49,8 +49,11 @@ signals: ## Let 100,000 signals meet waits, with nodes that die; takes 10 minute
 backup-test: ## Run the commands of docs/backup.md: restore to a moment, and from a dump
 	$(LONG) -run '^TestRestore(ToAMoment|ADump)$$' ./cmd/asyncflow
 
-failover-test: ## Lose the primary under load in five ways, three times each; takes 6 minutes
-	$(LONG) -timeout 1h -run '^TestFailover$$' ./cmd/asyncflow
+failover-test: ## Lose the primary under load in seven ways, ten times each; takes 25 minutes
+	$(LONG) -timeout 2h -run '^TestFailover$$' ./cmd/asyncflow
+
+rolling-test: ## Replace nodes one by one behind a proxy, those of this and of an earlier commit
+	$(LONG) -run '^TestRolling(Restart|Upgrade)$$' ./cmd/asyncflow
 
 fuzz: ## Run every fuzz target for a minute; FUZZTIME=10m for longer
 	.ci/fuzz $(FUZZTIME)
@@ -159,7 +162,7 @@ clean: ## Remove the built programs
 	rm -rf bin dist
 
 .PHONY: help dev web screenshots build test race test-long model test-postgres rolls signals backup-test \
-	failover-test fuzz fuzz-short lint generate \
+	failover-test rolling-test fuzz fuzz-short lint generate \
 	generators contract typescript generate-typescript bench bench-peers bench-compare bench-short \
 	bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
 	bench-sustained bench-idle bench-pools bench-sizing ci deploy deploy-check docker compose clean

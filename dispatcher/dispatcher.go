@@ -58,6 +58,7 @@ type Dispatcher struct {
 	rates    *rates.Rates
 	blocked  *blockedTypes
 	locked   lockedTenants
+	others   others
 	breakers breakers
 	batches  batches        // that may take more tasks
 	pasts    *slots.Bounded // of reads: see readPast
@@ -114,10 +115,11 @@ func (d *Dispatcher) wakeAll() {
 
 // hear puts types with news on the agenda.
 func (d *Dispatcher) hear(news store.News) {
+	wakeTime := d.wakeTime()
 	for key, announced := range news.Ready {
 		for _, at := range []time.Time{announced.Due, announced.Later} {
 			if !at.IsZero() {
-				d.agenda.Wake(key, at)
+				d.agenda.Wake(key, wakeTime(at))
 			}
 		}
 	}

@@ -99,7 +99,16 @@ func (b *bundle) start(name string, cfg dispatcher.Config, send sendFunc) *node 
 
 func (b *bundle) startWith(name string, cfg dispatcher.Config, send dispatcher.Sender) *node {
 	b.t.Helper()
-	n := b.open(store.Config{Node: name, Roles: "dispatcher", Notify: cfg.Poll == 0})
+	as := store.Config{Node: name, Roles: "dispatcher", Notify: cfg.Poll == 0}
+	return b.startAs(as, cfg, send)
+}
+
+// startAs starts a node with a configuration of its store.
+func (b *bundle) startAs(
+	as store.Config, cfg dispatcher.Config, send dispatcher.Sender,
+) *node {
+	b.t.Helper()
+	n := b.open(as)
 	n.Dispatcher = dispatcher.New(n.Committer, send, cfg)
 	ctx, stopDispatcher := context.WithCancel(context.Background())
 	storing, stopStore := context.WithCancel(context.Background())

@@ -117,3 +117,13 @@ func (c *Committer) TakeClaimSlots() (free func()) {
 		}
 	}
 }
+
+// OwnPart is ownPart.
+func (d *Dispatcher) OwnPart(n int) int { return d.ownPart(n, d.store.Clock.Now()) }
+
+// FoundLeft reports whether the node ever found tasks that others had not taken.
+func (d *Dispatcher) FoundLeft() bool {
+	d.others.mu.Lock()
+	defer d.others.mu.Unlock()
+	return !d.others.keeping.IsZero()
+}

@@ -64,6 +64,7 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	r.use(len(leases), contextBytes(leases))
 	d.start(t, leases)
 	now := d.store.Clock.Now()
+	d.noteLeft(leases, now)
 	switch {
 	case store.IsHeld(err): // a table is locked, such as one that is being sealed
 		next = now.Add(lockedPause)

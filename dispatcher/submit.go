@@ -303,9 +303,9 @@ func (c *Committer) countNew(tenant string, byType map[string][]int, results []s
 }
 
 // admitNew gives leases to as many new tasks as there is capacity for: of the due tasks, the first
-// in order. It waits briefly for capacity if some will come soon. The other tasks go in line, as do
-// tasks that need more than capacity: a flow key, or a certain endpoint. All are of one stage;
-// children of other stages go in line.
+// in order, and no more than this node's part (see ownPart). It waits briefly for capacity if some
+// will come soon. The other tasks go in line, as do tasks that need more than capacity: a flow key,
+// or a certain endpoint. All are of one stage; children of other stages go in line.
 func (d *Dispatcher) admitNew(
 	ctx context.Context, t *store.Type, items []*store.Insertion, patience time.Duration,
 ) {
@@ -328,10 +328,12 @@ func (d *Dispatcher) admitNew(
 		return
 	}
 	var r reservation
+	own := len(due)
 	if d.mayBeginAtOnce(t, stage) {
-		r = d.reserveNew(ctx, t, stage, len(due), now, patience)
+		own = d.ownPart(len(due), now)
+		r = d.reserveNew(ctx, t, stage, own, now, patience)
 	}
-	if r.n < len(due) { // the remaining tasks are first in line
+	if r.n < own { // the remaining tasks are first in line
 		d.agenda.Filling(t.Key())
 	}
 	if r.n == 0 {

@@ -77,6 +77,10 @@ func (s *Store) Listening() bool { return s.core.Listening() }
 // Nodes returns how many nodes write their row, including this one: at least 1.
 func (s *Store) Nodes() int { return s.core.Nodes() }
 
+// OwnShare returns the part of its new tasks that this node should begin itself: less than 1 if it
+// takes requests beside nodes that only dispatch.
+func (s *Store) OwnShare() float64 { return s.core.OwnShare() }
+
 // PoolStats returns the counts of the two pools.
 func (s *Store) PoolStats() []PoolStat { return s.core.PoolStats() }
 

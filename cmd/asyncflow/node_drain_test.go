@@ -4,8 +4,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
@@ -17,6 +20,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
@@ -116,35 +122,131 @@ func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	node.ServeHTTP(w, r)
 }
 
-// While nodes are replaced one by one, behind a load balancer that watches /readyz, no call fails.
+// While nodes are replaced one by one, behind a load balancer that watches /readyz, no call fails,
+// and long polls, streams and claims are answered before their node ends.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
+	replaceNodes(t, os.Args[0])
+}
+
+// The same, with nodes of an earlier commit, which are replaced by nodes of this one.
+func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
+	longform.Only(t)
+	replaceNodes(t, formerProgram(t))
+}
+
+// formerProgram builds the program of the commit before the last one that this branch has in
+// common with main, or of the one that ASYNCFLOW_TEST_FORMER names.
+func formerProgram(t *testing.T) string {
+	t.Helper()
+	rev := os.Getenv("ASYNCFLOW_TEST_FORMER")
+	if rev == "" {
+		base, err := exec.Command("git", "merge-base", "HEAD", "main").Output()
+		if err != nil {
+			t.Skipf("NOT TESTED: nodes of an earlier version. git merge-base HEAD main: %v", err)
+		}
+		rev = strings.TrimSpace(string(base)) + "~1"
+	}
+	dir := t.TempDir()
+	for _, command := range []string{
+		`git -C "$(git rev-parse --show-toplevel)" archive "$1" | tar -x -C "$2"`,
+		`cd "$2" && go build -o former ./cmd/asyncflow`,
+	} {
+		out, err := exec.Command("sh", "-ec", command, "sh", rev, dir).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	return dir + "/former"
+}
+
+// replaceNodes replaces two nodes of a program, one by one, by nodes of this one.
+func replaceNodes(t *testing.T, former string) {
+	t.Helper()
 	database := database(t)
-	serve := func() *process {
-		p := start(t, append(nodeEnv(database), "ASYNCFLOW_DRAIN_DELAY="), "serve")
+	serve := func(program string) *process {
+		env := append(nodeEnv(database), "ASYNCFLOW_DRAIN_DELAY=")
+		p := startBy(t, env, program, "serve")
 		require.NotEmpty(t, p.url, p.said())
 		return p
 	}
-	a, b := serve(), serve()
+	a, b := serve(former), serve(former)
 	_, err := a.client().PutTaskType(t.Context(), "pipe", oneStage())
 	require.NoError(t, err)
 	proxy := startBalancer(t, a, b)
 	require.Eventually(t, func() bool { return proxy.has(a) && proxy.has(b) }, patience,
 		10*time.Millisecond)
+	polled := preparePolls(t, a)
 
 	stop := make(chan struct{})
 	var calling sync.WaitGroup
 	calling.Go(func() { callSteadily(t, proxy.URL, &calling, stop) })
 	for _, old := range []*process{a, b} {
+		ended := polled.begin(old)
 		old.signal(syscall.SIGTERM)
 		assert.Equal(t, 0, old.wait(), old.said())
-		next := serve()
+		ended()
+		next := serve(os.Args[0])
 		proxy.add(next)
 		require.Eventually(t, func() bool { return proxy.has(next) }, patience, 10*time.Millisecond)
 	}
 	close(stop)
 	calling.Wait()
 	assert.Greater(t, proxy.calls.Load(), int64(100))
+}
+
+// polls are calls that wait for a task that doesn't end, for a minute and more.
+type polls struct {
+	*testing.T
+	task string
+}
+
+func preparePolls(t *testing.T, p *process) polls {
+	t.Helper()
+	stage := client.Stage{Name: "only", Mode: asyncflow.ModeClaim}
+	_, err := p.client().PutTaskType(t.Context(), "claimed",
+		client.TaskTypeSpec{Stages: []client.Stage{stage}})
+	require.NoError(t, err)
+	task, err := p.client().Submit(t.Context(), client.NewTask{Type: "pipe",
+		Context: []byte("1")}) // it has no endpoint
+	require.NoError(t, err)
+	return polls{t, task.ID}
+}
+
+// begin makes a long poll, a stream and a claim at a node. ended waits for their ends, which are
+// answers, not cut connections.
+func (p polls) begin(at *process) (ended func()) {
+	p.Helper()
+	all := sync.WaitGroup{}
+	claimer := tokenOf(p.T, testTenant, auth.ScopeWork)
+	asked := make(chan struct{}, 3)
+	call := func(name, method, path, token, body string) {
+		all.Go(func() {
+			req, err := http.NewRequest(method, at.url+path, strings.NewReader(body))
+			if !assert.NoError(p, err) {
+				return
+			}
+			req.Header.Set("Authorization", "Bearer "+token)
+			req.Header.Set("Content-Type", "application/json")
+			req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+				WroteRequest: func(httptrace.WroteRequestInfo) { asked <- struct{}{} }}))
+			resp, err := (&http.Transport{}).RoundTrip(req)
+			if !assert.NoError(p, err, name) {
+				return
+			}
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			assert.NoError(p, err, "%s ends whole", name)
+			assert.Less(p, resp.StatusCode, 300, "%s: %s", name, text)
+		})
+	}
+	call("poll", "GET", "/v1/tasks/"+p.task+"?wait=60s", testToken(p.T), "")
+	call("stream", "GET", "/v1/tasks/"+p.task+"/events", testToken(p.T), "")
+	call("claim", "POST", "/v1/claims", claimer,
+		`{"type":"claimed","stage":"only","claimer":"ann","wait":"30s"}`)
+	for range 3 {
+		<-asked
+	}
+	return all.Wait
 }
 
 // callSteadily submits 50 tasks a second, in the long form 200. A submit without a key is not tried

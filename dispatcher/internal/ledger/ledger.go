@@ -3,6 +3,7 @@ package ledger
 import (
 	"container/list"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -24,6 +25,8 @@ type Ledger struct {
 	line func(store.TypeKey) (empty bool, busy time.Duration)
 	// wake is called when capacity is given back, with the types that were refused.
 	wake func(store.TypeKey)
+
+	present atomic.Int64 // tasks in flight that have Arrived
 
 	mu         sync.Mutex
 	newAllowed bool // new tasks may begin at once
@@ -127,6 +130,7 @@ func (l *Ledger) Arrived(key store.TypeKey, n, bytes int) {
 	if n == 0 {
 		return
 	}
+	l.present.Add(int64(n))
 	u := l.usage(key)
 	u.coming -= n
 	l.addBytes(u, bytes)
@@ -171,6 +175,7 @@ func (l *Ledger) Release(key store.TypeKey, n, bytes int) {
 		return
 	}
 	l.mu.Lock()
+	l.present.Add(int64(-n))
 	u := l.usage(key)
 	l.addBytes(u, -bytes)
 	l.release(key, u, n)
@@ -224,6 +229,10 @@ func (l *Ledger) InFlight() int {
 	defer l.mu.Unlock()
 	return l.capacity - l.free
 }
+
+// Present returns how many tasks are in flight without those that are coming. Unlike all else, it
+// may be called from line.
+func (l *Ledger) Present() int { return int(l.present.Load()) }
 
 // AllowNew sets whether new tasks may begin at once.
 func (l *Ledger) AllowNew(allowed bool) {

@@ -18,6 +18,7 @@ func requireEmptyAfter(t require.TestingT, l *Ledger, capacity int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	require.Equal(t, capacity, l.free)
+	require.Zero(t, l.Present())
 	require.Zero(t, l.bytes)
 	require.Zero(t, l.expected)
 	require.Zero(t, l.slow)

@@ -58,6 +58,7 @@ type Core struct {
 	// through DB and HotDB, under the tenant's role.
 	Base    *pgxpool.Pool
 	group   *postgres.PoolGroup // of base
+	prober  *postgres.Prober    // of all pools
 	shares  *postgres.Shares    // of base
 	pooled  *pgxpool.Pool       // through the pooler; nil: there is none
 	through *postgres.Shares    // of pooled
@@ -76,10 +77,11 @@ type Core struct {
 
 	tenantsAtOnce int // in one statement of QueryTenants
 
-	unknown     atomic.Pointer[unknownCapabilities] // as last seen; nil: not yet
-	nodes       atomic.Int32                        // how many nodes there are, as last seen
-	apis        atomic.Int32                        // how many nodes take requests
-	dispatchers atomic.Int32                        // how many nodes lease tasks
+	unknown      atomic.Pointer[unknownCapabilities] // as last seen; nil: not yet
+	nodes        atomic.Int32                        // how many nodes there are, as last seen
+	apis         atomic.Int32                        // how many nodes take requests
+	dispatchers  atomic.Int32                        // how many nodes lease tasks
+	onlyDispatch atomic.Int32                        // of them, without requests; 0: see beat
 	// when all other nodes know this node; nil: they don't yet
 	joined atomic.Pointer[time.Time]
 }
@@ -110,21 +112,27 @@ func (c *Core) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// connectPooled makes the pools that go through the pooler, if there is one.
+// connectPooled makes the pools that go through the pooler, if there is one, and the prober of all.
 func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err error) {
-	hot := postgres.PoolConfig{URL: c.Config.URL, Size: c.Config.HotPool, NoRoles: c.Config.NoRoles}
+	hot := postgres.PoolConfig{URL: c.Config.URL, Size: c.Config.HotPool, NoRoles: c.Config.NoRoles,
+		Group: &postgres.PoolGroup{}}
+	groups := []*postgres.PoolGroup{c.group, hot.Group}
 	if through := c.Config.PooledURL; through != "" {
 		if hot.Pooler, err = postgres.OpenPooler(ctx, through, c.Base); err != nil {
 			return postgres.ConnectError(through, err)
 		}
 		base.Pooler = hot.Pooler
 		base.Group = &postgres.PoolGroup{}
+		groups = append(groups, base.Group)
 		if c.pooled, err = postgres.NewPool(ctx, base); err != nil {
 			return postgres.ConnectError(through, err)
 		}
 		c.through = postgres.NewShares(c.pooled, c.Config.Pool)
 	}
 	if c.HotPool, err = postgres.NewHotPool(ctx, hot); err != nil {
+		return postgres.ConnectError(c.Config.URL, err)
+	}
+	if c.prober, err = postgres.NewProber(ctx, c.Config.URL, c.Base, groups...); err != nil {
 		return postgres.ConnectError(c.Config.URL, err)
 	}
 	return nil

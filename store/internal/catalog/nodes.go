@@ -2,6 +2,8 @@ package catalog
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,6 +50,16 @@ func (s *Core) APINodes() int { return max(int(s.apis.Load()), 1) }
 // Dispatchers returns how many nodes lease tasks, at least 1.
 func (s *Core) Dispatchers() int { return max(int(s.dispatchers.Load()), 1) }
 
+// OwnShare returns the part of its new tasks that this node should begin itself: less than 1 if it
+// takes requests beside nodes that only dispatch.
+func (s *Core) OwnShare() float64 {
+	all, only := s.dispatchers.Load(), s.onlyDispatch.Load()
+	if only >= all {
+		return 1
+	}
+	return float64(all-only) / float64(all)
+}
+
 // joinTime is how long a new node has no share of what the nodes that lease tasks divide among
 // them: until then the other nodes may not know of it.
 const joinTime = nodeEvery + time.Second
@@ -70,14 +82,16 @@ func (s *Core) beat(ctx context.Context) error {
 	if err != nil {
 		return postgres.Wrap(err, "beat")
 	}
-	var n, apis, dispatchers int32
+	var n, apis, dispatchers, onlyDispatch int32
 	var unknown unknownCapabilities
 	err = s.Base.QueryRow(ctx,
 		`SELECT count(*), count(*) FILTER (WHERE 'api' = ANY (string_to_array(roles, ','))),
 		  count(*) FILTER (WHERE 'dispatcher' = ANY (string_to_array(roles, ','))),
+		  count(*) FILTER (WHERE 'dispatcher' = ANY (string_to_array(roles, ','))
+		    AND 'api' <> ALL (string_to_array(roles, ','))),
 		  (`+unknownSQL+`)
 		FROM asyncflow.nodes WHERE seen_at > $1`, now.Add(-nodeGone),
-		asyncflow.Capabilities).Scan(&n, &apis, &dispatchers, &unknown)
+		asyncflow.Capabilities).Scan(&n, &apis, &dispatchers, &onlyDispatch, &unknown)
 	if err != nil {
 		return postgres.Wrap(err, "beat")
 	}
@@ -85,6 +99,9 @@ func (s *Core) beat(ctx context.Context) error {
 	s.nodes.Store(n)
 	s.apis.Store(apis)
 	s.dispatchers.Store(dispatchers)
+	if slices.Contains(strings.Split(s.Config.Roles, ","), "api") { // else it shares nothing
+		s.onlyDispatch.Store(onlyDispatch)
+	}
 	if s.joined.Load() == nil {
 		at := time.Now()
 		if dispatchers > 1 {

@@ -72,7 +72,8 @@ func (c *Core) Close() {
 	}
 }
 
-// Ping returns nil if the database answers and accepts writes, and the schema asyncflow is current.
+// Ping returns nil if the database answers and accepts writes, also through the pooler if there is
+// one, and the schema asyncflow is current.
 // A tenant that is behind doesn't count: this node serves all others.
 func (c *Core) Ping(ctx context.Context) error {
 	if err := schema.CheckBase(ctx, c.Base, c.Config.URL); err != nil {
@@ -87,6 +88,12 @@ func (c *Core) Ping(ctx context.Context) error {
 	if readOnly { // another host may accept writes now: only connecting checks that
 		c.group.Reset()
 		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the database is read-only")
+	}
+	if c.pooled == nil {
+		return nil
+	}
+	if err := postgres.CheckPooled(ctx, c.pooled, c.Base); err != nil {
+		return postgres.ConnectError(c.Config.PooledURL, err)
 	}
 	return nil
 }
@@ -107,6 +114,7 @@ func (c *Core) Run(ctx context.Context, loops ...Loop) error {
 	for _, l := range loops {
 		g.Go(func() error { return c.every(ctx, l) })
 	}
+	g.Go(func() error { return c.prober.Run(ctx) })
 	if c.Config.Notify {
 		g.Go(func() error { return c.Wakeups.send(ctx) })
 		g.Go(func() error { return c.Wakeups.listen(ctx) })

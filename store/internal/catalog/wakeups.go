@@ -138,14 +138,16 @@ func (w *Wakeups) notify(ctx context.Context, pending map[config.TypeKey]time.Ti
 }
 
 // listen receives the announcements of other nodes until ctx ends. It connects again whenever
-// the connection is lost.
+// the connection is lost, and at once if the server is another one.
 func (w *Wakeups) listen(ctx context.Context) error {
 	for pause := 100 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 5*time.Second) {
-		err := w.listenOnce(ctx, func() { pause = 100 * time.Millisecond })
+		server, left := w.store.prober.Within(ctx)
+		err := w.listenOnce(server, func() { pause = 100 * time.Millisecond })
 		if ctx.Err() == nil {
 			w.store.Log.Warn("LISTEN connection lost, connecting again", "error", err)
-			sleep.For(ctx, pause)
+			sleep.For(server, pause)
 		}
+		left()
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,18 +32,28 @@ var Dialer = net.Dialer{
 // liftConnectDeadline lifts. A connection that only carries the request to stop a
 // statement has closeTime.
 func (f *PoolGroup) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	limit := closeTime
-	if ctx.Value(connectingKey{}) != nil {
-		limit = ConnectTimeout
+	began := time.Now()
+	connecting := ctx.Value(connectingKey{}) != nil
+	limit := ConnectTimeout
+	if !connecting {
+		limit = closeTime
+		if f.brokeLately() {
+			return nil, errBroken
+		}
 	}
-	deadline := time.Now().Add(limit)
+	deadline := began.Add(limit)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	end := f.begin(cancel)
 	conn, err := Dialer.DialContext(ctx, network, address)
+	end(err != nil && connecting)
 	if err != nil {
 		return nil, err
 	}
-	return watched{conn, f}, conn.SetDeadline(deadline)
+	c := &watched{Conn: conn, group: f, dialed: began}
+	c.connecting.Store(true)
+	f.opened(c)
+	return c, conn.SetDeadline(deadline)
 }
 
 // liftConnectDeadline lifts the deadline of dial: the connection is open.
@@ -54,13 +65,18 @@ func liftConnectDeadline(conn *pgconn.PgConn) error {
 // ahead only to close a connection.
 type watched struct {
 	net.Conn
-	group *PoolGroup
+	group      *PoolGroup
+	dialed     time.Time
+	connecting atomic.Bool  // until liftConnectDeadline
+	reading    atomic.Int64 // since when it waits for the server, in Unix ns; 0: it does not
 }
 
 // Read reads. After a timeout it resets the pools that of the connection's group: the
 // server was silent for too long.
-func (c watched) Read(into []byte) (n int, err error) {
+func (c *watched) Read(into []byte) (n int, err error) {
+	c.reading.Store(time.Now().UnixNano())
 	n, err = c.Conn.Read(into)
+	c.reading.Store(0)
 	var failed net.Error
 	if errors.As(err, &failed) && failed.Timeout() {
 		c.group.Reset()
@@ -68,11 +84,22 @@ func (c watched) Read(into []byte) (n int, err error) {
 	return n, err
 }
 
+// Close closes the connection.
+func (c *watched) Close() error {
+	c.group.closed(c)
+	return c.Conn.Close()
+}
+
 // SetDeadline sets the deadline, but no later than in closeTime.
-func (c watched) SetDeadline(t time.Time) error { return c.Conn.SetDeadline(soon(t)) }
+func (c *watched) SetDeadline(t time.Time) error {
+	if t.IsZero() {
+		c.connecting.Store(false)
+	}
+	return c.Conn.SetDeadline(soon(t))
+}
 
 // SetWriteDeadline sets the deadline of writes, but no later than in closeTime.
-func (c watched) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(soon(t)) }
+func (c *watched) SetWriteDeadline(t time.Time) error { return c.Conn.SetWriteDeadline(soon(t)) }
 
 func soon(t time.Time) time.Time {
 	if most := time.Now().Add(closeTime); t.After(most) {

@@ -27,14 +27,16 @@ type HotPool struct {
 }
 
 // NewHotPool returns a pool of at most config.Size connections to config.URL or through
-// config.Pooler, without opening any. The rest of config but NoRoles is the pool's own.
+// config.Pooler, without opening any. The rest of config but NoRoles and Group is the pool's own.
 func NewHotPool(ctx context.Context, config PoolConfig) (*HotPool, error) {
 	size := config.Size
 	p := &HotPool{seed: maphash.MakeSeed(), slots: semaphore.NewWeighted(int64(size))}
 	config.Size = 1
 	config.Settings = HotSettings
 	config.Statement = hotStatement
-	config.Group = &PoolGroup{}
+	if config.Group == nil {
+		config.Group = &PoolGroup{}
+	}
 	config.Hot = true
 	for range size {
 		seat, err := NewPool(ctx, config)

@@ -86,6 +86,7 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 	cfg.ConnConfig.StatementCacheCapacity = life.statements
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	cfg.PrepareConn = forgetNotReplicated
+	cfg.BeforeConnect = config.Group.order
 	if config.Pooler != nil {
 		pool(cfg, config, life)
 	} else {

@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -15,12 +17,27 @@ const resetEvery = time.Second
 // a deadline to notice. So all pools open their connections anew. It is safe for concurrent
 // use.
 type PoolGroup struct {
-	mu    sync.Mutex
-	pools []*pgxpool.Pool
-	last  time.Time // of the last reset
+	mu     sync.Mutex
+	pools  []*pgxpool.Pool
+	last   time.Time // of the last reset
+	broken time.Time // when all connections were broken last
+
+	conns  map[*watched]struct{} // that are open, or being opened
+	dials  map[*dialing]struct{} // attempts to reach a host
+	failed bool                  // an attempt failed since calm, or a server took no writes
+	calm   time.Time             // when the server was last found
+	first  string                // the host to be tried first, with its port; "": as configured
 
 	compression compression
 }
+
+// dialing is an attempt to reach a host.
+type dialing struct {
+	since  time.Time
+	cancel context.CancelFunc
+}
+
+var errBroken = errors.New("the server is another one now")
 
 func (f *PoolGroup) add(pool *pgxpool.Pool) {
 	f.mu.Lock()
@@ -33,11 +50,110 @@ func (f *PoolGroup) add(pool *pgxpool.Pool) {
 func (f *PoolGroup) Reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.failed = true
 	if time.Since(f.last) < resetEvery {
 		return
 	}
+	f.reset()
+}
+
+// reset is Reset. f.mu is held.
+func (f *PoolGroup) reset() {
 	f.last = time.Now()
 	for _, pool := range f.pools {
 		pool.Reset()
 	}
+}
+
+// Break breaks all connections and attempts to connect, except connections that were opened after a
+// time, when another server had been found.
+func (f *PoolGroup) Break(found time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = time.Now()
+	for d := range f.dials {
+		d.cancel()
+	}
+	for c := range f.conns {
+		if c.connecting.Load() || c.dialed.Before(found) {
+			_ = c.Conn.Close() // its reader closes the rest
+		}
+	}
+	f.reset()
+}
+
+// suspicious reports whether the server may be lost: connections or attempts to connect are silent,
+// or attempts have failed.
+func (f *PoolGroup) suspicious(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed {
+		return true
+	}
+	silent := func(since time.Time) bool {
+		return now.Sub(since) > silentTime &&
+			(since.After(f.calm) || now.Sub(f.calm) > calmTime)
+	}
+	for d := range f.dials {
+		if silent(d.since) {
+			return true
+		}
+	}
+	for c := range f.conns {
+		if since := c.reading.Load(); since != 0 && silent(time.Unix(0, since)) {
+			return true
+		}
+	}
+	return false
+}
+
+// calmDown notes that the server was found at a time, at a host.
+func (f *PoolGroup) calmDown(at time.Time, host string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = false
+	f.calm = at
+	f.first = host
+}
+
+// begin notes an attempt to reach a host, and returns the end of it.
+func (f *PoolGroup) begin(cancel context.CancelFunc) (end func(failed bool)) {
+	d := &dialing{time.Now(), cancel}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dials == nil {
+		f.dials = map[*dialing]struct{}{}
+	}
+	f.dials[d] = struct{}{}
+	return func(failed bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.dials, d)
+		f.failed = f.failed || failed
+	}
+}
+
+// opened notes a connection.
+func (f *PoolGroup) opened(c *watched) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conns == nil {
+		f.conns = map[*watched]struct{}{}
+	}
+	f.conns[c] = struct{}{}
+}
+
+// closed forgets a connection.
+func (f *PoolGroup) closed(c *watched) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.conns, c)
+}
+
+// brokeLately reports whether connections were just broken: requests to stop their statements would
+// only wait for the lost server.
+func (f *PoolGroup) brokeLately() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Since(f.broken) < closeTime
 }

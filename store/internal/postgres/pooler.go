@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -104,18 +105,37 @@ func OpenPooler(ctx context.Context, url string, base Querier) (*Pooler, error) 
 	if err != nil {
 		return nil, err
 	}
-	var want string
-	if err := base.QueryRow(ctx, databaseSQL).Scan(&want); err != nil {
+	if err := checkSame(ctx, string(row[0]), base); err != nil {
 		return nil, err
-	}
-	if string(row[0]) != want {
-		return nil, asyncflow.Errorf(asyncflow.CodeUnavailable, "the pooled URL leads to another "+
-			"database than DATABASE_URL (%s, not %s: when the server started, and the number of "+
-			"the database)", row[0], want)
 	}
 	p := &Pooler{URL: url}
 	p.Prepared, err = keepsPrepared(ctx, conn.PgConn(), &cfg.Config)
 	return p, err
+}
+
+// CheckPooled asks a pool of a pooler which database is behind it, and refuses another one than
+// that of the direct connections of base.
+func CheckPooled(ctx context.Context, pool *pgxpool.Pool, base Querier) error {
+	var has string
+	err := pool.QueryRow(ctx, databaseSQL, pgx.QueryExecModeSimpleProtocol).Scan(&has)
+	if err != nil {
+		return err
+	}
+	return checkSame(ctx, has, base)
+}
+
+// checkSame refuses a database that isn't that of base, by what databaseSQL says of it.
+func checkSame(ctx context.Context, has string, base Querier) error {
+	var want string
+	if err := base.QueryRow(ctx, databaseSQL).Scan(&want); err != nil {
+		return err
+	}
+	if has != want {
+		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the pooled URL leads to another "+
+			"database than DATABASE_URL (%s, not %s: when the server started, and the number of "+
+			"the database)", has, want)
+	}
+	return nil
 }
 
 // databaseSQL tells databases apart. Settings of the connection don't change what it says.

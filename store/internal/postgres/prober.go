@@ -1,0 +1,198 @@
+package postgres
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// probeCheck is how often a Prober looks at the connections.
+	probeCheck = 200 * time.Millisecond
+	// silentTime is how long a connection is silent before a Prober looks for the server: most
+	// statements take less.
+	silentTime = 500 * time.Millisecond
+	// calmTime is how long the same silence leads to no further probe, once the server was found:
+	// a statement takes long, or waits for a lock.
+	calmTime = 3 * time.Second
+	// probeTime bounds a probe. One may be silent for good, so the next ones don't wait for it.
+	probeTime = time.Second
+	// probesAtOnce is the most probes under way.
+	probesAtOnce = 4
+)
+
+// Prober looks for the server that takes writes, while connections of its groups are silent or
+// fail. After a failover it is another server: then it breaks all connections to the lost one, as
+// each would wait for a deadline of its own otherwise, and ends the Era. It makes at
+// most one connection to each host in probeCheck, and none while all is well.
+type Prober struct {
+	hosts  []*pgx.ConnConfig // of one host each
+	groups []*PoolGroup
+	probes atomic.Int32 // under way
+
+	mu     sync.Mutex
+	server string    // that was found last, see databaseSQL
+	found  time.Time // when the probe began that found it
+	era    context.Context
+	end    context.CancelFunc
+}
+
+// NewProber returns the prober of a URL, for the pools of some groups. base leads to the server as
+// it is now.
+func NewProber(
+	ctx context.Context, url string, base *pgxpool.Pool, groups ...*PoolGroup,
+) (*Prober, error) {
+	cfg, err := ConfigFor(url, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	cfg.AfterConnect = nil
+	nameSession(&cfg.Config)
+	p := &Prober{groups: groups}
+	p.era, p.end = context.WithCancel(context.Background())
+	hosts := slices.Insert(slices.Clone(cfg.Fallbacks), 0,
+		&pgconn.FallbackConfig{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig})
+	for _, h := range hosts {
+		one := cfg.Copy()
+		one.Host, one.Port, one.TLSConfig, one.Fallbacks = h.Host, h.Port, h.TLSConfig, nil
+		p.hosts = append(p.hosts, one)
+	}
+	return p, base.QueryRow(ctx, databaseSQL).Scan(&p.server)
+}
+
+// Era returns a context that ends when the server is another one.
+func (p *Prober) Era() context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.era
+}
+
+// Within returns a context that ends with ctx, or when the server is another one.
+func (p *Prober) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(p.Era(), cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// Run looks at the connections until ctx ends.
+func (p *Prober) Run(ctx context.Context) error {
+	var probing sync.WaitGroup
+	defer probing.Wait()
+	for {
+		pause := time.Duration(float64(probeCheck) * (0.75 + rand.Float64()/2))
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		now := time.Now()
+		suspicious := slices.ContainsFunc(p.groups,
+			func(g *PoolGroup) bool { return g.suspicious(now) })
+		if suspicious && p.probes.Load() < probesAtOnce {
+			p.probes.Add(1)
+			probing.Go(func() {
+				defer p.probes.Add(-1)
+				p.probe(ctx, now)
+			})
+		}
+	}
+}
+
+// probe asks all hosts at once.
+func (p *Prober) probe(ctx context.Context, began time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, host := range p.hosts {
+		asking.Go(func() {
+			if server, ok := ask(ctx, host); ok {
+				p.adopt(server, hostOf(host.Host, host.Port), began)
+				cancel()
+			}
+		})
+	}
+	asking.Wait()
+}
+
+// ask returns which server is at a host, if it takes writes.
+func ask(ctx context.Context, host *pgx.ConnConfig) (server string, ok bool) {
+	conn, err := pgx.ConnectConfig(ctx, host)
+	if err != nil {
+		return "", false
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTime)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	row, err := firstRow(ctx, conn.PgConn(), writableSQL)
+	if err != nil || string(row[0]) != "off" {
+		return "", false
+	}
+	row, err = firstRow(ctx, conn.PgConn(), databaseSQL)
+	if err != nil {
+		return "", false
+	}
+	return string(row[0]), true
+}
+
+const writableSQL = `SELECT pg_catalog.current_setting('transaction_read_only')`
+
+// adopt notes where the server is. A probe that began before the one that found it says nothing.
+func (p *Prober) adopt(server, host string, began time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !began.After(p.found) {
+		return
+	}
+	p.found = began
+	for _, g := range p.groups {
+		g.calmDown(began, host)
+	}
+	if server == p.server {
+		return
+	}
+	p.server = server
+	for _, g := range p.groups {
+		g.Break(began)
+	}
+	p.end()
+	p.era, p.end = context.WithCancel(context.Background())
+}
+
+func hostOf(host string, port uint16) string {
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// order puts the host where the server was found last before the other hosts.
+func (f *PoolGroup) order(_ context.Context, cfg *pgx.ConnConfig) error {
+	f.mu.Lock()
+	first := f.first
+	f.mu.Unlock()
+	if first == "" || first == hostOf(cfg.Host, cfg.Port) {
+		return nil
+	}
+	all := slices.Insert(slices.Clone(cfg.Fallbacks), 0,
+		&pgconn.FallbackConfig{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig})
+	slices.SortStableFunc(all, func(a, b *pgconn.FallbackConfig) int {
+		rank := map[bool]int{true: 0, false: 1}
+		return rank[hostOf(a.Host, a.Port) == first] - rank[hostOf(b.Host, b.Port) == first]
+	})
+	cfg.Host, cfg.Port, cfg.TLSConfig = all[0].Host, all[0].Port, all[0].TLSConfig
+	cfg.Fallbacks = all[1:]
+	return nil
+}
