@@ -75,3 +75,34 @@ func idsOf(tasks []store.Task) (ids []asyncflow.TaskID) {
 	}
 	return ids
 }
+
+// A list whose time is far from where it begins reads none of the tasks between.
+func TestAListBeginsAtItsTime(t *testing.T) {
+	b := setup(t)
+	b.past(b.put(twoStages()), 4*store.PageLook, 4*store.PageLook)
+	at := func(behind int) time.Time {
+		return b.Clock.Now().Add(-time.Duration(behind) * time.Second)
+	}
+	for name, f := range map[string]store.Filter{
+		"reverse, since":      {Since: at(100), Reverse: true},
+		"newest first, until": {Until: at(4*store.PageLook - 200)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.Type, f.Limit = "pipe", 50
+			page, err := b.TaskPage(t.Context(), tenant, f)
+			require.NoError(t, err)
+			assert.Len(t, page.Tasks, 50)
+			assert.LessOrEqual(t, page.Searched.Tasks, 1000)
+		})
+	}
+	for _, f := range []store.Filter{{Since: at(3000), Until: at(2000)}, {Since: at(300)},
+		{Until: at(4*store.PageLook - 300)}, {Until: at(5 * store.PageLook)},
+		{Since: at(-3600)},
+		{Since: at(10_060), Until: at(10_000), Status: asyncflow.StatusFailed}} {
+		f.Type, f.Limit = "pipe", 200
+		b.sameBackwards(f)
+		n, err := b.TaskCount(t.Context(), tenant, f)
+		require.NoError(t, err)
+		assert.Equal(t, int64(len(b.allPages(f))), n.Tasks)
+	}
+}

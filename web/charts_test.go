@@ -235,7 +235,7 @@ func TestHealthOfAType(t *testing.T) {
 	_, err := p.api.PauseTaskType(t.Context(), "healthy", "a move")
 	require.NoError(t, err)
 	p.See("it is paused: a move.")
-	p.Run(`return words(document.querySelector(".health")).startsWith("Stopped since ")`)
+	p.Run(`return words(document.querySelector(".health")).startsWith("Stopped for ")`)
 	_, err = p.api.ResumeTaskType(t.Context(), "healthy", 0)
 	require.NoError(t, err)
 	p.delayedTasks("endless", 0)

@@ -87,8 +87,9 @@ func TestEndpointThatFails(t *testing.T) {
 			begin + `")))`
 	}
 	p.Run(`return ` + row("503 ") + ` === "503 10"`)
-	p.Run(`return ` + row("open") + `.includes("503 Service")`)
-	tookLong := `.match(/((2[7-9]|[3-9]\d)\d ms|\d(\.\d)? s) \/ \d/)`
+	p.Run(`return ` + row("stopped") + `.includes("503 Service")`)
+	tookLong := `.match(/(2[7-9]|[3-9]\d)\d( ms)? \/ \d|\d(\.\d)? s \/ \d|` +
+		`\d(\.\d)? \/ [\d.]+ s/)`
 	p.Run(`return !!words(document.querySelector("main"))` + tookLong)
 	p.Click("As a table")
 	p.Run(`return !!words(document.querySelector("[aria-label='Attempts per minute']"))` + tookLong)

@@ -53,7 +53,7 @@ func TestOverviewNow(t *testing.T) {
 		Stages: []client.Stage{{Name: "only"}}})
 	require.NoError(t, err)
 	p.open("/console")
-	p.See("nobody asks for tasks unclaimed, since 1 h ago. What to do")
+	p.See("nobody asks for tasks unclaimed, for 1 h. What to do")
 	p.See("below-alerts")
 	for heading, text := range map[string]string{"Alerts now": "unclaimed",
 		"Task types": "below-alerts"} {
@@ -87,7 +87,7 @@ func TestOverviewAlerts(t *testing.T) {
 		alert("no_claimers", "claimed-"+string(rune('a'+i)), 120-i)
 	}
 	p.open("/console")
-	p.See("an endpoint fails " + e.URL + " of mail/only, since 3 h ago. What to do")
+	p.See("an endpoint fails " + e.URL + " of mail/only, for 3 h. What to do")
 	p.See("and 2 more")
 	p.Run(`return document.querySelectorAll(".lines li").length === 5`)
 	p.Run(`return [...document.querySelectorAll(".lines li a")].some(a =>
@@ -120,7 +120,7 @@ func TestOverviewStandsStill(t *testing.T) {
 	p.open("/console")
 	p.See("Deliveries stand still")
 	p.See("1 task of post waits in the stage only: " + e.URL + ": it has answered 410")
-	p.See("halted is paused since")
+	p.See("halted is paused for")
 	p.See("a look at the books")
 	p.Run(`return words(document.querySelector("tbody th")) === "post stands still"`)
 	assert.Empty(t, p.axe())

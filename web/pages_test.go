@@ -145,6 +145,13 @@ func (p *page) checkPage(one shown) {
 		p.t.Errorf("%s, narrow: a row has several lines: %s", one.name, row)
 	}
 	p.fits(360)
+	for _, width := range []int64{1024, 1440} {
+		p.resize(width, 900)
+		p.fits(width)
+		assert.LessOrEqual(p.t, browsertest.Ask[float64](p.t, p.ctx,
+			`document.querySelector("header")?.offsetHeight ?? 0`), 56.0,
+			"%s: its header has one line at %d px", one.name, width)
+	}
 	p.resize(1280, 900)
 }
 

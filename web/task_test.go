@@ -66,7 +66,7 @@ func TestRunningTaskInShort(t *testing.T) {
 		client.NewTask{Type: "held-up", Context: client.JSON(`1`)})
 	require.NoError(t, err)
 	p.open("/console/tasks/" + task.ID)
-	p.See("It runs since ")
+	p.See("It has run for ")
 	p.See(", at " + e.URL + ", by the node testnode.")
 	p.Run(`return !!document.querySelector('.timeline rect.running')`)
 	p.Run(`return !!document.querySelector('main p a[href="/console/endpoints/` + e.ID + `"]')`)

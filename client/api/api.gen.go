@@ -1048,7 +1048,7 @@ type BulkCancellation struct {
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
-	// Metadata Only tasks with this entry of their metadata, as name=value.
+	// Metadata Only tasks with this entry of their metadata, as name=value. The value may be empty.
 	Metadata string `json:"metadata,omitempty,omitzero"`
 
 	// Pace The most tasks per second; by default there is no limit.
@@ -1133,7 +1133,7 @@ type BulkCount struct {
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
-	// Metadata Only tasks with this entry of their metadata, as name=value.
+	// Metadata Only tasks with this entry of their metadata, as name=value. The value may be empty.
 	Metadata string `json:"metadata,omitempty,omitzero"`
 
 	// Parent Only the children of this task, and the tasks that it started.
@@ -1210,7 +1210,7 @@ type BulkDelay struct {
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
-	// Metadata Only tasks with this entry of their metadata, as name=value.
+	// Metadata Only tasks with this entry of their metadata, as name=value. The value may be empty.
 	Metadata string `json:"metadata,omitempty,omitzero"`
 
 	// Pace The most tasks per second; by default there is no limit.
@@ -1298,7 +1298,7 @@ type BulkErasure struct {
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
-	// Metadata Only tasks with this entry of their metadata, as name=value.
+	// Metadata Only tasks with this entry of their metadata, as name=value. The value may be empty.
 	Metadata string `json:"metadata,omitempty,omitzero"`
 
 	// Pace The most tasks per second; by default there is no limit.
@@ -1377,7 +1377,7 @@ type BulkPriority struct {
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
-	// Metadata Only tasks with this entry of their metadata, as name=value.
+	// Metadata Only tasks with this entry of their metadata, as name=value. The value may be empty.
 	Metadata string `json:"metadata,omitempty,omitzero"`
 
 	// Pace The most tasks per second; by default there is no limit.
@@ -1476,7 +1476,7 @@ type BulkRedrive struct {
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
-	// Metadata Only tasks with this entry of their metadata, as name=value.
+	// Metadata Only tasks with this entry of their metadata, as name=value. The value may be empty.
 	Metadata string `json:"metadata,omitempty,omitzero"`
 
 	// Pace The most tasks per second; by default there is no limit.
@@ -1565,7 +1565,7 @@ type BulkRerun struct {
 	// Key Only the task for which this idempotency key stands.
 	Key string `json:"key,omitempty,omitzero"`
 
-	// Metadata Only tasks with this entry of their metadata, as name=value.
+	// Metadata Only tasks with this entry of their metadata, as name=value. The value may be empty.
 	Metadata string `json:"metadata,omitempty,omitzero"`
 
 	// Pace The most tasks per second; by default there is no limit.
@@ -5038,7 +5038,7 @@ type ListTasksParams struct {
 	// AnyTags Only tasks with at least one of these tags, separated by commas.
 	AnyTags string `form:"any_tags,omitempty" json:"any_tags,omitempty,omitzero"`
 
-	// Metadata Only tasks with this entry of their metadata, as name=value.
+	// Metadata Only tasks with this entry of their metadata, as name=value. The value may be empty.
 	Metadata string `form:"metadata,omitempty" json:"metadata,omitempty,omitzero"`
 
 	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.
@@ -5134,7 +5134,7 @@ type GetTaskCountParams struct {
 	// AnyTags Only tasks with at least one of these tags, separated by commas.
 	AnyTags string `form:"any_tags,omitempty" json:"any_tags,omitempty,omitzero"`
 
-	// Metadata Only tasks with this entry of their metadata, as name=value.
+	// Metadata Only tasks with this entry of their metadata, as name=value. The value may be empty.
 	Metadata string `form:"metadata,omitempty" json:"metadata,omitempty,omitzero"`
 
 	// Parent Only the children of this task, of all its fan-outs, and the tasks that it started.

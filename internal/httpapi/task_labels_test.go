@@ -28,6 +28,32 @@ func isLabelled(t *testing.T, task api.Task) {
 		[]any{task.User, task.Tags, task.Metadata, task.Trace})
 }
 
+// An entry of the metadata with an empty value is found like any other, also where the field is
+// searchable. An entry without a name is refused.
+func TestMetadataWithoutAValue(t *testing.T) {
+	b := setup(t)
+	for _, fields := range []string{`[]`, `["metadata.a"]`} {
+		b.call("PUT", "/v1/task-types/pipe",
+			`{"stages":[{"name":"first"}],"searchable":`+fields+`}`)
+		for _, metadata := range []string{`{"a":""}`, `{"a":"1"}`, `{"b":""}`} {
+			require.Equal(t, 201, b.call("POST", "/v1/tasks",
+				`{"type":"pipe","context":1,"metadata":`+metadata+`}`).status)
+		}
+	}
+	for query, want := range map[string]int{"a=": 2, "a=1": 2, "b=": 2, "c=": 0} {
+		list := read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?metadata="+query, "")).Data
+		assert.Len(t, list, want, query)
+	}
+	o := b.carryOn(read[api.Operation](b, 202,
+		b.call("POST", "/v1/tasks/cancel", `{"type":"pipe","metadata":"a="}`)))
+	assert.EqualValues(t, 2, o.Done)
+	for _, query := range []string{"=1", "a", "="} {
+		refused := b.call("GET", "/v1/tasks?metadata="+query, "")
+		assert.Equal(t, 400, refused.status, query)
+		assert.Contains(t, string(refused.body), `"metadata"`, query)
+	}
+}
+
 // Labels are shown with a task, in lists and streams, and lists, counts and bulk calls find it by
 // them.
 func TestLabels(t *testing.T) {

@@ -93,7 +93,7 @@ function Missing() {
   return (
     <>
       <Title text="There is no such page" />
-      <p>Go on by the menu.</p>
+      <p>Choose a page in the menu, or go to the <a href="/console">overview</a>.</p>
     </>
   );
 }

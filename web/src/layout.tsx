@@ -39,7 +39,7 @@ export function Layout({ pages, children }: { pages: Page[]; children: Component
             title="The page shows what happens as it happens, unless it is paused.">
             {paused.value ? "▶ Resume" : "❚❚ Pause"}
           </button>
-          <span title={`Scopes: ${s?.scopes?.join(", ") ?? "none"}`}>
+          <span title={`${s?.tenant ?? ""}, scopes: ${s?.scopes?.join(", ") ?? "none"}`}>
             {s?.kind === "operator" ? "operator" : s?.tenant}
           </span>
           <button type="button" onClick={() => void leave()}>Log out</button>

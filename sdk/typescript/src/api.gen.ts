@@ -4302,7 +4302,7 @@ export interface components {
             tags?: string;
             /** @description Only tasks with at least one of these tags, separated by commas. */
             any_tags?: string;
-            /** @description Only tasks with this entry of their metadata, as name=value. */
+            /** @description Only tasks with this entry of their metadata, as name=value. The value may be empty. */
             metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
@@ -4355,7 +4355,7 @@ export interface components {
             tags?: string;
             /** @description Only tasks with at least one of these tags, separated by commas. */
             any_tags?: string;
-            /** @description Only tasks with this entry of their metadata, as name=value. */
+            /** @description Only tasks with this entry of their metadata, as name=value. The value may be empty. */
             metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
@@ -4413,7 +4413,7 @@ export interface components {
             tags?: string;
             /** @description Only tasks with at least one of these tags, separated by commas. */
             any_tags?: string;
-            /** @description Only tasks with this entry of their metadata, as name=value. */
+            /** @description Only tasks with this entry of their metadata, as name=value. The value may be empty. */
             metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
@@ -4475,7 +4475,7 @@ export interface components {
             tags?: string;
             /** @description Only tasks with at least one of these tags, separated by commas. */
             any_tags?: string;
-            /** @description Only tasks with this entry of their metadata, as name=value. */
+            /** @description Only tasks with this entry of their metadata, as name=value. The value may be empty. */
             metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
@@ -4545,7 +4545,7 @@ export interface components {
             tags?: string;
             /** @description Only tasks with at least one of these tags, separated by commas. */
             any_tags?: string;
-            /** @description Only tasks with this entry of their metadata, as name=value. */
+            /** @description Only tasks with this entry of their metadata, as name=value. The value may be empty. */
             metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
@@ -4606,7 +4606,7 @@ export interface components {
             tags?: string;
             /** @description Only tasks with at least one of these tags, separated by commas. */
             any_tags?: string;
-            /** @description Only tasks with this entry of their metadata, as name=value. */
+            /** @description Only tasks with this entry of their metadata, as name=value. The value may be empty. */
             metadata?: string;
             /** @description Only count the tasks. */
             dry_run?: boolean;
@@ -4665,7 +4665,7 @@ export interface components {
             tags?: string;
             /** @description Only tasks with at least one of these tags, separated by commas. */
             any_tags?: string;
-            /** @description Only tasks with this entry of their metadata, as name=value. */
+            /** @description Only tasks with this entry of their metadata, as name=value. The value may be empty. */
             metadata?: string;
             /** @description false leaves out the children of fan-outs; by default they are included. */
             children?: boolean;
@@ -8295,7 +8295,7 @@ export interface operations {
                 tags?: string;
                 /** @description Only tasks with at least one of these tags, separated by commas. */
                 any_tags?: string;
-                /** @description Only tasks with this entry of their metadata, as name=value. */
+                /** @description Only tasks with this entry of their metadata, as name=value. The value may be empty. */
                 metadata?: string;
                 /** @description Only the children of this task, of all its fan-outs, and the tasks that it started. */
                 parent?: string;
@@ -8646,7 +8646,7 @@ export interface operations {
                 tags?: string;
                 /** @description Only tasks with at least one of these tags, separated by commas. */
                 any_tags?: string;
-                /** @description Only tasks with this entry of their metadata, as name=value. */
+                /** @description Only tasks with this entry of their metadata, as name=value. The value may be empty. */
                 metadata?: string;
                 /** @description Only the children of this task, of all its fan-outs, and the tasks that it started. */
                 parent?: string;

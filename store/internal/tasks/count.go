@@ -103,7 +103,12 @@ func (s *Tasks) countPages(
 	if err != nil {
 		return n, err
 	}
-	for w.next() {
+	for {
+		more, err := s.advance(ctx, w)
+		if err != nil || !more {
+			n.over = err == nil
+			return n, err
+		}
 		left := s.countTime - time.Since(n.began)
 		if n.searched.Tasks >= CountLook || left < time.Millisecond {
 			return n, nil
@@ -122,8 +127,6 @@ func (s *Tasks) countPages(
 		}
 		w.pass(v)
 	}
-	n.over = true
-	return n, nil
 }
 
 // countCandidates counts the tasks of the next window of a walk that meet the criteria. The

@@ -161,10 +161,13 @@ func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter, p Page) 
 	if err != nil {
 		return Page{}, err
 	}
-	for window := firstLook; w.next(); window *= 4 {
+	for window := firstLook; ; window *= 4 {
+		if more, err := s.advance(ctx, w); err != nil || !more {
+			return p, err
+		}
 		if p.ends(f) {
 			p.Next = w.passed()
-			break
+			return p, nil
 		}
 		window = min(window, PageLook-p.Searched.Tasks)
 		c.bytes = PageText - p.Searched.bytes
@@ -177,11 +180,10 @@ func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter, p Page) 
 		if p.Tasks = append(p.Tasks, v.tasks...); len(p.Tasks) > f.Limit {
 			p.Tasks = p.Tasks[:f.Limit]
 			p.Next = p.Tasks[f.Limit-1].ID.Number
-			break
+			return p, nil
 		}
 		w.pass(v)
 	}
-	return p, nil
 }
 
 // view has the tasks of one window.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
 
@@ -20,6 +23,8 @@ type walk struct {
 	idle    map[int]bool // positions of rolls where nothing ended in time
 	oldest  int64        // the least number of all
 	newest  int64        // behind the greatest number of all
+	few     bool         // it is of one parent or key
+	sought  int64        // the least number of the range that was last begun; see advance
 	// The next window has the last candidates before before, from least on; in reverse, the first
 	// ones.
 	least, before int64
@@ -30,6 +35,7 @@ func (s *Tasks) walkOf(
 	ctx context.Context, t *config.Type, f Filter, c criteria,
 ) (*walk, error) {
 	w := &walk{t: t, reverse: f.Reverse, since: f.Since, until: f.Until, idle: c.idle,
+		few: f.Key != "" || f.Parent.Type != "", sought: -1,
 		oldest: asyncflow.NewTaskID(t.Name, t.First, 0).Number,
 		newest: asyncflow.NewTaskID(t.Name, t.End+1, 0).Number}
 	switch {
@@ -127,6 +133,86 @@ func (w *walk) passUp(v view) {
 		}
 	}
 	w.least = v.last
+}
+
+// seekUpSQL returns a number of the type $1 from $2 to $3 before which all tasks were submitted
+// before $4: numbers are in the order of time, but for sinceSlack. It halves the numbers that are
+// left, at most 40 times, and reads a task by its primary key for each half.
+const seekUpSQL = `
+WITH RECURSIVE half AS (
+  SELECT $2::bigint AS low, $3::bigint AS high
+  UNION ALL
+  SELECT CASE WHEN f.older THEN f.id + 1 ELSE h.low END,
+    CASE WHEN f.older THEN h.high ELSE h.low + (h.high - h.low) / 2 END
+  FROM half h LEFT JOIN LATERAL (SELECT t.id, t.created_at < $4 AS older FROM {task} t
+    WHERE t.type = $1 AND t.id >= h.low + (h.high - h.low) / 2 AND t.id < h.high
+    ORDER BY t.id LIMIT 1) f ON true
+  WHERE h.low < h.high)
+SELECT max(low) FROM half`
+
+// seekDownSQL is seekUpSQL for the other direction: a number from which on all tasks were submitted
+// after $4.
+const seekDownSQL = `
+WITH RECURSIVE half AS (
+  SELECT $2::bigint AS low, $3::bigint AS high
+  UNION ALL
+  SELECT CASE WHEN f.newer THEN h.low ELSE h.low + (h.high - h.low + 1) / 2 END,
+    CASE WHEN f.newer THEN f.id ELSE h.high END
+  FROM half h LEFT JOIN LATERAL (SELECT t.id, t.created_at > $4 AS newer FROM {task} t
+    WHERE t.type = $1 AND t.id >= h.low AND t.id < h.low + (h.high - h.low + 1) / 2
+    ORDER BY t.id DESC LIMIT 1) f ON true
+  WHERE h.low < h.high)
+SELECT min(high) FROM half`
+
+// advance goes to the next window of a walk; false: there is none. Tasks at the beginning of a
+// range that are too old for the filter, or too new, are passed over without reading them.
+func (s *Tasks) advance(ctx context.Context, w *walk) (bool, error) {
+	for w.next() {
+		sql, at := seekDownSQL, w.until.Add(sinceSlack)
+		if w.reverse {
+			sql, at = seekUpSQL, w.since.Add(-sinceSlack)
+		}
+		if w.begins(sql == seekUpSQL) {
+			if err := s.seek(ctx, w, sql, at); err != nil {
+				return false, err
+			}
+		}
+		if w.least < w.before {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// seek moves the near end of a window to where its range may have tasks of the right time.
+func (s *Tasks) seek(ctx context.Context, w *walk, sql string, at time.Time) error {
+	position := asyncflow.TaskID{Number: w.before - 1}.Position()
+	number := &w.before
+	if w.reverse {
+		number = &w.least
+	}
+	b := &pgx.Batch{}
+	b.Queue("BEGIN READ ONLY")
+	postgres.QueueSettings(b, postgres.HotSettings) // it is planned like the hot statements
+	b.Queue(w.t.SQL(position, sql), w.t.Number(), w.least, w.before, at).
+		QueryRow(func(row pgx.Row) error { return row.Scan(number) })
+	b.Queue("COMMIT")
+	return postgres.Wrap(s.core.DB(w.t.Tenant).Send(ctx, b), "seek(%q, %d)", w.t.Name, position)
+}
+
+// begins reports whether a window is the first one of its range, and the filter has a time that its
+// first tasks may not meet. The tasks of one parent, and the holder of a key, are few.
+func (w *walk) begins(up bool) bool {
+	from := w.until
+	if up {
+		from = w.since
+	}
+	first := rangeOf(w.t, w.before)
+	if w.few || from.IsZero() || w.sought == first {
+		return false
+	}
+	w.sought = first
+	return true
 }
 
 // rollOf returns the least number of the roll of a window before a number.

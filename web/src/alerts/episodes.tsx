@@ -1,9 +1,10 @@
 import type { Schemas } from "../api.ts";
 import { Table } from "../parts/rows.tsx";
 import { Status } from "../parts/status.tsx";
-import { Time } from "../parts/time.tsx";
+import { For, Time } from "../parts/time.tsx";
 import { waitText } from "../task/why.tsx";
-import { alertText, subjectPage, valueText } from "./rules.ts";
+import { alertText, valueText } from "./rules.ts";
+import { Subject } from "./subject.tsx";
 
 type Episode = Schemas["AlertEpisode"];
 
@@ -32,24 +33,28 @@ export function Episodes({ episodes }: { episodes: Episode[] }) {
 /** Some alerts as a table. */
 export function EpisodeTable({ label, episodes }: { label: string; episodes: Episode[] }) {
   return (
-    <Table label={label} columns={["Alert", "About", "State", { n: "First value" }, { n: "Limit" },
-      "Since", "Ended", "Sent"]}>
+    <Table cards label={label} columns={["Alert", "About", "State", { n: "First value" },
+      { n: "Limit" }, "Began", "Ended", "Sent"]}>
       {episodes.map((e) => (
         <tr key={e.id}>
           <th scope="row">
             {alertText(e.alert)}
             {e.waits_for && <div class="quiet">{waitText(e.waits_for)}</div>}
           </th>
-          <td class="long"><Subject episode={e} /><Keys episode={e} /><About task={e.task} /></td>
-          <td><Status status={e.state} /></td>
-          <td class="n">{valueText(e.alert, e.value)}</td>
-          <td class="n">{valueText(e.alert, e.limit)}</td>
-          <td><Time at={e.since} /></td>
-          <td><Time at={e.resolved_at} /></td>
-          <td>
-            {e.tasks?.map((id) => (
-              <div key={id}><a href={`/console/tasks/${encodeURIComponent(id)}`}>{id}</a></div>
-            ))}
+          <td data-label="About">
+            <div><Subject episode={e} /><Keys episode={e} /><About task={e.task} /></div>
+          </td>
+          <td data-label="State"><Status status={e.state} /></td>
+          <td class="n" data-label="First value">{valueText(e.alert, e.value)}</td>
+          <td class="n" data-label="Limit">{valueText(e.alert, e.limit)}</td>
+          <td data-label="Began"><Time at={e.since} /></td>
+          <td data-label="Ended"><Time at={e.resolved_at} /></td>
+          <td data-label="Sent">
+            <div>
+              {e.tasks?.map((id) => (
+                <div key={id}><a href={`/console/tasks/${encodeURIComponent(id)}`}>{id}</a></div>
+              ))}
+            </div>
           </td>
         </tr>
       ))}
@@ -66,7 +71,7 @@ function Keys({ episode: e }: { episode: Episode }) {
       {keys.map((k) => (
         <div key={k.key} class="quiet">
           {k.key}: <a href={`/console/tasks/${encodeURIComponent(k.task)}`}>{k.task}</a>
-          {" "}{k.waits_for ? waitText(k.waits_for) : k.status}, since <Time at={k.since} />
+          {" "}{k.waits_for ? waitText(k.waits_for) : k.status},<For since={k.since} />
           <Labels of={{ ...k, key: k.task_key }} />
         </div>
       ))}
@@ -99,9 +104,4 @@ function Labels({ of }: { of: Labelled }) {
     ...Object.entries(of.metadata ?? {}).map(([name, value]) => `${name}=${value}`),
   ].filter(Boolean);
   return <>{all.map((text) => `, ${text}`)}</>;
-}
-
-function Subject({ episode }: { episode: Episode }) {
-  const href = subjectPage(episode);
-  return href ? <a data-row href={href}>{episode.subject}</a> : <>{episode.subject}</>;
 }

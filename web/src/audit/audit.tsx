@@ -76,13 +76,13 @@ function Filters({ filter }: { filter: Filter }) {
   return (
     <Folded filter={filter}>
       <FilterForm search={apply} form={form}>
-        <Search label="Action, such as task_type.put" name="action" value={filter.action} most={80}
+        <Search label="Action" name="action" value={filter.action} most={80} hint="task_type.put"
           first />
-        <Search label="By the subject" name="subject" value={filter.subject} most={255} />
+        <Search label="By" name="subject" value={filter.subject} most={255} />
         <Select label="Outcome" value={filter.outcome} options={outcomes} any
           change={(outcome) => set({ outcome })} />
         <Instant label="From" applies value={filter.since} change={(since) => set({ since })} />
-        <Instant label="until" applies value={filter.until} change={(until) => set({ until })} />
+        <Instant label="Until" applies value={filter.until} change={(until) => set({ until })} />
       </FilterForm>
     </Folded>
   );

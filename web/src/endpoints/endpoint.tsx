@@ -5,12 +5,14 @@ import { useLoad } from "../load.ts";
 import { Problem } from "../parts/problem.tsx";
 import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
-import { Time } from "../parts/time.tsx";
+import { For, Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { HistoryCharts } from "../chart/history.tsx";
 import { EndpointActions } from "./actions.tsx";
 import { nameOf } from "./endpoints.tsx";
+import { Health as State } from "./health.tsx";
 import { EndpointHistory } from "./history.tsx";
+import { states } from "./outage.ts";
 import { Secrets } from "./secrets.tsx";
 
 type Shown = { endpoint: Schemas["Endpoint"] };
@@ -32,7 +34,7 @@ export function Endpoint() {
   }
   return (
     <>
-      <Title text={nameOf(e)}><Status status={e.health.state} /></Title>
+      <Title text={nameOf(e)}><State state={e.health.state} /></Title>
       <Problem error={endpoint.error} retry={endpoint.reload} />
       <EndpointActions endpoint={e} etag={etag} changed={endpoint.reload} />
       <Health endpoint={e} />
@@ -44,21 +46,14 @@ export function Endpoint() {
   );
 }
 
-const states = {
-  closed: ["Delivering", ""],
-  open: ["Stopped", "it has failed, and gets no deliveries for a while"],
-  half_open: ["Trying", "single tasks test whether it has recovered"],
-  disabled: ["Stopped", "it has answered 410, and gets no deliveries until it is enabled"],
-};
-
 function Health({ endpoint: { health: h, ...e } }: Shown) {
-  const [word, what] = states[h.state];
+  const { word, why, then } = states[h.state];
   return (
     <section>
       <h2>Health</h2>
       <p class={`health ${h.state}`}>
-        <strong>{word}</strong>{h.since && <> since <Time at={h.since} /></>}
-        {what && `: ${what}`}.
+        <strong>{word[0]?.toUpperCase()}{word.slice(1)}</strong><For since={h.since} />
+        {why && `: ${why}`}{then}.
         {h.until && <> They are tried again <Time at={h.until} />.</>}
       </p>
       {h.reason && h.state !== "closed" && <p class="problem">{h.reason}</p>}

@@ -13,6 +13,7 @@ import { Status } from "../parts/status.tsx";
 import { Title } from "../parts/title.tsx";
 import { limits } from "../types/limits.ts";
 import { NewEndpoint } from "./create.tsx";
+import { Health } from "./health.tsx";
 
 /** The endpoints by type and stage, with their health. */
 export function Endpoints() {
@@ -72,11 +73,11 @@ function EndpointRows({ endpoints }: { endpoints: Schemas["Endpoint"][] }) {
           <td data-label="For">{e.type} / {e.stage}</td>
           <td data-label="Health">
             <div>
-              <Status status={e.health.state} />
+              <Health state={e.health.state} />
               {e.health.state !== "closed" && <div class="cut quiet">{e.health.reason}</div>}
             </div>
           </td>
-          <td class={e.health.failures ? "n bad" : "n"} data-label="In 5 min failed">
+          <td class={e.health.failures ? "n bad" : "n"} data-label="Failed">
             {count(e.health.failures)} of {count(e.health.attempts)}
           </td>
           <td class="n" data-label="p50 / p99">{latency(e.health.latency)}</td>

@@ -4,8 +4,8 @@ import { useLoad } from "../load.ts";
 import { Hour } from "../parts/hour.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Table } from "../parts/rows.tsx";
-import { Status } from "../parts/status.tsx";
 import { Time } from "../parts/time.tsx";
+import { Health } from "./health.tsx";
 
 type Codes = NonNullable<Schemas["FailureCodes"]>;
 
@@ -67,7 +67,7 @@ function States({ states }: { states: Schemas["EndpointState"][] }) {
       <Table label="States of the circuit breaker" columns={["State", "Since", "Until", "Reason"]}>
         {states.map((s) => (
           <tr key={s.since + s.state}>
-            <td><Status status={s.state} /></td>
+            <td><Health state={s.state} /></td>
             <td><Time at={s.since} /></td>
             <td><Time at={s.until} /></td>
             <td>{s.reason}</td>

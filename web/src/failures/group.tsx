@@ -21,7 +21,7 @@ export function Group({ group: g, report, type }: GroupProps) {
   const which = type ? { type, fingerprint } : { all_types: true, fingerprint };
   const said = type ? `of the type ${type}` : "of all types";
   return (
-    <section class="failure">
+    <section class="panel failure">
       <h2>
         {g.error_code && !g.pattern?.startsWith(g.error_code) && <code>{g.error_code}</code>}{" "}
         {g.pattern || "The errors were erased, or have no text"}
@@ -30,14 +30,13 @@ export function Group({ group: g, report, type }: GroupProps) {
         <strong class="bad">{count(g.count)}</strong> <Bars values={g.steps} bad />{" "}
         <span>
           {g.count > 1 && <>first <Time at={g.first_at} />, </>}last <Time at={g.last_at} />
-        </span>
+        </span>, <Places group={g} />{" "}
         {g.new_since_version && (
           <span class="status new" title="The version before had no such failure in this time.">
             new since the last deploy
           </span>
         )}
       </p>
-      <p><Places group={g} /></p>
       <p>
         Last: <a href={`/console/tasks/${encodeURIComponent(g.example.id)}`}>{g.example.id}</a>{" "}
         <span class="quiet">{g.example.error}</span>

@@ -1,11 +1,11 @@
-import { alertText, subjectPage } from "../alerts/rules.ts";
+import { alertText } from "../alerts/rules.ts";
+import { Subject } from "../alerts/subject.tsx";
 import { answer, api, type Schemas } from "../api.ts";
-import { nameOf } from "../endpoints/endpoints.tsx";
 import { count } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { manual } from "../parts/manual.ts";
 import { Problem } from "../parts/problem.tsx";
-import { Time } from "../parts/time.tsx";
+import { For } from "../parts/time.tsx";
 import { may } from "../session.ts";
 import { waitText } from "../task/why.tsx";
 
@@ -48,23 +48,12 @@ function More({ n }: { n: number }) {
 
 /** What an alert is about, where, since when, and what to do. */
 function Line({ episode: e }: { episode: Episode }) {
-  const href = subjectPage(e);
-  const subject = e.alert === "endpoint_failing" ? <EndpointName episode={e} /> : e.subject;
   return (
     <>
-      <strong class="bad">{alertText(e.alert)}</strong>{" "}
-      {href ? <a data-row href={href}>{subject}</a> : subject}
-      {e.waits_for && <> {waitText(e.waits_for)}</>}, since <Time at={e.since} />.
+      <strong class="bad">{alertText(e.alert)}</strong> <Subject episode={e} />
+      {e.waits_for && <> {waitText(e.waits_for)}</>},<For since={e.since} />.
       {" "}<a href={manual(`alerts.md#${e.alert}`)} target="_blank" rel="noreferrer"
         aria-label={`What to do about ${e.alert} of ${e.subject}`}>What to do</a>
     </>
   );
-}
-
-/** The URL of the endpoint that an alert is about; until it is known, or if it is gone, its id. */
-function EndpointName({ episode: e }: { episode: Episode }) {
-  const [type, stage, id = ""] = e.subject.split("/");
-  const load = useLoad((signal) => answer(api.GET("/v1/endpoints/{id}",
-    { signal, params: { path: { id } } })), [id]);
-  return <>{load.data ? `${nameOf(load.data)} of ${type}/${stage}` : e.subject}</>;
 }

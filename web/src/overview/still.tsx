@@ -4,7 +4,7 @@ import { nameOf } from "../endpoints/endpoints.tsx";
 import { outage } from "../endpoints/outage.ts";
 import { count, tasks } from "../format.ts";
 import { useLoad } from "../load.ts";
-import { Time } from "../parts/time.tsx";
+import { For, Time } from "../parts/time.tsx";
 import { Resume } from "../types/actions.tsx";
 import { isStill } from "./trouble.ts";
 
@@ -36,8 +36,7 @@ function PausedType({ stats: s }: { stats: Stats }) {
   const t = load.data;
   return (
     <div class="problem">
-      <a href={`/console/types/${s.type}`}>{s.type}</a> is paused
-      {t?.paused_at && <> since <Time at={t.paused_at} /></>}
+      <a href={`/console/types/${s.type}`}>{s.type}</a> is paused<For since={t?.paused_at} />
       {t?.pause_reason && <>: <bdi>{t.pause_reason}</bdi></>}.
       {s.pending > 0 && <> {tasks(s.pending)} {s.pending === 1 ? "is" : "are"} due.</>}{" "}
       {t?.paused_at && <Resume type={t} changed={() => void load.reload()} />}

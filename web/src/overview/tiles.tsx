@@ -22,7 +22,7 @@ export function Tiles({ stats }: { stats: Stats[] }) {
   const expired = sum((s) => s.expired ?? 0);
   const attempts = sum((s) => s.rates.failures);
   return (
-    <dl class="totals">
+    <dl class="totals tiles">
       <Tile name="Failed, last hour" href="/console/failures?last=1h" bad={failed > 0}
         value={hour ? count(failed) : "–"} values={failures} />
       <Tile name="Failed attempts" href="/console/failures?last=15m" bad={attempts > 0}

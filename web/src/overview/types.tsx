@@ -25,7 +25,7 @@ export function Types({ stats }: { stats: Stats[] }) {
   return (
     <section>
       <h2>Task types</h2>
-      <Table label="Task types" columns={columns}>
+      <Table cards label="Task types" columns={columns}>
         {byTrouble(stats).map((s) => (
           <TypeRow key={s.type} stats={s}
             hour={hour && { ...hour, points: points.get(s.type) ?? [] }} />
@@ -45,36 +45,38 @@ function TypeRow({ stats: s, hour }: { stats: Stats; hour: Hour | undefined }) {
         {s.paused && <span class="status paused">paused</span>}
         {!s.paused && trouble && <span class={`status ${trouble.kind}`}>{trouble.text}</span>}
       </th>
-      <td class="n">
+      <td class="n" data-label="In">
         {rate(s.rates.submitted)}<Bars values={valuesOf(hour, (p) => p.submitted)} />
       </td>
-      <td class="n">
+      <td class="n" data-label="Out">
         {rate(s.rates.finished)}
         <Bars values={valuesOf(hour, (p) => p.succeeded + p.failed + p.cancelled)} />
       </td>
-      <td class="n">
+      <td class="n" data-label="Due">
         <a href={list("pending")}>{count(s.pending)}</a>
         <Bars values={valuesOf(hour, (p) => p.pending)} />
       </td>
-      <td class="n"><a href={list("running")}>{count(s.running)}</a></td>
-      <td class={s.failed ? "n bad" : "n"}>
+      <td class="n" data-label="Running"><a href={list("running")}>{count(s.running)}</a></td>
+      <td class={s.failed ? "n bad" : "n"} data-label="Failed">
         <a href={list("failed")}>{count(s.failed)}</a><Expired stats={s} />
       </td>
-      <td class={s.rates.failures ? "n bad" : "n"}>
+      <td class={s.rates.failures ? "n bad" : "n"} data-label="Failing">
         <a href={`/console/failures?type=${s.type}&last=15m`}>{rate(s.rates.failures)}</a>
         <Bars bad values={valuesOf(hour, (p) => p.failed_attempts)} />
       </td>
-      <td>
-        <Time at={s.oldest_due} />
-        {s.backlog?.[0] && <span class="quiet"> {waitText(s.backlog[0].waits_for)}</span>}
+      <td data-label="Oldest due">
+        <div>
+          <Time at={s.oldest_due} />
+          {s.backlog?.[0] && <span class="quiet"> {waitText(s.backlog[0].waits_for)}</span>}
+        </div>
       </td>
-      <td class="n"><a href={list("waiting")}>{count(s.waiting)}</a></td>
-      <td class="n"><a href={list("succeeded")}>{count(s.succeeded)}</a></td>
-      <td class="n">
+      <td class="n" data-label="Waiting"><a href={list("waiting")}>{count(s.waiting)}</a></td>
+      <td class="n" data-label="Succeeded"><a href={list("succeeded")}>{count(s.succeeded)}</a></td>
+      <td class="n" data-label="p50 / p99">
         {latency(s.latency)}<Bars values={valuesOf(hour, (p) => p.duration?.p99_ms ?? 0)} />
       </td>
-      <td class="n">{latency(s.wait)}</td>
-      <td class="n">{latency(s.turnaround)}</td>
+      <td class="n" data-label="Waits">{latency(s.wait)}</td>
+      <td class="n" data-label="To the end">{latency(s.turnaround)}</td>
     </tr>
   );
 }

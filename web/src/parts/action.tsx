@@ -9,6 +9,8 @@ import { toast } from "./toast.tsx";
 
 interface ActionProps {
   label: string;
+  /** What is on the button, if that isn't the label. */
+  face?: ComponentChildren;
   /** The scope that the call needs: without it there is no button. */
   scope: Scope;
   /** Returns what to say when it is done. */
@@ -48,7 +50,9 @@ export function Action(props: ActionProps) {
     <>
       {!props.hidden && (
         <button type="button" class={props.danger ? "danger" : ""}
-          disabled={props.disabled || busy.value} onClick={press}>{props.label}</button>
+          disabled={props.disabled || busy.value} onClick={press}>
+          {props.face ?? props.label}
+        </button>
       )}
       {(open.value || error.value) && (
         <Dialog title={props.label} close={close}>

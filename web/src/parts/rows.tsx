@@ -24,10 +24,10 @@ export function Rows({ label, columns, cards = false, children }: RowsProps) {
 }
 
 /** A table without links, that the keyboard can scroll. */
-export function Table({ label, columns, children }: RowsProps) {
+export function Table({ label, columns, cards, children }: RowsProps) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={label}>
-      <table>
+      <table class={cards ? "cards" : ""}>
         <Head label={label} columns={columns} />
         <tbody>{children}</tbody>
       </table>

@@ -9,6 +9,13 @@ export function Time({ at }: { at: string | undefined }) {
   return <time dateTime={at} title={exact(at)}>{text}</time>;
 }
 
+/** How long something has lasted, after a space, with its beginning on hover: for 5 min. */
+export function For({ since }: { since: string | undefined }) {
+  if (!since) return null;
+  const ms = Math.max(now.value - Date.parse(since), 1000);
+  return <> <time dateTime={since} title={exact(since)}>for {duration(ms)}</time></>;
+}
+
 // To make one takes longer than to write a row of a table.
 const exactly = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 

@@ -107,7 +107,7 @@ function Fields({ form: f, isNew }: { form: Form; isNew: boolean }) {
           change={set(f.ends)} />
         <Select label="If the last task is not final" name="overlap" value={f.overlap.value}
           options={["queue", "skip", "replace"]} change={set(f.overlap)} />
-        <Select label="Of runs that were missed" name="catch_up" value={f.catchUp.value}
+        <Select label="Missed runs" name="catch_up" value={f.catchUp.value}
           options={["last", "none", "all"]} change={set(f.catchUp)} />
       </div>
       <More>

@@ -9,7 +9,7 @@ import { Json } from "../parts/json.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Skeleton } from "../parts/skeleton.tsx";
 import { Status } from "../parts/status.tsx";
-import { Time } from "../parts/time.tsx";
+import { For, Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { SetSchedule } from "./form.tsx";
 import { when } from "./when.ts";
@@ -39,7 +39,7 @@ export function Schedule() {
           </p>
           {s.last_error && (
             <p class="problem">
-              Its task could not be submitted since <Time at={s.failing_since} />: {s.last_error}
+              Its task could not be submitted<For since={s.failing_since} />: {s.last_error}
             </p>
           )}
           <NextRuns schedule={s} />
@@ -121,14 +121,14 @@ function NextRuns({ schedule: s }: { schedule: Schemas["Schedule"] }) {
 }
 
 const overlaps = {
-  queue: "its task is submitted anyway",
+  queue: "the next one is submitted anyway",
   skip: "the run is skipped",
   replace: "that task is cancelled first",
 };
 
 const catchUps = {
-  none: "none has a task",
-  last: "the latest has a task",
+  none: "have no tasks",
+  last: "only the latest has a task",
   all: "all have tasks",
 };
 
@@ -143,7 +143,7 @@ function Facts({ schedule: s }: { schedule: Schemas["Schedule"] }) {
         </div>
         <div><dt>If the last task is not final</dt><dd>{overlaps[s.overlap]}</dd></div>
         <div>
-          <dt>Of runs that were missed</dt>
+          <dt>Missed runs</dt>
           <dd>{catchUps[s.catch_up]}{s.catch_up === "all" && `, up to ${s.catch_up_limit}`}</dd>
         </div>
         {s.starts_at && <div><dt>Begins</dt><dd><Time at={s.starts_at} /></dd></div>}

@@ -92,7 +92,7 @@ function Attempt({ attempt: a, endpoint }: AttemptProps) {
     <li class={a.outcome}>
       <div>
         <strong>{a.stage}</strong> attempt {a.attempt}: <Status status={a.outcome} />
-        {a.final && <> → {a.final}</>}
+        {a.final && a.final !== a.outcome && <> → {a.final}</>}
         {a.next_stage && <> → <strong>{a.next_stage}</strong></>} <Time at={a.at} />
         {a.wait_ms !== undefined && <>, waited {duration(a.wait_ms)}</>}
         {a.duration_ms !== undefined && <>, took {duration(a.duration_ms)}</>}

@@ -1,6 +1,5 @@
 import type { Schemas } from "../api.ts";
 import { now } from "../clock.ts";
-import { words } from "../format.ts";
 import { Time } from "../parts/time.tsx";
 import { ErrorText } from "./error.tsx";
 import { RunsNow } from "./run.tsx";
@@ -16,11 +15,14 @@ interface HeadlineProps {
 /** What failed, and what comes next. */
 export function Headline({ task: t, last }: HeadlineProps) {
   const next = !t.finished_at && last?.next_time;
+  // A head start moves the place in the order, not the time at which the task is due.
+  const due = t.waits_for === "delay" && t.priority === undefined && t.order_time;
   return (
     <>
       {t.error && <Failed task={t} />}
       {t.run && <RunsNow run={t.run} />}
       <Why task={t} />
+      {due && <p>It is due <Time at={due} />.</p>}
       {next && Date.parse(next) > now.value && <p>The next attempt is <Time at={next} />.</p>}
     </>
   );
@@ -39,7 +41,7 @@ function Failed({ task: t }: { task: Task }) {
           <>, attempt {t.attempt} of {t.max_attempts ?? "?"}</>
         )}
         {t.status === "failed" && t.finished_at && <>, <Time at={t.finished_at} /></>}
-        {t.error_code && <>: <code>{words(t.error_code)}</code></>}.{" "}
+        {t.error_code && <>: <code>{t.error_code}</code></>}.{" "}
         {t.fingerprint && <a href={`/console/tasks?${same}`}>Other tasks with this error</a>}
       </p>
       <ErrorText text={t.error ?? ""} of="the error" />

@@ -1,6 +1,6 @@
 import type { Schemas } from "../api.ts";
 import { duration } from "../format.ts";
-import { Time } from "../parts/time.tsx";
+import { For, Time } from "../parts/time.tsx";
 
 /** The name of a worker, with a link to all tasks that it runs or ran. */
 export function Worker({ name }: { name: string }) {
@@ -13,8 +13,8 @@ export function RunsNow({ run }: { run: Schemas["TaskRun"] }) {
   const { worker, endpoint, endpoint_id: id, claimer } = run;
   return (
     <p>
-      It runs since <Time at={run.since} />
-      {run.wait_ms !== undefined && <>, due {duration(run.wait_ms)} before</>}
+      It has run<For since={run.since} />
+      {run.wait_ms !== undefined && <>, after a wait of {duration(run.wait_ms)}</>}
       {worker && <>, at the worker <Worker name={worker} /></>}
       {endpoint && <>, at {id ? <a href={`/console/endpoints/${id}`}>{endpoint}</a>
         : <bdi>{endpoint}</bdi>}</>}

@@ -13,6 +13,7 @@ import { Time } from "../parts/time.tsx";
 import { Title } from "../parts/title.tsx";
 import { branches } from "../parts/ways.tsx";
 import { given } from "../types/given.ts";
+import { InWords } from "../types/retries.tsx";
 import { TaskActions } from "./actions.tsx";
 import { Attempts, inputOf, useAttempts } from "./attempts.tsx";
 import { Checkpoint } from "./checkpoint.tsx";
@@ -147,7 +148,12 @@ function Facts({ task: t, stage }: FactsProps) {
       {t.priority !== undefined && (
         <div><dt>Priority</dt><dd>{JSON.stringify(t.priority)} s</dd></div>
       )}
-      {t.retry && <div><dt>Retries of its own</dt><dd>{JSON.stringify(t.retry)}</dd></div>}
+      {t.retry && (
+        <div>
+          <dt>Retries of its own</dt>
+          <dd><InWords policy={{ ...stage?.retry, ...t.retry }} /></dd>
+        </div>
+      )}
       {t.key && (
         <div>
           <dt>Key</dt>

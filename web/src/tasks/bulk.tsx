@@ -78,6 +78,7 @@ function Buttons({ which, selection, status, said, ended, hidden }: ButtonsProps
   });
   return (
     <p class="buttons">
+      {!selection.ids && <span class="lead quiet">All that match:</span>}
       {(status === undefined || status === "failed" || status === "cancelled") && (
         <Bulk label={`Redrive ${which}`} what={status ?? "failed"} {...about}
           call={(more) => api.POST("/v1/tasks/redrive",
@@ -181,6 +182,9 @@ export function Bulk({
         value={pace} />
     </>
   );
-  return <Action label={label} scope={scope} danger={danger} hidden={hidden} run={run} ask={ask}
-    begin={() => void begin()} ready={n.value !== undefined} />;
+  // Which tasks stands before all buttons, and is on each for screen readers only.
+  const [, verb, which, rest] = /^(.+?)((?: of)? (?:all that|the) \w+)(.*)$/.exec(label) ?? [];
+  const face = verb && <>{verb}<span class="hidden">{which}</span>{rest}</>;
+  return <Action label={label} face={face} scope={scope} danger={danger} hidden={hidden} run={run}
+    ask={ask} begin={() => void begin()} ready={n.value !== undefined} />;
 }

@@ -127,13 +127,14 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
     <MoreFilters set={further.filter((name) => filter[name]).length}>
       <Instant label="Submitted from" applies value={filter.since}
         change={(since) => set({ since })} />
-      <Instant label="until" applies value={filter.until} change={(until) => set({ until })} />
+      <Instant label="Submitted until" applies value={filter.until}
+        change={(until) => set({ until })} />
       <Instant label="Ended from" applies value={filter.ended_since}
         change={(ended_since) => set({ ended_since })} />
-      <Instant label="ended until" applies value={filter.ended_until}
+      <Instant label="Ended until" applies value={filter.ended_until}
         change={(ended_until) => set({ ended_until })} />
       <Search label="Error code" name="code" value={filter.code} most={60}
-        pattern="[A-Za-z0-9][A-Za-z0-9_.\-]*" hint="such as 503, 5xx, timeout or lost" />
+        pattern="[A-Za-z0-9][A-Za-z0-9_.\-]*" hint="503, 5xx, timeout, lost" />
       <Search label="Kind of the error" name="fingerprint" value={filter.fingerprint} most={16}
         pattern="[0-9a-f]{16}" hint="a fingerprint, from Failures" />
       <Search label="Text in the error" name="error" value={filter.error} most={200} />

@@ -1,6 +1,6 @@
 import type { Schemas } from "../api.ts";
 import { outage } from "../endpoints/outage.ts";
-import { Time } from "../parts/time.tsx";
+import { For, Time } from "../parts/time.tsx";
 
 interface HealthProps {
   type: Schemas["TaskType"];
@@ -12,7 +12,7 @@ export function Health({ type: t, endpoints }: HealthProps) {
   if (t.paused_at) {
     return (
       <p class="health bad">
-        <strong>Stopped</strong> since <Time at={t.paused_at} />: it is paused
+        <strong>Stopped</strong><For since={t.paused_at} />: it is paused
         {t.pause_reason && <>: <bdi>{t.pause_reason}</bdi></>}.
       </p>
     );
@@ -63,9 +63,9 @@ function Trouble({ stage, of: list }: { stage: string; of: Schemas["EndpointList
     <p class={whole ? "health bad" : "health busy"}>
       <strong>{whole ? "Stopped" : "Delivering"}</strong>
       {whole
-        ? <> since <Time at={since.at(-1)} /> in stage {stage}: <Why of={out[0]!} />.</>
-        : <>, but {out.length} of {all.length} endpoints of stage {stage} get nothing
-          since <Time at={since[0]} />: <Why of={out[0]!} />.</>}
+        ? <><For since={since.at(-1)} /> in stage {stage}: <Why of={out[0]!} />.</>
+        : <>, but {out.length} of {all.length} endpoints of stage {stage} get
+          nothing<For since={since[0]} />: <Why of={out[0]!} />.</>}
     </p>
   );
 }

@@ -24,30 +24,37 @@ export function Retries({ stages }: { stages: Schemas["Stage"][] }) {
 }
 
 function Curve({ title, policy }: { title: string; policy: Policy }) {
-  const { max_attempts: most = 20, interval = 3600 } = policy;
   const all = pauses(policy);
-  const sum = all.reduce((a, b) => a + b, 0);
-  const own = typeof interval === "string" && interval !== "poly";
   return (
     <figure class="curve">
       {all.length > 0 && <Bars of={title} seconds={all} />}
       <figcaption>
         {title && <><strong>{title}</strong>: </>}
-        {most === 1 ? "One attempt, no retries." : (
-          <>
-            At most {most} attempts.{" "}
-            {own
-              ? <>The pause in seconds is <code>{interval}</code>.</>
-              : <>
-                  Pauses of {all.slice(0, 4).map(text).join(", ")}
-                  {all.length > 4 && ` … ${text(all[all.length - 1] ?? 0)}`}
-                  {interval === "poly" ? ", with jitter; about " : "; "}
-                  {text(sum)} in all.
-                </>}
-          </>
-        )}
+        <InWords policy={policy} />
       </figcaption>
     </figure>
+  );
+}
+
+/** A retry policy in words. */
+export function InWords({ policy }: { policy: Policy }) {
+  const { max_attempts: most = 20, interval = 3600 } = policy;
+  const all = pauses(policy);
+  const sum = all.reduce((a, b) => a + b, 0);
+  const own = typeof interval === "string" && interval !== "poly";
+  if (most === 1) return <>One attempt, no retries.</>;
+  return (
+    <>
+      At most {most} attempts.{" "}
+      {own
+        ? <>The pause in seconds is <code>{interval}</code>.</>
+        : <>
+            Pauses of {all.slice(0, 4).map(text).join(", ")}
+            {all.length > 4 && ` … ${text(all[all.length - 1] ?? 0)}`}
+            {interval === "poly" ? ", with jitter; about " : "; "}
+            {text(sum)} in all.
+          </>}
+    </>
   );
 }
 

@@ -1,4 +1,5 @@
 import type { Schemas } from "../api.ts";
+import { Health } from "../endpoints/health.tsx";
 import { count, percent, span } from "../format.ts";
 import { Status } from "../parts/status.tsx";
 import { branches, nameOf, nexts, Ways } from "../parts/ways.tsx";
@@ -114,7 +115,7 @@ function Endpoints({ of }: { of: Schemas["Endpoint"][] }) {
       {of.map((e) => (
         <li key={e.id}>
           <a data-row href={`/console/endpoints/${e.id}`}>{e.url || "asyncflow listen"}</a>{" "}
-          <Status status={e.health.state} />
+          <Health state={e.health.state} />
           {e.verification === "unverified" && <> <Status status="unverified" /></>}
           <span class="quiet">
             {" "}{count(e.health.failures)} of {count(e.health.attempts)} attempts failed in

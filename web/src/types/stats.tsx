@@ -39,10 +39,10 @@ export function TypeStats({ type }: { type: string }) {
         {s.rates.snoozes > 0 && (
           <div><dt>Put off by workers</dt><dd>{rate(s.rates.snoozes)}</dd></div>
         )}
-        <div><dt>Attempts took (p50 / p99, 5 minutes)</dt><dd>{latency(s.latency)}</dd></div>
+        <div><dt>Attempts took, p50 / p99</dt><dd>{latency(s.latency)}</dd></div>
         <div><dt>Tasks waited when due</dt><dd>{latency(s.wait)}</dd></div>
         {(s.stage_waits ?? []).length > 1 && s.stage_waits?.map((w) => (
-          <div key={w.stage}><dt>of them in {w.stage}</dt><dd>{latency(w)}</dd></div>
+          <div key={w.stage}><dt>Waited in {w.stage}</dt><dd>{latency(w)}</dd></div>
         ))}
         {s.stage_claims?.map((c) => (
           <div key={c.stage}>

@@ -36,8 +36,8 @@ export function Type() {
         <>
           <div class="top">
             <Submit key={name} type={name} types={[name]} />
-            <TypeActions type={t} changed={type.reload} />
             <Editor type={name} saved={type.reload} />
+            <TypeActions type={t} changed={type.reload} />
           </div>
           <Health type={t} endpoints={endpoints.data} />
           <HistoryCharts type={name} />
