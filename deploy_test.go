@@ -147,6 +147,9 @@ func TestSystemdUnitIsHardened(t *testing.T) {
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
+	if strings.Contains(complaints.String(), "unrecognized option") {
+		t.Skipf("systemd-analyze is too old: %s", complaints.String())
+	}
 	require.NoError(t, err, "%s", complaints.String())
 	require.Empty(t, complaints.String())
 	level := match(t, `Overall exposure level for asyncflow\.service: (\d+\.\d+)`, string(out))

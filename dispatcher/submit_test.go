@@ -492,7 +492,9 @@ func TestHandoffThatCommitsLate(t *testing.T) {
 		submitted := make(chan []store.Submitted, 1)
 		go func() { submitted <- n.Submit(context.Background(), tenant, newTasks(1)) }()
 		b.waitsForLock()
-		time.Sleep(store.LeaseMargin + 100*time.Millisecond)
+		over := n.Clock.Now().Add(store.LeaseMargin)
+		require.Eventually(t, func() bool { return n.Clock.Now().After(over) }, patience,
+			10*time.Millisecond)
 		unlock()
 		if tasks = <-submitted; asyncflow.CodeOf(tasks[0].Err) != asyncflow.CodeUnavailable {
 			break

@@ -130,7 +130,17 @@ func TestMigrateToRolesWaitsForTables(t *testing.T) {
 		_, err := store.Migrate(t.Context(), url)
 		done <- err
 	}()
-	time.Sleep(700 * time.Millisecond) // longer than one wait
+	tries := map[time.Time]bool{}
+	require.Eventually(t, func() bool { // it gives up, and waits once more
+		var began *time.Time
+		require.NoError(t, tx.QueryRow(t.Context(), `SELECT max(a.xact_start)
+			FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+			WHERE l.relation = 'tenant_acme.tallies'::regclass AND NOT l.granted`).Scan(&began))
+		if began != nil {
+			tries[*began] = true
+		}
+		return len(tries) > 1
+	}, patience, 10*time.Millisecond)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, receive(t, done))
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -14,6 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/migrations"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -153,4 +155,31 @@ func TestCreateTenantOfASchemaThatIsThereFails(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = b.PutTaskType(t.Context(), "new", twoStages())
 	require.NoError(t, err)
+}
+
+// A tenant whose schema is there already is made from it. Nobody but its owner may call the
+// functions afterwards, whoever could before.
+func TestCreateTenantFromASchemaClosesItsFunctions(t *testing.T) {
+	t.Parallel()
+	for name, noRoles := range map[string]bool{"roles": false, "no roles": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.Database(t, nil)
+			_, err := store.Migrate(t.Context(), url, store.WithoutRoles(noRoles))
+			require.NoError(t, err)
+			conn, err := pgx.Connect(t.Context(), url)
+			require.NoError(t, err)
+			defer conn.Close(context.WithoutCancel(t.Context()))
+			_, err = store.MigrateSchema(t.Context(), url, "tenant_acme", migrations.Tenant())
+			require.NoError(t, err)
+			_, err = conn.Exec(t.Context(),
+				`GRANT EXECUTE ON FUNCTION tenant_acme.submit_task TO PUBLIC`)
+			require.NoError(t, err)
+			_, err = store.CreateTenant(t.Context(), url, tenant, store.WithoutRoles(noRoles))
+			require.NoError(t, err)
+			gaps, err := store.Gaps(t.Context(), url, store.WithoutRoles(noRoles))
+			require.NoError(t, err)
+			require.Empty(t, gaps)
+		})
+	}
 }

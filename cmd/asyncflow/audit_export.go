@@ -49,55 +49,35 @@ func (c *auditExportCmd) Run(ctx context.Context, g *globals) error {
 func (c *auditExportCmd) run(ctx context.Context, g *globals, now time.Time) error {
 	p := client.AuditParams{Operator: c.Operator, Action: c.Action, Subject: c.Subject,
 		Outcome: client.AuditOutcome(c.Outcome)}
-	filter, err := filterMembers(p)
-	if err != nil {
-		return err
-	}
-	w, err := c.window(now, c.Since.Time, c.Until.Time, filter)
-	if err != nil {
-		return err
-	}
-	s, err := newSpool()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	p.Since, p.Until, p.Limit = w.since, w.until, pageSize
-	for more := !w.empty(); more; more = p.Cursor != "" {
-		page, err := g.client().Audit(ctx, p)
-		if err != nil {
-			return err
-		}
-		for _, e := range page.Data {
-			if err := s.add(e.At, e); err != nil {
-				return err
-			}
-		}
-		p.Cursor = page.NextCursor
-	}
-	err = drain(s, pageSize, func(all []client.AuditEntry) error { return printLines(g, all) })
-	if err == nil {
-		err = c.finish(w)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(g.stderr, "%d entries written; once they are stored: mv %s %s\n",
-		len(s.lines), c.next(), c.State)
-	return err
+	e := exporter[client.AuditEntry]{exportFlags: c.exportFlags, filter: p,
+		since: c.Since.Time, until: c.Until.Time,
+		list: func(
+			ctx context.Context, w exportWindow, cursor string,
+		) ([]client.AuditEntry, string, error) {
+			p.Since, p.Until, p.Limit, p.Cursor = w.since, w.until, pageSize, cursor
+			page, err := g.client().Audit(ctx, p)
+			return page.Data, page.NextCursor, err
+		},
+		at: func(e client.AuditEntry) time.Time { return e.At },
+		write: func(_ context.Context, some []client.AuditEntry) error {
+			return printLines(g, some)
+		},
+		count: func(n int) string { return fmt.Sprintf("%d entries", n) }}
+	return e.run(ctx, g, now)
 }
 
 // auditTime returns a time by the database's clock that is over: that of the newest entry. A call
 // that reads the audit makes one itself, which the second call sees.
-func auditTime(ctx context.Context, api *client.Client, operator bool) (at time.Time, err error) {
+func auditTime(ctx context.Context, api *client.Client, operator bool) (time.Time, error) {
 	for range 2 {
 		page, err := api.Audit(ctx, client.AuditParams{Operator: operator, Limit: 1})
 		if err != nil {
-			return at, err
+			return time.Time{}, err
 		}
 		if len(page.Data) > 0 {
-			at = page.Data[0].At
+			return page.Data[0].At, nil
 		}
 	}
-	return at, nil
+	return time.Time{}, asyncflow.Errorf(asyncflow.CodeUnavailable,
+		"the audit has no entry, not even of this call: the node's log may say why")
 }

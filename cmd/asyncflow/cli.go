@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"io"
 	"strings"
 
@@ -76,6 +78,8 @@ type globals struct {
 	env     lookup
 	api     *client.Client
 	connect func(...client.Option) (*client.Client, error) // to the same server
+	server  string                                         // the address of the API
+	tenant  string                                         // of the token, which may be bad
 }
 
 // newGlobals checks the global flags. Only if neither --url nor --token is set, it takes both
@@ -96,7 +100,21 @@ func newGlobals(f *globalFlags, stdout, stderr io.Writer, env lookup) (*globals,
 		return nil, usageError(err)
 	}
 	return &globals{stdout: stdout, stderr: stderr, output: f.Output, env: env, api: api,
-		connect: connect}, nil
+		connect: connect, server: strings.TrimSuffix(url, "/"), tenant: tokenTenant(token)}, nil
+}
+
+// tokenTenant returns the tenant that a token is for, "" for none. Only the server checks tokens.
+func tokenTenant(token string) string {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	var claims struct{ Tenant string }
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(text, &claims) != nil {
+		return ""
+	}
+	return claims.Tenant
 }
 
 // client returns the client of the server that --url and --token name.

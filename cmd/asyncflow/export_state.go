@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,23 +30,84 @@ type exportFlags struct {
 
 // exportState is the content of the file of --state.
 type exportState struct {
-	Until  time.Time      `json:"until"`  // everything before was exported
-	Filter map[string]any `json:"filter"` // what is exported, without times
+	Until time.Time `json:"until"` // everything before was exported
+	exportSource
+}
+
+// exportSource is what an export is about.
+type exportSource struct {
+	Server string         `json:"server"` // the address of its API
+	Tenant string         `json:"tenant"` // "": no tenant's
+	Filter map[string]any `json:"filter"` // without times
 }
 
 // exportWindow is the time that an export is about: from since on, and before until. It is empty if
 // until isn't after since.
 type exportWindow struct {
 	since, until time.Time // no since: from the beginning
-	filter       map[string]any
+	source       exportSource
+}
+
+// exporter exports what ended, or was written, since the last run. T is such a thing.
+type exporter[T any] struct {
+	exportFlags
+	filter       any       // of the lists; without its times it is a part of the state
+	since, until time.Time // of the flags
+	// list returns a page of what there is in a window, and the cursor of the next one.
+	list func(ctx context.Context, w exportWindow, cursor string) ([]T, string, error)
+	at   func(T) time.Time
+	// write writes some of them, the earliest first.
+	write func(context.Context, []T) error
+	// count says how many they are.
+	count func(int) string
+}
+
+// run exports what is earlier than a time by the database's clock, less the lag. The lists of the
+// API have another order. So a spool has them until all are known.
+func (e exporter[T]) run(ctx context.Context, g *globals, now time.Time) error {
+	filter, err := filterMembers(e.filter)
+	if err != nil {
+		return err
+	}
+	w, err := e.window(now, e.since, e.until, exportSource{g.server, g.tenant, filter})
+	if err != nil {
+		return err
+	}
+	s, err := newSpool()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	cursor := ""
+	for more := !w.empty(); more; more = cursor != "" {
+		var page []T
+		if page, cursor, err = e.list(ctx, w, cursor); err != nil {
+			return err
+		}
+		for _, one := range page {
+			if err := s.add(e.at(one), one); err != nil {
+				return err
+			}
+		}
+	}
+	err = drain(s, exportChunk, func(some []T) error { return e.write(ctx, some) })
+	if err == nil {
+		err = e.finish(w)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(g.stderr, "%s written; once they are stored: mv %s %s\n",
+		e.count(len(s.lines)), e.next(), e.State)
+	return err
 }
 
 // window returns what is to be exported at a time by the database's clock: from the end of the last
 // export, or without one from since, to the lag before that time, or to until if that is earlier.
 func (f exportFlags) window(
-	now, since, until time.Time, filter map[string]any,
+	now, since, until time.Time, source exportSource,
 ) (w exportWindow, err error) {
-	w = exportWindow{since, now.Add(-f.Lag), filter}
+	w = exportWindow{since, now.Add(-f.Lag), source}
 	if !until.IsZero() && until.Before(w.until) {
 		w.until = until
 	}
@@ -65,12 +127,26 @@ func (f exportFlags) window(
 		return w, usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
 			"%s is not the state of an export", f.State))
 	}
-	if !sameFilter(state.Filter, filter) {
+	if state.Server != source.Server || state.Tenant != source.Tenant {
+		return w, usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
+			"%s is the state of an export of %s, and this one is of %s: give each its own", f.State,
+			state.exportSource, source))
+	}
+	if !sameFilter(state.Filter, source.Filter) {
 		return w, usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
 			"%s is the state of an export with another filter: give each its own", f.State))
 	}
 	w.since = state.Until
 	return w, nil
+}
+
+// String names the tenant and the server.
+func (s exportSource) String() string {
+	whose := "no tenant"
+	if s.Tenant != "" {
+		whose = "tenant " + s.Tenant
+	}
+	return whose + " at " + cmp.Or(s.Server, "no server")
 }
 
 // empty reports whether there is nothing to export yet.
@@ -84,7 +160,7 @@ func (f exportFlags) finish(w exportWindow) error {
 	if w.empty() {
 		w.until = w.since
 	}
-	text, err := json.Marshal(exportState{w.until.UTC(), w.filter})
+	text, err := json.Marshal(exportState{w.until.UTC(), w.source})
 	if err != nil {
 		return err
 	}
@@ -146,10 +222,12 @@ func newSpool() (*spool, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Where a file may lose its name while it is open, nothing stays of it after a kill.
+	_ = os.Remove(f.Name())
 	return &spool{file: f, w: bufio.NewWriterSize(f, 64<<10)}, nil
 }
 
-// close removes the file.
+// close removes the file where newSpool couldn't.
 func (s *spool) close() {
 	_ = s.file.Close()
 	_ = os.Remove(s.file.Name())
@@ -166,6 +244,9 @@ func (s *spool) add(at time.Time, doc any) error {
 	_, err = s.w.Write(line)
 	return err
 }
+
+// exportChunk is how many documents are written at once.
+const exportChunk = 64
 
 // drain reads the documents of a spool, the earliest first, and passes up to n at once. Of two with
 // the same time the one that was added later comes first, as lists have the newest first.

@@ -30,6 +30,9 @@ func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
 		} else {
 			fmt.Fprintf(g.stdout, "%s went from version %d to %d\n", s.Schema, s.Version, s.Latest)
 		}
+		for _, statement := range s.Restored {
+			fmt.Fprintf(g.stdout, "%s lacked: %s\n", s.Schema, printable(statement))
+		}
 	}
 	gaps, err := store.Gaps(ctx, c.DatabaseURL, c.option())
 	printGaps(g.stdout, gaps)
@@ -46,6 +49,9 @@ func printGaps(w io.Writer, gaps []store.Gap) {
 	}
 }
 
+// auditedRights bounds the statements in the entry of the audit.
+const auditedRights = 100
+
 // migrate brings every schema up to date. If there was something to do, the audit gets an
 // entry.
 func migrate(
@@ -55,15 +61,21 @@ func migrate(
 	b := auditedCommand{url: url, action: "schema.migrate", objectType: "schema",
 		detail: map[string]any{}}
 	schemas := 0
+	var rights []string
 	for _, s := range all {
 		if s.Version < s.Latest {
 			schemas++
 		}
+		rights = append(rights, s.Restored...)
 	}
-	if err == nil && schemas == 0 {
+	if err == nil && schemas == 0 && len(rights) == 0 {
 		return all, nil
 	}
 	b.detail["schemas"] = schemas
+	if len(rights) > 0 {
+		b.detail["rights"] = len(rights)
+		b.detail["statements"] = rights[:min(len(rights), auditedRights)]
+	}
 	return all, b.do(ctx, func() error { return err })
 }
 

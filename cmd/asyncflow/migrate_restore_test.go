@@ -87,8 +87,24 @@ func TestRightsComeBackAfterARestore(t *testing.T) {
 			execSQL(t, to, `CREATE ROLE `+app)
 			r = runCLI(t, env, "migrate", "status")
 			require.Equal(t, exitFailed, r.code, r.stdout)
-			assert.Contains(t, r.stdout, "acme: roles that submit by SQL lack 3 grants")
-			require.Zero(t, runCLI(t, env, "migrate", "up").code)
+			name := strings.Trim(app, `"`)
+			unknown := "missing: acme: the role " + name + " may submit by SQL, but may be " +
+				"another one of that name: it was made anew, or the database came from another " +
+				"cluster\n  Do: asyncflow tenants grant-submit acme " + name
+			assert.Contains(t, r.stdout, unknown)
+			r = runCLI(t, env, "migrate", "up")
+			require.Zero(t, r.code)
+			assert.Contains(t, r.stdout, unknown, "only the operator knows who it is")
+			require.Zero(t, runCLI(t, env, "tenants", "grant-submit", testTenant, name).code)
+			execSQL(t, to, `REVOKE USAGE ON SCHEMA tenant_acme FROM `+app)
+			r = runCLI(t, env, "migrate", "status")
+			assert.Contains(t, r.stdout, "acme: roles that submit by SQL lack 1 grants")
+			r = runCLI(t, env, "migrate", "up")
+			require.Zero(t, r.code)
+			grant := "GRANT USAGE ON SCHEMA tenant_acme TO " + app
+			assert.Contains(t, r.stdout, "tenant_acme lacked: "+grant+"\n")
+			require.True(t, ask[bool](t, to, `SELECT detail::jsonb -> 'statements' ? '`+grant+`'
+				FROM asyncflow.audit WHERE action = 'schema.migrate' ORDER BY id DESC LIMIT 1`))
 			r = runCLI(t, env, "migrate", "status")
 			require.Zero(t, r.code, "%s%s", r.stdout, r.stderr)
 			assert.NotContains(t, r.stdout, "missing")
@@ -104,6 +120,34 @@ func TestRightsComeBackAfterARestore(t *testing.T) {
 			require.Zero(t, runCLI(t, env, "migrate", "status").code, "nothing is to come back")
 		})
 	}
+}
+
+// A role that somebody makes anew under the name of a submitter isn't given its rights.
+func TestRightsOfARoleThatIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	app := appRole(t, url)
+	name := strings.Trim(app, `"`)
+	execSQL(t, url, `CREATE ROLE `+app)
+	t.Cleanup(func() { dropRole(t, url, app) })
+	require.Zero(t, tenants(t, url, "grant-submit", testTenant, name).code)
+	execSQL(t, url, `REVOKE USAGE ON SCHEMA tenant_acme FROM `+app)
+	env := map[string]string{"DATABASE_URL": url}
+	may := func() bool {
+		t.Helper()
+		require.Zero(t, runCLI(t, env, "migrate", "up").code)
+		return ask[bool](t, url,
+			`SELECT has_schema_privilege('`+name+`', 'tenant_acme', 'USAGE')`)
+	}
+	require.True(t, may())
+	dropRole(t, url, app)
+	execSQL(t, url, `CREATE ROLE `+app)
+	require.False(t, may())
+	r := runCLI(t, env, "migrate", "status")
+	require.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.stdout, "may be another one of that name")
+	require.Zero(t, tenants(t, url, "grant-submit", testTenant, name).code)
+	require.Zero(t, runCLI(t, env, "migrate", "status").code)
 }
 
 // A role that is gone can be forgotten.

@@ -96,7 +96,7 @@ func (c *tasksChangeCmd) changeAll(ctx context.Context, g *globals, p client.Pri
 		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
 		Status: api.BulkPriorityStatus(c.Status), Stage: c.Stage, Error: c.Error,
 		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Priority: p,
-		Children: withChildren(c.Children)}
+		Children: c.withChildren()}
 	return c.run(ctx, g, many{
 		verb:  "change the priority of",
 		count: func() (int64, error) { return g.client().CountPrioritize(ctx, b) },
@@ -170,7 +170,7 @@ func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
 			Status: api.BulkCancellationStatus(c.Status),
 			Stage:  c.Stage, Error: c.Error,
 			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Reason: c.Reason,
-			Children: withChildren(c.Children)}
+			Children: c.withChildren()}
 		return c.run(ctx, g, many{
 			verb:  "cancel",
 			count: func() (int64, error) { return g.client().CountCancel(ctx, b) },
@@ -277,7 +277,7 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 			Status: api.BulkRedriveStatus(c.Status),
 			Stage:  c.Stage, Error: c.Error,
 			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), FromStage: c.FromStage,
-			StartBy: c.StartBy, EndBy: c.EndBy, Children: withChildren(c.Children)}
+			StartBy: c.StartBy, EndBy: c.EndBy, Children: c.withChildren()}
 		return c.run(ctx, g, many{
 			verb:  "redrive",
 			count: func() (int64, error) { return g.client().CountRedrive(ctx, b) },

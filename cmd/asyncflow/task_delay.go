@@ -58,7 +58,7 @@ func (f *manyFlags) delays(status string) client.BulkDelay {
 		User: f.User, Tags: f.Tags, AnyTags: f.AnyTags, Metadata: f.Metadata,
 		Status: api.BulkDelayStatus(status), Stage: f.Stage, Error: f.Error,
 		Since: f.Since.Time, Until: f.Until.Time, Pace: f.pace(),
-		Children: withChildren(f.Children)}
+		Children: f.withChildren()}
 }
 
 // runDelays counts the tasks of a change of their time, or makes it.

@@ -49,7 +49,7 @@ func (c *tasksEraseCmd) Run(ctx context.Context, g *globals) error {
 		EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
 		Status: api.BulkErasureStatus(c.Status), Stage: c.Stage, Error: c.Error,
 		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(),
-		Children: withChildren(c.Children)}
+		Children: c.withChildren()}
 	return c.run(ctx, g, many{
 		verb:  "erase the contents of",
 		count: func() (int64, error) { return g.client().CountErase(ctx, b) },

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,11 +97,16 @@ func (c *tasksExportCmd) writer(
 		}, errors.Join(err, w.Error())
 	case c.Contents:
 		return func(ctx context.Context, tasks []client.Task) error {
-			full, err := withContents(ctx, g.client(), tasks)
-			if err != nil {
-				return err
+			for some := range slices.Chunk(tasks, exportCalls) {
+				full, err := withContents(ctx, g.client(), some)
+				if err != nil {
+					return err
+				}
+				if err := printLines(g, full); err != nil {
+					return err
+				}
 			}
-			return printLines(g, full)
+			return nil
 		}, nil
 	}
 	return func(_ context.Context, tasks []client.Task) error { return printLines(g, tasks) }, nil

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -11,58 +10,30 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// exportChunk is how many tasks are written at once, and exportCalls how many calls ask for their
-// contents at the same time.
-const (
-	exportChunk = 64
-	exportCalls = 8
-)
+// exportCalls is how many tasks' contents are asked for at the same time, and are in memory.
+const exportCalls = 8
 
-// runEnded exports the tasks that ended since the last export, oldest end first. The lists of the
-// API have them in the order of their numbers. So a spool has them until all are known.
+// runEnded exports the tasks that ended since the last export, oldest end first.
 func (c *tasksExportCmd) runEnded(ctx context.Context, g *globals, now time.Time) error {
 	p := c.params()
 	p.Text = c.Text
-	filter, err := filterMembers(p)
+	write, err := c.writer(g)
 	if err != nil {
 		return err
 	}
-	w, err := c.window(now, c.EndedSince.Time, c.EndedUntil.Time, filter)
-	if err != nil {
-		return err
-	}
-	s, err := newSpool()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	p.EndedSince, p.EndedUntil, p.Limit = w.since, w.until, pageSize
-	for more := !w.empty(); more; more = p.Cursor != "" {
-		page, err := g.client().List(ctx, p)
-		if err != nil {
-			return err
-		}
-		for _, t := range page.Data {
-			if err := s.add(t.FinishedAt, t); err != nil {
-				return err
-			}
-		}
-		p.Cursor = page.NextCursor
-	}
-	out, err := c.writer(g)
-	if err != nil {
-		return err
-	}
-	err = drain(s, exportChunk, func(tasks []client.Task) error { return out(ctx, tasks) })
-	if err == nil {
-		err = c.finish(w)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(g.stderr, "%s written; once they are stored: mv %s %s\n",
-		plural(int64(len(s.lines))), c.next(), c.State)
-	return err
+	e := exporter[client.Task]{exportFlags: c.exportFlags, filter: p,
+		since: c.EndedSince.Time, until: c.EndedUntil.Time,
+		list: func(
+			ctx context.Context, w exportWindow, cursor string,
+		) ([]client.Task, string, error) {
+			p.EndedSince, p.EndedUntil, p.Limit, p.Cursor = w.since, w.until, pageSize, cursor
+			page, err := g.client().List(ctx, p)
+			return page.Data, page.NextCursor, err
+		},
+		at:    func(t client.Task) time.Time { return t.FinishedAt },
+		write: write,
+		count: func(n int) string { return plural(int64(n)) }}
+	return e.run(ctx, g, now)
 }
 
 // databaseTime returns a time by the database's clock that is over, less than a minute ago.
@@ -78,20 +49,16 @@ type exportedTask struct {
 	Attempts []client.Attempt `json:"attempts,omitempty"`
 }
 
-// withContents returns tasks with their contexts, results and attempts, in their order.
+// withContents returns tasks with their contexts, results and attempts, in their order. It asks for
+// all of them at the same time.
 func withContents(
 	ctx context.Context, api *client.Client, tasks []client.Task,
 ) ([]exportedTask, error) {
 	all := make([]exportedTask, len(tasks))
 	failed := make([]error, len(tasks))
 	var calls sync.WaitGroup
-	slots := make(chan struct{}, exportCalls)
 	for i, t := range tasks {
-		slots <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-slots }()
-			all[i], failed[i] = contentsOf(ctx, api, t)
-		})
+		calls.Go(func() { all[i], failed[i] = contentsOf(ctx, api, t) })
 	}
 	calls.Wait()
 	return all, errors.Join(failed...)

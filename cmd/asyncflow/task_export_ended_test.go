@@ -13,7 +13,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
@@ -271,6 +274,92 @@ func TestExportGoesOnAfterAKill(t *testing.T) {
 	require.Zero(t, r.code, r.stderr)
 	assert.Empty(t, r.stdout)
 	s.store(r.stdout)
+
+	require.Zero(t, tenants(t, s.db.Config().ConnString(), "create", "other").code)
+	env["ASYNCFLOW_TOKEN"] = tokenOf(t, "other", auth.ScopeRead)
+	require.Eventually(t, func() bool { // until the node knows the tenant
+		return runCLI(t, env, "tasks", "list").code == 0
+	}, patience, 100*time.Millisecond)
+	r = runCLI(t, env, command...)
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.stderr, "is the state of an export of tenant acme at "+s.node.url+
+		", and this one is of tenant other at "+s.node.url)
+	env["ASYNCFLOW_TOKEN"] = testToken(t)
+	env["ASYNCFLOW_URL"] = strings.Replace(s.node.url, "127.0.0.1", "localhost", 1)
+	r = runCLI(t, env, command...)
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.stderr, "this one is of tenant acme at "+env["ASYNCFLOW_URL"])
+}
+
+// Nothing of the lines that an export keeps has a name, so a kill leaves nothing.
+func TestSpoolHasNoName(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows keeps the names of open files")
+	}
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	s, err := newSpool()
+	require.NoError(t, err)
+	defer s.close()
+	for i := range 2000 {
+		require.NoError(t, s.add(time.UnixMicro(int64(-i)), strings.Repeat("x", 100)))
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	n := 0
+	require.NoError(t, drain(s, 64, func(lines []string) error {
+		n += len(lines)
+		return nil
+	}))
+	require.Equal(t, 2000, n)
+}
+
+// An export with contents has few tasks in memory, however many there are on a page.
+func TestExportAsksForFewContentsAtOnce(t *testing.T) {
+	t.Parallel()
+	const tasks = 200
+	var out lockedBuffer
+	var most, asked int
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == "/v1/tasks":
+			all := make([]string, tasks)
+			for i := range all {
+				all[i] = fmt.Sprintf(`{"id": "a_%d", "type": "pipe", "status": "succeeded"}`, i)
+			}
+			fmt.Fprintf(rw, `{"data": [%s]}`, strings.Join(all, ","))
+		case strings.HasSuffix(r.URL.Path, "/attempts"):
+			_, _ = io.WriteString(rw, `{"data": []}`)
+		default:
+			out.mu.Lock()
+			asked++
+			most = max(most, asked-bytes.Count(out.text.Bytes(), []byte("\n")))
+			out.mu.Unlock()
+			_, _ = io.WriteString(rw, `{"type": "pipe", "status": "succeeded"}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	api, err := client.New(server.URL, "token")
+	require.NoError(t, err)
+	g := &globals{stdout: &out, stderr: io.Discard, api: api}
+	c := tasksExportCmd{Contents: true}
+	require.NoError(t, c.Run(t.Context(), g))
+	assert.Equal(t, tasks, asked)
+	assert.LessOrEqual(t, most, exportCalls)
+}
+
+// lockedBuffer is a buffer for several goroutines.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
 }
 
 // Audit entries are exported once each, oldest first.

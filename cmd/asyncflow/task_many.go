@@ -25,7 +25,7 @@ type manyFlags struct {
 	Parent   string `placeholder:"ID" help:"With --type: only children of this task."`
 	happenedFlags
 
-	Children bool `default:"true" negatable:"" help:"With --type: also children of fan-outs."`
+	Children *bool `negatable:"" help:"With --type: also children of fan-outs. Default: they are."`
 
 	DryRun bool     `help:"With --type: only count them."`
 	Pace   *float32 `placeholder:"N" help:"With --type: the most tasks per second. Default: no limit."`
@@ -41,7 +41,7 @@ ends only the watching; see asyncflow operations.`
 func (f *manyFlags) check(id, status string) error {
 	filter := f.Type != "" || f.AllTypes || status != "" || f.Stage != "" || f.Error != "" ||
 		!f.Since.IsZero() || !f.Until.IsZero() || f.Key != "" || f.Parent != "" ||
-		f.happenedFlags != (happenedFlags{}) || !f.Children
+		f.happenedFlags != (happenedFlags{}) || f.Children != nil
 	switch {
 	case id != "" && (filter || f.DryRun || f.Pace != nil || f.Detach):
 		return asyncflow.Errorf(asyncflow.CodeInvalid,
@@ -57,6 +57,9 @@ func (f *manyFlags) check(id, status string) error {
 	}
 	return nil
 }
+
+// withChildren returns the parameter of a call that leaves out children if they aren't wanted.
+func (f *manyFlags) withChildren() *bool { return withChildren(f.Children == nil || *f.Children) }
 
 // pace returns the pace, 0 without one.
 func (f *manyFlags) pace() float32 {

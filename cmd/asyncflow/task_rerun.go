@@ -51,6 +51,10 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID != "" {
 		return c.runOne(ctx, g)
 	}
+	if c.Children != nil && *c.Children {
+		return usageError(asyncflow.InvalidField("--children",
+			"can't be used: children run again with their parent"))
+	}
 	claim, err := c.otherClaimFlags.change()
 	if err != nil {
 		return usageError(err)

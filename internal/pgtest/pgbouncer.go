@@ -21,6 +21,9 @@ type PgBouncer struct {
 	Mode     string // session, transaction or statement
 	Servers  int    // the most connections to the server for each database and user
 	Prepared int    // max_prepared_statements, which 1.21 and newer know; 0: none
+
+	TakeTurns bool   // idle connections to the server are used in turn (server_round_robin)
+	Database  string // where all names of databases lead; "": to the one of that name
 }
 
 // pgBouncerPath returns the program: the one that ASYNCFLOW_TEST_PGBOUNCER names, or the
@@ -184,12 +187,19 @@ func (p PgBouncer) configure(dir, port string, server *url.URL, knowsPrepared bo
 	password, _ := server.User.Password()
 	quote := func(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
 	users := quote(server.User.Username()) + " " + quote(password) + "\n"
-	prepared := ""
+	more := ""
 	if knowsPrepared { // its default depends on the version
-		prepared = fmt.Sprintf("max_prepared_statements = %d\n", p.Prepared)
+		more = fmt.Sprintf("max_prepared_statements = %d\n", p.Prepared)
+	}
+	if p.TakeTurns {
+		more += "server_round_robin = 1\n"
+	}
+	database := ""
+	if p.Database != "" {
+		database = " dbname=" + p.Database
 	}
 	ini := fmt.Sprintf(`[databases]
-* = host=%s port=%s
+* = host=%s port=%s%s
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = %s
@@ -199,7 +209,7 @@ auth_file = %s
 pool_mode = %s
 default_pool_size = %d
 max_client_conn = 500
-%s`, host, serverPort, port, filepath.Join(dir, "users.txt"), p.Mode, p.Servers, prepared)
+%s`, host, serverPort, database, port, filepath.Join(dir, "users.txt"), p.Mode, p.Servers, more)
 	if err := os.WriteFile(filepath.Join(dir, "users.txt"), []byte(users), 0o644); err != nil {
 		return err
 	}

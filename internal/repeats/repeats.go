@@ -4,6 +4,7 @@ package repeats
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"regexp"
@@ -58,6 +59,7 @@ type lines struct {
 
 	mu    sync.Mutex
 	known map[uint64]*line // by the hash of what they say
+	ended bool             // nothing is counted any more
 }
 
 // line is a line that was written, and how many like it weren't.
@@ -82,12 +84,20 @@ func (h *Handler) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			h.lines.flush(h.lines.now().Add(every))
+			h.lines.end()
 			return
 		case <-tick.C:
 			h.lines.flush(h.lines.now())
 		}
 	}
+}
+
+// end writes all counts that are left. From then on all lines are written.
+func (l *lines) end() {
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
+	l.flush(l.now().Add(every))
 }
 
 // Enabled reports whether lines of a level are written.
@@ -131,6 +141,9 @@ func (l *lines) take(h *Handler, r slog.Record) int {
 	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.ended {
+		return 1
+	}
 	known := l.known[key]
 	if known == nil && len(l.known) >= maxKeys {
 		general := r.Message
@@ -245,15 +258,24 @@ func shorten(r slog.Record) slog.Record {
 
 // textOf returns the beginning of a value as text.
 func textOf(v slog.Value) string {
-	text := ""
-	v = v.Resolve()
-	if err, ok := v.Any().(error); ok {
-		text = err.Error()
-	} else {
-		text = v.String()
-	}
+	text := whole(v.Resolve())
 	if len(text) > maxValue {
 		return strings.ToValidUTF8(text[:maxValue], "") + "…"
 	}
 	return strings.Clone(text)
+}
+
+// whole returns a value as text. A value that can't say what it is, such as an error that is a nil
+// pointer, is written as fmt does.
+func whole(v slog.Value) (text string) {
+	err, ok := v.Any().(error)
+	if !ok {
+		return v.String()
+	}
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("%v", err)
+		}
+	}()
+	return err.Error()
 }

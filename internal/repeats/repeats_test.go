@@ -184,4 +184,23 @@ func TestRunWritesTheRest(t *testing.T) {
 	lines := b.written()
 	require.Len(t, lines, 2)
 	assert.Contains(t, lines[1], " repeated=1")
+	for range 3 {
+		b.away("acme", 1)
+	}
+	require.Len(t, b.written(), 3, "nobody would write a count any more")
+}
+
+// nilError is an error that a nil pointer of it can't tell.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+// An error that panics when it is asked for its text does no harm.
+func TestErrorThatPanics(t *testing.T) {
+	t.Parallel()
+	b := setup()
+	for range 2 {
+		b.Warn("no", "error", (*nilError)(nil))
+	}
+	require.Equal(t, []string{"level=WARN msg=no error=<nil>"}, b.written())
 }

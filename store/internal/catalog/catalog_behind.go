@@ -39,7 +39,7 @@ func (c *Catalog) bringUp(tenant string) error {
 	}
 	if before.Version < before.Latest {
 		c.store.Log.Info("the schema of a tenant was behind; it is migrated", "tenant", tenant,
-			"from", before.Version, "to", before.Latest)
+			"from", before.Version, "to", before.Latest, "rights", len(before.Restored))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -61,6 +61,7 @@ type Core struct {
 	prober  *postgres.Prober    // of all pools
 	shares  *postgres.Shares    // of base
 	pooled  *pgxpool.Pool       // through the pooler; nil: there is none
+	pooler  *postgres.Pooler    // of pooled
 	through *postgres.Shares    // of pooled
 	HotPool *postgres.HotPool
 	Roles   *postgres.Roles
@@ -118,10 +119,11 @@ func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err
 		Group: &postgres.PoolGroup{}}
 	groups := []*postgres.PoolGroup{c.group, hot.Group}
 	if through := c.Config.PooledURL; through != "" {
-		if hot.Pooler, err = postgres.OpenPooler(ctx, through, c.Base); err != nil {
+		c.pooler, err = postgres.OpenPooler(ctx, through, c.Base, c.Config.NoRoles)
+		if err != nil {
 			return postgres.ConnectError(through, err)
 		}
-		base.Pooler = hot.Pooler
+		hot.Pooler, base.Pooler = c.pooler, c.pooler
 		base.Group = &postgres.PoolGroup{}
 		groups = append(groups, base.Group)
 		if c.pooled, err = postgres.NewPool(ctx, base); err != nil {

@@ -92,7 +92,7 @@ func (c *Core) Ping(ctx context.Context) error {
 	if c.pooled == nil {
 		return nil
 	}
-	if err := postgres.CheckPooled(ctx, c.pooled, c.Base); err != nil {
+	if err := c.pooler.Check(ctx, c.pooled); err != nil {
 		return postgres.ConnectError(c.Config.PooledURL, err)
 	}
 	return nil

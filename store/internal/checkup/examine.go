@@ -85,6 +85,9 @@ func Examine(
 // checkAgain is what to do about a check that failed.
 const checkAgain = "do what the error suggests, and run the doctor again"
 
+// checkAsNode is what to do about a check that needs more rights, such as those of pg_monitor.
+const checkAsNode = "run the doctor as the user of the nodes"
+
 func (c *checkup) one(ctx context.Context, one check) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
@@ -93,7 +96,10 @@ func (c *checkup) one(ctx context.Context, one check) []Finding {
 	if err == nil {
 		err = one.run(c, ctx, found)
 	}
-	if err != nil {
+	switch {
+	case postgres.IsRefused(err):
+		found.add(LevelWarning, checkAsNode, "could not be looked at by this user: %s", err)
+	case err != nil:
 		found.add(LevelWarning, checkAgain, "could not be checked: %s", err)
 	}
 	return found.end(one.well)

@@ -20,7 +20,7 @@ func TestHistoryOfManyTypesIsBounded(t *testing.T) {
 	}{
 		{time.Hour, time.Minute, 300, ""},
 		{time.Hour, 5 * time.Minute, 1600, ""},
-		{time.Hour, time.Minute, 334, "step is 1m0s"},
+		{time.Hour, time.Minute, 334, "step is 1m"},
 		{day, 30 * time.Minute, 69, ""},
 		{day, 30 * time.Minute, 70, "from is 1440 minutes before until, of each of 70 types"},
 		{30 * day, day, 138, ""},

@@ -70,12 +70,18 @@ func (d *deadlines) begin(ctx context.Context) context.Context {
 }
 
 // end ends a context of within. When the server turned out to be read-only, it resets the
-// pools: only a new connection looks for the host that takes writes.
+// pools: only a new connection looks for the host that takes writes. So it does when the server
+// behind a pooler is another one, which refuses a setting: a new connection chooses anew.
 func (d *deadlines) end(ctx context.Context, err error) {
 	if t, ok := ctx.(*timed); ok {
 		t.cancel()
 	}
-	if err != nil && isReadOnly(err) {
+	switch {
+	case err == nil:
+	case isReadOnly(err):
+		d.group.Reset()
+	case isSettingRefused(err):
+		d.group.compression.forget()
 		d.group.Reset()
 	}
 }

@@ -49,6 +49,14 @@ func IsPassing(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*pgconn.ConnectError))
 }
 
+// isSettingRefused reports whether a server doesn't know the value of a setting that asyncflow
+// chose by another server's word, see compression.
+func isSettingRefused(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == pgerrcode.InvalidParameterValue &&
+		pg.Routine == "parse_and_validate_value"
+}
+
 // isNotifyQueueFull reports whether Postgres refused a commit because its queue of notifications is
 // full. The whole cluster shares it, and one session that listens and doesn't read keeps it full.
 func isNotifyQueueFull(err error) bool {
@@ -69,6 +77,7 @@ func isChanging(err error) bool {
 	}
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Routine == "RevalidateCachedQuery" || IsRoleRefused(err) ||
+		isSettingRefused(err) ||
 		pg.Code == pgerrcode.ForeignKeyViolation && pg.ConstraintName == Sealed)
 }
 
@@ -177,7 +186,7 @@ func Countable(err error, what string) error {
 
 // IsDataException reports whether Postgres refused a value.
 func IsDataException(err error) bool {
-	return pgerrcode.IsDataException(State(err)) && !IsRoleRefused(err)
+	return pgerrcode.IsDataException(State(err)) && !IsRoleRefused(err) && !isSettingRefused(err)
 }
 
 // IsRefused reports whether Postgres refused a statement for want of a right: the role fence has

@@ -124,7 +124,10 @@ func pool(cfg *pgxpool.Config, config PoolConfig, life lifetimes) {
 		cfg.ConnConfig.StatementCacheCapacity = 0
 	}
 	settings := merged(transactionSettings, config.Settings)
-	cfg.ConnConfig.AfterConnect = func(_ context.Context, conn *pgconn.PgConn) error {
+	cfg.ConnConfig.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		if err := config.Pooler.checkDatabase(ctx, conn); err != nil {
+			return err
+		}
 		return liftConnectDeadline(conn)
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {

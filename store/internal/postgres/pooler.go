@@ -2,8 +2,9 @@ package postgres
 
 import (
 	"context"
-	"fmt"
-	"sync"
+	"errors"
+	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -13,71 +14,6 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// isDirect is a condition that holds when nothing stands between this machine and the server. A
-// pooler gives its clients numbers of processes that the server doesn't have.
-func isDirect(conn *pgconn.PgConn) string {
-	return fmt.Sprintf("pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %d", conn.PID())
-}
-
-// keepsSessions has the poolers that were seen to keep sessions, by address, database and user.
-// Each is tried once: later, all of its connections may be in use.
-var keepsSessions sync.Map
-
-// sessionRounds is how often two clients of a pooler compare their connections.
-const sessionRounds = 3
-
-// checkKeepsSession refuses a pooler in transaction mode. It would lose the settings and the role
-// of a connection, or give them to another client. Such a pooler gives the server's connection of
-// one client to the next one, or another connection to the same client; one in session mode never
-// does. No setting is needed to see that.
-func checkKeepsSession(ctx context.Context, conn *pgconn.PgConn, config *pgconn.Config) error {
-	address := conn.Conn().RemoteAddr().String()
-	key := address + "/" + config.Database + "/" + config.User
-	if _, known := keepsSessions.Load(key); known {
-		return nil
-	}
-	config = config.Copy()
-	config.AfterConnect = nil
-	other, err := pgconn.ConnectConfig(ctx, config)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = other.Close(context.WithoutCancel(ctx)) }()
-	first, err := backend(ctx, conn)
-	if err != nil {
-		return err
-	}
-	for range sessionRounds {
-		others, err := backend(ctx, other)
-		if err != nil {
-			return err
-		}
-		again, err := backend(ctx, conn)
-		if err != nil {
-			return err
-		}
-		if others == first || again != first {
-			return asyncflow.Errorf(asyncflow.CodeUnavailable,
-				"the pooler at %s gives a connection to the next client after each transaction "+
-					"(transaction mode): settings of a connection, such as search_path, would be "+
-					"lost, or another client's. Let DATABASE_URL lead to the server directly or to "+
-					"a pooler in session mode; this pooler may be ASYNCFLOW_POOLED_URL beside it",
-				address)
-		}
-	}
-	keepsSessions.Store(key, true)
-	return nil
-}
-
-// backend returns the number of the server's process that answers.
-func backend(ctx context.Context, conn *pgconn.PgConn) (string, error) {
-	row, err := firstRow(ctx, conn, "SELECT pg_catalog.pg_backend_pid()")
-	if err != nil {
-		return "", err
-	}
-	return string(row[0]), nil
-}
-
 // Pooler is the way to the database through a pooler that may be in transaction mode. Its
 // connections are pooled ones, see entry.
 type Pooler struct {
@@ -85,63 +21,152 @@ type Pooler struct {
 	// Prepared reports whether a statement that was prepared once can be run in any later
 	// transaction: the pooler prepares it on the connections that lack it.
 	Prepared bool
+
+	direct Querier                  // the direct connections
+	last   atomic.Pointer[database] // where they lead; nil: they weren't asked yet
 }
 
+// database is a database as databaseSQL tells it from others.
+type database struct {
+	text string
+	seen time.Time
+}
+
+const (
+	// databaseTime is how long an answer to databaseSQL is taken for true.
+	databaseTime = 5 * time.Second
+	// poolerTries is how often a pooler is looked at that fails for a passing reason, with
+	// poolerPause between two tries.
+	poolerTries = 3
+	poolerPause = 200 * time.Millisecond
+)
+
 // OpenPooler looks at the way through a pooler. It refuses one that leads to another database than
-// the direct connections of base.
-func OpenPooler(ctx context.Context, url string, base Querier) (*Pooler, error) {
+// the connections of direct, or by a user that can't take the roles there. With noRoles there are
+// no roles.
+func OpenPooler(
+	ctx context.Context, url string, direct Querier, noRoles bool,
+) (*Pooler, error) {
 	cfg, err := pooledConfig(url)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectAll)
 	defer cancel()
+	p := &Pooler{URL: url, direct: direct}
+	for try := 1; ; try++ {
+		err := p.look(ctx, cfg, noRoles)
+		if err == nil || try == poolerTries || !passesSoon(err) {
+			return p, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(poolerPause):
+		}
+	}
+}
+
+// passesSoon reports whether a pooler refused a statement for a passing reason.
+func passesSoon(err error) bool {
+	return !errors.As(err, new(*asyncflow.Error)) && !errors.As(err, new(*pgconn.ConnectError)) &&
+		IsPassing(err)
+}
+
+// look looks at the way over a connection of its own.
+func (p *Pooler) look(ctx context.Context, cfg *pgx.ConnConfig, noRoles bool) error {
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	row, err := firstRow(ctx, conn.PgConn(), databaseSQL)
-	if err != nil {
-		return nil, err
+	if err := p.checkDatabase(ctx, conn.PgConn()); err != nil {
+		return err
 	}
-	if err := checkSame(ctx, string(row[0]), base); err != nil {
-		return nil, err
+	if err := p.checkUser(ctx, conn.PgConn(), noRoles); err != nil {
+		return err
 	}
-	p := &Pooler{URL: url}
 	p.Prepared, err = keepsPrepared(ctx, conn.PgConn(), &cfg.Config)
-	return p, err
+	return err
 }
 
-// CheckPooled asks a pool of a pooler which database is behind it, and refuses another one than
-// that of the direct connections of base.
-func CheckPooled(ctx context.Context, pool *pgxpool.Pool, base Querier) error {
-	var has string
-	err := pool.QueryRow(ctx, databaseSQL, pgx.QueryExecModeSimpleProtocol).Scan(&has)
-	if err != nil {
-		return err
-	}
-	return checkSame(ctx, has, base)
-}
-
-// checkSame refuses a database that isn't that of base, by what databaseSQL says of it.
-func checkSame(ctx context.Context, has string, base Querier) error {
-	var want string
-	if err := base.QueryRow(ctx, databaseSQL).Scan(&want); err != nil {
-		return err
-	}
-	if has != want {
-		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the pooled URL leads to another "+
-			"database than DATABASE_URL (%s, not %s: when the server started, and the number of "+
-			"the database)", has, want)
-	}
-	return nil
+// Check asks a pool of the pooler for its database, and refuses another one than that of the direct
+// connections.
+func (p *Pooler) Check(ctx context.Context, pool *pgxpool.Pool) error {
+	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		return p.checkDatabase(ctx, conn.Conn().PgConn())
+	})
 }
 
 // databaseSQL tells databases apart. Settings of the connection don't change what it says.
 const databaseSQL = `SELECT pg_catalog.concat(pg_catalog.to_char(pg_catalog.timezone('UTC',
   pg_catalog.pg_postmaster_start_time()), 'YYYY-MM-DD HH24:MI:SS.US'), ' ', oid)
 FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()`
+
+// checkDatabase refuses a new connection that leads to another database than the direct ones, as
+// after a failover that the pooler doesn't follow. If these don't answer, where they led last
+// counts.
+func (p *Pooler) checkDatabase(ctx context.Context, conn *pgconn.PgConn) error {
+	row, err := firstRow(ctx, conn, databaseSQL)
+	if err != nil {
+		return err
+	}
+	have := string(row[0])
+	last := p.last.Load()
+	known := last != nil && last.text == have
+	if known && time.Since(last.seen) < databaseTime {
+		return nil
+	}
+	var want string
+	if err := p.direct.QueryRow(ctx, databaseSQL).Scan(&want); err != nil {
+		if known {
+			return nil
+		}
+		return err
+	}
+	p.last.Store(&database{want, time.Now()})
+	if have != want {
+		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the pooled URL leads to another "+
+			"database than DATABASE_URL (%s, not %s: when the server started, and the number of "+
+			"the database)", have, want)
+	}
+	return nil
+}
+
+// lackedRoleSQL selects a role that the user $1 can't take, or of which it doesn't inherit the
+// rights: statements are prepared as that user. Another user than the one of the direct connections
+// needs the roles of later tenants, too, so it must be a member of the owner of the schema.
+const lackedRoleSQL = `
+SELECT r.rolname FROM pg_catalog.pg_roles r
+WHERE (NOT $2::boolean AND r.rolname IN (
+    SELECT base_role FROM asyncflow.fence UNION ALL SELECT role FROM asyncflow.tenants)
+  OR $1::name <> session_user AND r.oid = (SELECT nspowner FROM pg_catalog.pg_namespace
+    WHERE nspname = 'asyncflow'))
+  AND NOT CASE WHEN current_setting('server_version_num')::int >= 160000
+    THEN pg_has_role($1::name, r.oid, 'SET') AND pg_has_role($1::name, r.oid, 'USAGE')
+    ELSE pg_has_role($1::name, r.oid, 'USAGE') END
+ORDER BY 1 LIMIT 1`
+
+// checkUser refuses a user that can't do the work of tenants.
+func (p *Pooler) checkUser(ctx context.Context, conn *pgconn.PgConn, noRoles bool) error {
+	row, err := firstRow(ctx, conn, "SELECT session_user")
+	if err != nil {
+		return err
+	}
+	user := string(row[0])
+	var role string
+	err = p.direct.QueryRow(ctx, lackedRoleSQL, user, noRoles).Scan(&role)
+	if errors.Is(err, pgx.ErrNoRows) || State(err) == pgerrcode.UndefinedTable {
+		return nil // without the table, nobody has migrated the database yet
+	}
+	if err != nil {
+		return err
+	}
+	return asyncflow.Errorf(asyncflow.CodeUnavailable, "the user %[1]s of the pooled URL can't "+
+		"take the role %[2]s or doesn't inherit its rights. Let the pooled URL have the user of "+
+		"DATABASE_URL, with INHERIT, or do:\n  ALTER ROLE %[3]s INHERIT; GRANT %[4]s TO %[3]s;",
+		user, role, Quote(user), Quote(role))
+}
 
 // nameSession names a session through a pooler in the server's list. Poolers take the name at the
 // start, and give the server's connection the name of its present client.
@@ -173,12 +198,32 @@ func keepsPrepared(
 	if _, err := conn.Exec(ctx, "BEGIN").ReadAll(); err != nil {
 		return false, err
 	}
-	_, err := conn.Prepare(ctx, probe, "SELECT 1", nil)
-	if State(err) == pgerrcode.DuplicatePreparedStatement { // of a client that was cut off
+	followed, err := runPrepared(ctx, conn)
+	if refusesPrepared(err) {
 		_, err = conn.Exec(ctx, "ROLLBACK").ReadAll()
 		return false, err
 	}
 	if err != nil {
+		return false, preparedError(err)
+	}
+	if _, err := conn.Exec(ctx, "COMMIT").ReadAll(); err != nil || followed {
+		return followed, err
+	}
+	row, err := firstRow(ctx, conn, "SELECT "+isDirect(conn))
+	if err != nil || string(row[0]) == "t" {
+		return err == nil, err
+	}
+	err = checkKeepsSession(ctx, conn, config)
+	if err != nil && asyncflow.CodeOf(err) == asyncflow.CodeUnavailable {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// runPrepared prepares, runs and forgets a statement in the open transaction, and reports whether
+// the server has it under another name.
+func runPrepared(ctx context.Context, conn *pgconn.PgConn) (renamed bool, err error) {
+	if _, err := conn.Prepare(ctx, probe, "SELECT 1", nil); err != nil {
 		return false, err
 	}
 	if err := conn.ExecPrepared(ctx, probe, nil, nil, nil).Read().Err; err != nil {
@@ -189,22 +234,28 @@ func keepsPrepared(
 	if err != nil {
 		return false, err
 	}
-	followed := string(row[0]) == "0"
-	if err := conn.Deallocate(ctx, probe); err != nil {
-		return false, err
+	return string(row[0]) == "0", conn.Deallocate(ctx, probe)
+}
+
+// refusesPrepared reports whether an error says that prepared statements don't last: a client that
+// was cut off has left one of that name, the server lacks what was prepared a moment ago, or the
+// pooler knows none.
+func refusesPrepared(err error) bool {
+	switch State(err) {
+	case pgerrcode.DuplicatePreparedStatement, pgerrcode.InvalidSQLStatementName,
+		pgerrcode.FeatureNotSupported:
+		return true
 	}
-	if _, err := conn.Exec(ctx, "COMMIT").ReadAll(); err != nil || followed {
-		return followed, err
+	return false
+}
+
+// preparedError explains an error that says nothing about prepared statements.
+func preparedError(err error) error {
+	if IsPassing(err) {
+		return err
 	}
-	row, err = firstRow(ctx, conn, "SELECT "+isDirect(conn))
-	if err != nil || string(row[0]) == "t" {
-		return err == nil, err
-	}
-	err = checkKeepsSession(ctx, conn, config)
-	if err != nil && asyncflow.CodeOf(err) == asyncflow.CodeUnavailable {
-		return false, nil
-	}
-	return err == nil, err
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err, Message: "whether the " +
+		"pooler keeps prepared statements can't be found out: " + message(err)}
 }
 
 // directKey marks a context for direct connections.

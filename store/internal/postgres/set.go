@@ -64,8 +64,11 @@ func set(
 		direct = append(direct, fmt.Sprintf("CASE WHEN %s THEN %s END", isDirect(conn), call))
 		reading = append(reading, fmt.Sprintf("pg_catalog.current_setting('%s')", name))
 	}
+	setting = append(setting, processSQL)
+	direct = append(direct, processSQL)
+	reading = append(reading, processSQL)
 	want, err := firstRow(ctx, conn, "SELECT "+strings.Join(direct, ", "))
-	if err == nil && len(want) > 0 && want[0] == nil { // a pooler stands before the server
+	if err == nil && want[0] == nil { // a pooler stands before the server
 		if err := checkKeepsSession(ctx, conn, config); err != nil {
 			return err
 		}
@@ -77,6 +80,9 @@ func set(
 	have, err := firstRow(ctx, conn, "SELECT "+strings.Join(reading, ", "))
 	if err != nil {
 		return err
+	}
+	if string(have[len(names)]) != string(want[len(names)]) {
+		return transactionMode(conn.Conn().RemoteAddr())
 	}
 	for i, name := range names {
 		if string(have[i]) != string(want[i]) {

@@ -133,6 +133,13 @@ func (c *compression) choose(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
+// forget has all servers asked again.
+func (c *compression) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = time.Time{}
+}
+
 func (c *compression) asked(ctx context.Context, conn *pgx.Conn) (lz4 bool, err error) {
 	server := conn.PgConn().Conn().RemoteAddr().String()
 	now := time.Now()

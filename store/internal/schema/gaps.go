@@ -46,7 +46,7 @@ func Gaps(ctx context.Context, url string, noRoles bool) ([]Gap, error) {
 		err == nil && version < latestVersion(migrations.Asyncflow()):
 		return nil, nil
 	case err != nil:
-		return nil, postgres.Wrap(err, "Gaps")
+		return nil, mayNotLook(postgres.Wrap(err, "Gaps"))
 	}
 	var all []Gap
 	find := []func(context.Context) ([]Gap, error){f.submitterGaps}
@@ -150,6 +150,19 @@ func (f *RoleFence) submitterGaps(ctx context.Context) ([]Gap, error) {
 		gap := newGap(slug, "the role %s, which may submit by SQL, is gone", text)
 		gap.Do = fmt.Sprintf("make it, then asyncflow migrate up; or "+
 			"asyncflow tenants revoke-submit %s %s", slug, text)
+		all = append(all, gap)
+		return nil
+	})
+	if err != nil {
+		return nil, postgres.Wrap(err, "look at the roles that submit by SQL")
+	}
+	rows, _ = f.db.Query(ctx, tenantsSQL+` SELECT DISTINCT slug, rolname FROM lacked
+		WHERE NOT known ORDER BY 1, 2`, nil)
+	_, err = pgx.ForEachRow(rows, []any{&slug, &text}, func() error {
+		gap := newGap(slug, "the role %s may submit by SQL, but may be another one of that name: "+
+			"it was made anew, or the database came from another cluster", text)
+		gap.Do = fmt.Sprintf("asyncflow tenants grant-submit %[1]s %[2]s, if it is meant; or "+
+			"asyncflow tenants revoke-submit %[1]s %[2]s", slug, text)
 		all = append(all, gap)
 		return nil
 	})

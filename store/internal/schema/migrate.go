@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/migrations"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
@@ -14,6 +15,8 @@ type Status struct {
 	Schema  string
 	Version int64 // the newest migration that was applied
 	Latest  int64 // the newest migration that this program has
+
+	Restored []string // statements that gave rights back or took them away
 }
 
 // Migrate brings the schema asyncflow and every tenant's schema of the database at url to the
@@ -47,7 +50,8 @@ func migratePlain(ctx context.Context, url string) func(string, fs.FS) (Status, 
 		if schema == Base {
 			tenant = ""
 		}
-		return status, restoreRights(ctx, conn, tenant, "")
+		status.Restored, err = RestoreRights(ctx, conn, tenant, "")
+		return status, err
 	}
 }
 
@@ -78,7 +82,7 @@ func migrateWithRoles(
 	if err := f.GrantBase(ctx); err != nil {
 		return nil, err
 	}
-	if err := restoreRights(ctx, f.db, "", ""); err != nil {
+	if first.Restored, err = RestoreRights(ctx, f.db, "", ""); err != nil {
 		return nil, err
 	}
 	all := []Status{first}
@@ -100,9 +104,20 @@ func Statuses(ctx context.Context, url string) ([]Status, error) {
 	if err := refuseDevelopmentAt(ctx, url); err != nil {
 		return nil, err
 	}
-	return eachSchema(ctx, url, allSQL, func(schema string, set fs.FS) (Status, error) {
+	all, err := eachSchema(ctx, url, allSQL, func(schema string, set fs.FS) (Status, error) {
 		return statusOf(ctx, url, schema, set)
 	})
+	return all, mayNotLook(err)
+}
+
+// mayNotLook explains the error of a user without rights in the schemas, such as one for
+// monitoring.
+func mayNotLook(err error) error {
+	if !postgres.IsRefused(err) {
+		return err
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err, Message: "this user may " +
+		"not look at the schemas: use that of the nodes (" + err.Error() + ")"}
 }
 
 // eachSchema calls do for the schema asyncflow and for the schema of each tenant that a query

@@ -46,7 +46,11 @@ func migrateBehind(ctx context.Context, url, tenant string) (Status, error) {
 		return Status{}, err
 	}
 	status, err := migrateOne(ctx, url, Of(tenant), migrations.Tenant(), "", besideNodes)
-	return status, postgres.ConnectErrorOr(err, url)
+	if err != nil {
+		return status, postgres.ConnectErrorOr(err, url)
+	}
+	status.Restored, err = RestoreRights(ctx, conn, tenant, "")
+	return status, err
 }
 
 // isBehind reports whether a tenant's schema is behind this program.

@@ -139,7 +139,8 @@ func (f *RoleFence) migrate(
 	if err := f.grantTenant(ctx, tenant); err != nil {
 		return status, err
 	}
-	return status, restoreRights(ctx, f.db, tenant, f.RoleOf(tenant))
+	status.Restored, err = RestoreRights(ctx, f.db, tenant, f.RoleOf(tenant))
+	return status, err
 }
 
 // Enter writes into a tenant's row that its schema and its grants are current, and its role. From
@@ -175,14 +176,16 @@ func (f *RoleFence) giveSchema(ctx context.Context, tenant string) error {
 		return postgres.Wrap(err, "give schema %s to %s", schema, role)
 	}
 	rows, _ := f.db.Query(ctx, `
-		SELECT 'TABLE ' || c.oid::regclass FROM pg_class c
-		WHERE relnamespace = $1::text::regnamespace
+		SELECT 'TABLE ' || c.oid::regclass FROM pg_depend n JOIN pg_class c ON c.oid = n.objid
+		WHERE n.refclassid = 'pg_namespace'::regclass AND n.refobjid = $1::text::regnamespace
+		  AND n.classid = 'pg_class'::regclass AND n.objsubid = 0
 		  AND relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND relowner <> $2::text::regrole
 		  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid
 		    AND d.classid = 'pg_class'::regclass AND d.deptype IN ('a', 'i') AND relkind = 'S')
 		UNION ALL
-		SELECT 'FUNCTION ' || p.oid::regprocedure FROM pg_proc p
-		WHERE pronamespace = $1::text::regnamespace AND proowner <> $2::text::regrole
+		SELECT 'ROUTINE ' || p.oid::regprocedure FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
+		WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = $1::text::regnamespace
+		  AND d.classid = 'pg_proc'::regclass AND proowner <> $2::text::regrole
 		ORDER BY 1`, postgres.Quote(schema), postgres.Quote(role)) // CollectRows returns its error
 	objects, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, object := range objects {

@@ -18,27 +18,32 @@ import (
 const maxRoleName = 63
 
 // GrantSubmit lets a role of the database submit tasks of a tenant and send signals by SQL, and
-// nothing else. It is remembered, for migrations after a restore.
+// nothing else, also functions of before that a migration has kept for views which depend on them.
+// It is remembered, for migrations after a restore.
 func (s *Settings) GrantSubmit(ctx context.Context, tenant, role string) error {
 	err := s.permitSubmit(ctx, tenant, role, "GRANT", "TO")
 	if err == nil {
 		_, err = s.core.DB("").Exec(ctx, `UPDATE asyncflow.tenants
-			SET submitters = array_append(array_remove(submitters, $2), $2) WHERE slug = $1`,
-			tenant, role)
+			SET submitters = array_append(array_remove(submitters, $2::text), $2::text),
+			  submitter_ids = submitter_ids || jsonb_build_object($2::text,
+			    `+schema.SubmitterIDSQL+`)
+			WHERE slug = $1`, tenant, role)
 	}
 	return postgres.Wrap(err, "GrantSubmit(%q, %q)", tenant, role)
 }
 
-// RevokeSubmit takes back what GrantSubmit grants, also of functions of before that a migration has
-// kept for views which depend on them. A role that is gone is forgotten.
+// RevokeSubmit takes back what GrantSubmit grants. A role that is gone is forgotten.
 func (s *Settings) RevokeSubmit(ctx context.Context, tenant, role string) error {
 	if len(role) > maxRoleName {
 		return s.permitSubmit(ctx, tenant, role, "REVOKE", "FROM")
 	}
 	var gone bool
 	err := s.core.DB("").QueryRow(ctx, `UPDATE asyncflow.tenants
-		SET submitters = array_remove(submitters, $2) WHERE slug = $1 AND $2 = ANY (submitters)
-		RETURNING NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $2)`, tenant, role).Scan(&gone)
+		SET submitters = array_remove(submitters, $2::text),
+		  submitter_ids = submitter_ids - $2::text
+		WHERE slug = $1 AND $2::text = ANY (submitters)
+		RETURNING NOT EXISTS (SELECT FROM pg_roles WHERE rolname = $2::text)`, tenant, role).
+		Scan(&gone)
 	if gone || err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return postgres.Wrap(err, "RevokeSubmit(%q, %q)", tenant, role)
 	}
@@ -66,10 +71,7 @@ func (s *Settings) permitSubmit(ctx context.Context, tenant, role, verb, preposi
 		if err != nil {
 			return err
 		}
-		if verb == "REVOKE" {
-			rights = append(rights, kept...)
-		}
-		for _, right := range rights {
+		for _, right := range append(rights, kept...) {
 			if _, err := tx.Exec(ctx,
 				verb+` `+right+` `+preposition+` `+postgres.Quote(role)); err != nil {
 				return err

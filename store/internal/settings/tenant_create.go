@@ -176,7 +176,11 @@ func adoptTenant(
 		if t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own); err != nil {
 			return err
 		}
-		return f.EnterIn(ctx, tx, slug)
+		if err := f.EnterIn(ctx, tx, slug); err != nil {
+			return err
+		}
+		_, err = schema.RestoreRights(ctx, tx, slug, f.RoleOf(slug)) // now that there is a row
+		return err
 	})
 	return t, created, err
 }
@@ -195,7 +199,10 @@ func adoptPlain(
 	}
 	defer conn.Close(ctx)
 	err = postgres.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
-		t, created, err = enterTenant(ctx, tx, slug, "", own)
+		if t, created, err = enterTenant(ctx, tx, slug, "", own); err != nil {
+			return err
+		}
+		_, err = schema.RestoreRights(ctx, tx, slug, "")
 		return err
 	})
 	return t, created, err

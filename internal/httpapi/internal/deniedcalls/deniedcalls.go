@@ -4,8 +4,10 @@
 package deniedcalls
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -28,6 +30,9 @@ const (
 	maxPendingAll = 20 * maxPending
 	// maxFailures is how many budgets' writes may fail before the others wait for the next flush.
 	maxFailures = 2
+	// maxLate is how long after its time an entry is written with it. Exports of the audit wait for
+	// five minutes (--lag), and would miss a later one.
+	maxLate = 3 * time.Minute
 	// writeTimeout bounds one write of entries.
 	writeTimeout = 3 * time.Second
 )
@@ -169,6 +174,7 @@ func (c *Counter) writePending(b *budget) bool {
 	c.mu.Lock()
 	entries := b.pending
 	c.mu.Unlock()
+	c.dateLate(entries)
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
 	err := c.write(ctx, entries)
@@ -183,6 +189,22 @@ func (c *Counter) writePending(b *budget) bool {
 	}
 	c.failing = err != nil
 	return err == nil
+}
+
+// dateLate gives entries that the database takes late the time of the write. Their detail has the
+// time of the first call, and of the last one.
+func (c *Counter) dateLate(entries []*store.AuditedCall) {
+	now := c.now()
+	for _, e := range entries {
+		if now.Sub(e.At) < maxLate {
+			continue
+		}
+		detail := map[string]any{"first_at": e.At.UTC().Format(time.RFC3339Nano),
+			"last_at": cmp.Or(e.LastAt, e.At).UTC().Format(time.RFC3339Nano)}
+		maps.Copy(detail, e.Detail) // of an earlier try that failed, too
+		e.Detail = detail
+		e.At, e.LastAt = now, time.Time{}
+	}
 }
 
 // collect queues the entries that are due, and forgets what is over. It returns the budgets with

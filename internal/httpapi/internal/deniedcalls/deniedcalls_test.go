@@ -171,3 +171,25 @@ func TestWithoutDatabase(t *testing.T) {
 	}
 	require.LessOrEqual(t, c.pending, maxPending)
 }
+
+// An entry that the database takes late has the time of the write, as exports are over its own.
+func TestLateEntryHasTheTimeOfItsWrite(t *testing.T) {
+	t.Parallel()
+	c, b, now := newCounter()
+	start := *now
+	c.Count(Key{Address: "x"}, described("x"))
+	b.err = errors.New("not now")
+	for range 3 {
+		*now = now.Add(2 * time.Minute)
+		c.flush(false)
+	}
+	b.err = nil
+	*now = now.Add(time.Minute)
+	c.flush(false)
+	require.Len(t, b.calls, 1)
+	e := b.calls[0]
+	assert.Equal(t, *now, e.At)
+	assert.True(t, e.LastAt.IsZero())
+	first := start.Format(time.RFC3339Nano)
+	assert.Equal(t, map[string]any{"first_at": first, "last_at": first}, e.Detail)
+}
