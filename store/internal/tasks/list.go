@@ -169,13 +169,15 @@ func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter, p Page) 
 			p.Next = w.passed()
 			return p, nil
 		}
+		if p.windows++; w.empty() {
+			continue
+		}
 		window = min(window, PageLook-p.Searched.Tasks)
 		c.bytes = PageText - p.Searched.bytes
 		v, err := s.readWindow(ctx, t, c, w.least, w.before, window, f.Limit+1-len(p.Tasks))
 		if err != nil {
 			return Page{}, err
 		}
-		p.windows++
 		p.Searched.add(v)
 		if p.Tasks = append(p.Tasks, v.tasks...); len(p.Tasks) > f.Limit {
 			p.Tasks = p.Tasks[:f.Limit]

@@ -59,6 +59,9 @@ func (s *Tasks) walkOf(
 	return w, err
 }
 
+// empty reports whether the window has no numbers.
+func (w *walk) empty() bool { return w.least >= w.before }
+
 // next goes to the next window; false: there is none.
 func (w *walk) next() bool {
 	if w.reverse {
@@ -165,23 +168,19 @@ WITH RECURSIVE half AS (
 SELECT min(high) FROM half`
 
 // advance goes to the next window of a walk; false: there is none. Tasks at the beginning of a
-// range that are too old for the filter, or too new, are passed over without reading them.
+// range that are too old for the filter, or too new, are passed over without reading them. Then the
+// window may be empty, and counts all the same, as it cost a look.
 func (s *Tasks) advance(ctx context.Context, w *walk) (bool, error) {
-	for w.next() {
-		sql, at := seekDownSQL, w.until.Add(sinceSlack)
-		if w.reverse {
-			sql, at = seekUpSQL, w.since.Add(-sinceSlack)
-		}
-		if w.begins(sql == seekUpSQL) {
-			if err := s.seek(ctx, w, sql, at); err != nil {
-				return false, err
-			}
-		}
-		if w.least < w.before {
-			return true, nil
-		}
+	if !w.next() {
+		return false, nil
 	}
-	return false, nil
+	if !w.begins(w.reverse) {
+		return true, nil
+	}
+	if w.reverse {
+		return true, s.seek(ctx, w, seekUpSQL, w.since.Add(-sinceSlack))
+	}
+	return true, s.seek(ctx, w, seekDownSQL, w.until.Add(sinceSlack))
 }
 
 // seek moves the near end of a window to where its range may have tasks of the right time.

@@ -8,7 +8,8 @@ type Episode = Schemas["AlertEpisode"];
 /** What an alert is about, as a link to its page. */
 export function Subject({ episode: e }: { episode: Episode }) {
   const href = subjectPage(e);
-  const name = e.alert === "endpoint_failing" ? <EndpointName episode={e} /> : e.subject;
+  const named = e.alert === "endpoint_failing" && e.state === "firing"; // past ones may be many
+  const name = named ? <EndpointName episode={e} /> : e.subject;
   return href ? <a data-row href={href}>{name}</a> : <>{name}</>;
 }
 
