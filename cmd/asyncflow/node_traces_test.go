@@ -145,6 +145,7 @@ func TestTraces(t *testing.T) {
 	_, metrics := p.send("GET", "/metrics", "")
 	assert.Contains(t, metrics, "asyncflow_spans_exported_total")
 	assert.Contains(t, metrics, "asyncflow_spans_dropped_total 0")
+	assert.Contains(t, metrics, "asyncflow_spans_over_limit_total 0")
 }
 
 // Whatever ends an attempt early, its span ends: a worker that breaks off or is silent, and a node
@@ -222,6 +223,28 @@ func TestTracesAreOff(t *testing.T) {
 	assert.NotContains(t, p.said(), "trace_id="+callerTrace[3:35])
 	_, metrics := p.send("GET", "/metrics", "")
 	assert.NotContains(t, metrics, "asyncflow_spans")
+}
+
+// With OTEL_PROPAGATORS=none, spans are recorded, and a worker gets no header but a task's own
+// trace.
+func TestTracesAreNotPropagated(t *testing.T) {
+	t.Parallel()
+	r := otlptest.Start(t, nil)
+	p := startTraced(t, r, database(t), "OTEL_PROPAGATORS=none")
+	w := startTracedWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
+	w.pipe(t, p.client(), oneStage())
+	plain := submitTraced(t, p, `{"type":"pipe","context":1}`)
+	own := strings.Replace(callerTrace, "4bf9", "5555", 1)
+	labelled := submitTraced(t, p, `{"type":"pipe","context":1,"trace":"`+own+`"}`)
+	awaitAll(t, p.client(), []string{plain, labelled})
+	assert.Equal(t, []string{""}, w.given(plain))
+	assert.Equal(t, []string{own}, w.given(labelled))
+	all := r.Await(func(all []otlptest.Span) bool {
+		return len(ofTask(all, plain, submitSpan)) > 0 &&
+			len(ofTask(all, plain, "deliver pipe")) > 0
+	})
+	assert.NotEqual(t, callerTrace[3:35], ofTask(all, plain, submitSpan)[0].Trace)
+	assert.Empty(t, ofTask(all, plain, "deliver pipe")[0].Links)
 }
 
 // A node doesn't start with a variable that it can't follow.

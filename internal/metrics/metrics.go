@@ -59,18 +59,21 @@ func (m *Metrics) InFlight(n func() int, most int) {
 }
 
 // Spans adds the numbers of spans of the node since its start, as tracing.Tracer counts them.
-func (m *Metrics) Spans(counts func() (exported, dropped, failed uint64)) {
+func (m *Metrics) Spans(counts func() (exported, dropped, failed, over uint64)) {
 	add := func(name, help string, n func() uint64) {
 		m.registry.MustRegister(prometheus.NewCounterFunc(
 			prometheus.CounterOpts{Name: name, Help: help},
 			func() float64 { return float64(n()) }))
 	}
 	add("asyncflow_spans_exported_total", "Spans that the receiver of traces has taken.",
-		func() uint64 { exported, _, _ := counts(); return exported })
+		func() uint64 { exported, _, _, _ := counts(); return exported })
 	add("asyncflow_spans_dropped_total", "Spans that were dropped because the queue was full.",
-		func() uint64 { _, dropped, _ := counts(); return dropped })
+		func() uint64 { _, dropped, _, _ := counts(); return dropped })
 	add("asyncflow_spans_failed_total", "Spans that the receiver of traces did not take.",
-		func() uint64 { _, _, failed := counts(); return failed })
+		func() uint64 { _, _, failed, _ := counts(); return failed })
+	add("asyncflow_spans_over_limit_total",
+		"Spans that were not recorded because of --trace-limit.",
+		func() uint64 { _, _, _, over := counts(); return over })
 }
 
 // gatherTime bounds a reading of all metrics. Readings of the database have a bound of their own.

@@ -76,7 +76,8 @@ func (t *Tracer) attempts(all []asyncflow.Delivery) (recorded []attempt) {
 		d := &all[i]
 		in, own := t.attemptIDs(d.Tenant, d.Lease.ID, d.Lease.Seq)
 		submit := readContext(d.Lease.Options.Trace, "")
-		if !t.sampled(d.Tenant, submit, in) {
+		if yes, over := t.sampled(d.Tenant, submit, in); !yes {
+			t.counts.countOver(over)
 			continue
 		}
 		a := attempt{index: i}

@@ -3,6 +3,7 @@ package tracing_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -168,7 +169,8 @@ func TestPanicEndsSpan(t *testing.T) {
 	}
 }
 
-// A worker gets no traceparent if contexts are not propagated.
+// A worker gets no traceparent if contexts are not propagated, and no task has one that a worker
+// would get.
 func TestNoPropagation(t *testing.T) {
 	r := otlptest.Start(t, nil)
 	tracer, _ := start(t, r, map[string]string{"OTEL_PROPAGATORS": "none"})
@@ -178,6 +180,9 @@ func TestNoPropagation(t *testing.T) {
 	})).Send(t.Context(), all)
 	assert.Empty(t, all[0].Traceparent)
 	c := tracer.Begin(tracing.Request{Method: "POST", Route: "/v1/tasks", Traceparent: submitTrace})
+	tasks := make([]asyncflow.NewTask, 1)
+	c.Submits(tasks)
+	assert.Empty(t, tasks[0].Options.Trace)
 	c.End(201, "")
 	stop(tracer, patience)
 	assert.NotEqual(t, submitTrace[3:35], r.Spans()[1].Trace)
@@ -241,6 +246,27 @@ func TestClaim(t *testing.T) {
 	assert.Equal(t, claim.ID, attempt.Links[1].ID)
 }
 
+// A claim of many tasks has a bounded number of links. The attempts have theirs to the claim.
+func TestLinksAreBounded(t *testing.T) {
+	for limit, want := range map[string]int{"": 32, "3": 3, "128": 50} {
+		t.Run(limit, func(t *testing.T) {
+			r := otlptest.Start(t, nil)
+			tracer, _ := start(t, r, map[string]string{"OTEL_SPAN_LINK_COUNT_LIMIT": limit})
+			c := tracer.Begin(tracing.Request{Method: "POST", Route: "/v1/claims", Tenant: "acme"})
+			c.HandsOut(deliveries(slices.Repeat([]string{submitTrace}, 50)...))
+			c.End(200, "")
+			stop(tracer, patience)
+			require.Len(t, r.Spans(), 51)
+			claim := r.Spans()[50]
+			assert.Len(t, claim.Links, want)
+			for _, s := range r.Spans()[:50] {
+				require.Len(t, s.Links, 2)
+				assert.Equal(t, claim.Link(), s.Links[1])
+			}
+		})
+	}
+}
+
 // A submit gives its trace to tasks that have none, if it is recorded and they have room for it.
 func TestSubmit(t *testing.T) {
 	r := otlptest.Start(t, nil)
@@ -272,6 +298,35 @@ func TestSubmit(t *testing.T) {
 	assert.Empty(t, one[0].Options.Trace, "it isn't sampled")
 }
 
+// Headers that are longer than any that are needed are not read, whether or not they are right.
+func TestHeadersAreBounded(t *testing.T) {
+	r := otlptest.Start(t, nil)
+	tracer, _ := start(t, r, nil)
+	later := "01" + submitTrace[2:] + "-" // a later version may have more fields
+	state := func(size int) string {
+		return "a=" + strings.Repeat("x", 256) + ",b=" + strings.Repeat("y", size-261)
+	}
+	all := []struct {
+		parent, state string
+		read, kept    bool
+	}{
+		{later + strings.Repeat("f", 128-len(later)), "", true, false},
+		{later + strings.Repeat("f", 129-len(later)), "", false, false},
+		{submitTrace, state(512), true, true},
+		{submitTrace, state(513), true, false},
+	}
+	for _, one := range all {
+		tracer.Begin(tracing.Request{Method: "GET", Route: "/", Tenant: "acme",
+			Traceparent: one.parent, Tracestate: one.state}).End(200, "")
+	}
+	stop(tracer, patience)
+	require.Len(t, r.Spans(), len(all))
+	for i, s := range r.Spans() {
+		assert.Equal(t, all[i].read, s.Parent == submitTrace[36:52], i)
+		assert.Equal(t, all[i].kept, s.State != "", i)
+	}
+}
+
 // Callers that mark every trace as sampled, or choose the ids of traces, cause a bounded number of
 // spans.
 func TestCallersCauseFewSpans(t *testing.T) {
@@ -292,19 +347,54 @@ func TestCallersCauseFewSpans(t *testing.T) {
 			assert.LessOrEqual(t, float64(n), most)
 			assert.GreaterOrEqual(t, n, tracing.DefaultPerTenant+1)
 			assert.Equal(t, "other", r.Spans()[n-1].Attributes["asyncflow.tenant"])
+			exported, _, _, over := tracer.Counts()
+			assert.EqualValues(t, 20_001, exported+over)
 		})
 	}
 }
 
-// A ratio decides about calls whose callers don't, and about attempts without a submit.
+// Attempts and reports of a recorded submit count, too, each once, whoever has decided about the
+// submit. The claims without a header are no caller's choice.
+func TestSpansOverLimit(t *testing.T) {
+	r := otlptest.Start(t, nil)
+	tracer, _ := start(t, r, map[string]string{"OTEL_BSP_MAX_QUEUE_SIZE": "50000"})
+	s := tracing.NewSender(tracer, sends(func([]asyncflow.Delivery) []asyncflow.Outcome {
+		return outcomes(1, asyncflow.Outcome{Kind: asyncflow.OutcomeAccepted, Status: 202})
+	}))
+	task := make([]asyncflow.NewTask, 1)
+	c := tracer.Begin(tracing.Request{Method: "POST", Route: "/v1/tasks", Tenant: "acme"})
+	c.Submits(task)
+	c.End(201, "")
+	const rounds = 5000
+	for range rounds {
+		all := deliveries(task[0].Options.Trace)
+		s.Send(t.Context(), all)
+		c := tracer.Begin(tracing.Request{Method: "POST", Route: "/", Tenant: "acme",
+			Traceparent: task[0].Options.Trace})
+		c.Reports(all[0].Lease.ID, all[0].Lease.Seq)
+		c.Settles(&all[0].Lease, asyncflow.OutcomeDone)
+		c.End(200, "")
+		all = deliveries(task[0].Options.Trace)
+		c = tracer.Begin(tracing.Request{Method: "POST", Route: "/v1/claims", Tenant: "acme"})
+		c.HandsOut(all)
+		c.End(200, "")
+	}
+	stop(tracer, patience)
+	exported, _, _, over := tracer.Counts()
+	assert.NotZero(t, over)
+	assert.EqualValues(t, 1+4*rounds, exported+over)
+}
+
+// A ratio decides about calls whose callers don't, and about attempts without a submit. A small one
+// shows whether any bit of an id that it looks at is always the same.
 func TestRatio(t *testing.T) {
 	r := otlptest.Start(t, nil)
 	tracer, _ := start(t, r, map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
-		"OTEL_TRACES_SAMPLER_ARG": "0.01", "OTEL_BSP_MAX_QUEUE_SIZE": "50000"})
+		"OTEL_TRACES_SAMPLER_ARG": "0.003", "OTEL_BSP_MAX_QUEUE_SIZE": "50000"})
 	s := tracing.NewSender(tracer, sends(func(all []asyncflow.Delivery) []asyncflow.Outcome {
 		return outcomes(1, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
 	}))
-	for i := range 20_000 {
+	for i := range 200_000 {
 		tracer.Begin(tracing.Request{Method: "GET", Route: "/", Tenant: "acme"}).End(200, "")
 		d := deliveries("")
 		d[0].Lease.Seq = i
@@ -315,7 +405,7 @@ func TestRatio(t *testing.T) {
 	for _, s := range r.Spans() {
 		n[s.Name]++
 	}
-	// 200 are expected, with a standard deviation of 14.
-	assert.InDelta(t, 200, n["GET /"], 100)
-	assert.InDelta(t, 200, n["deliver mail"], 100)
+	// 600 are expected, with a standard deviation of 24.
+	assert.InDelta(t, 600, n["GET /"], 150)
+	assert.InDelta(t, 600, n["deliver mail"], 150)
 }

@@ -51,8 +51,9 @@ func (t *Tracer) Begin(r Request) *Call {
 	return c
 }
 
-// Submits gives new tasks the call as their trace, if it is recorded. A task that has a trace keeps
-// it; a call without a header traceparent, for one task, is a part of that trace.
+// Submits gives new tasks the call as their trace, if it is recorded and contexts are propagated:
+// a task's trace goes to workers. A task that has a trace keeps it; a call without a header
+// traceparent, for one task, is a part of that trace.
 func (c *Call) Submits(tasks []asyncflow.NewTask) {
 	if c == nil {
 		return
@@ -64,7 +65,7 @@ func (c *Call) Submits(tasks []asyncflow.NewTask) {
 	if len(tasks) > 1 {
 		c.count = len(tasks)
 	}
-	if c.decide(); !c.sampled {
+	if c.decide(); !c.sampled || !c.tracer.settings.propagates {
 		return
 	}
 	own := traceparent(c.own)
@@ -107,8 +108,8 @@ func (c *Call) HandsOut(all []asyncflow.Delivery) {
 	c.empty = len(all) == 0
 	c.count = len(all)
 	attempts := c.tracer.attempts(all)
-	if c.decide(); !c.sampled && len(attempts) > 0 {
-		c.sampled = true
+	if len(attempts) > 0 {
+		c.decided, c.sampled = true, true
 		c.choose(newTraceID())
 	}
 	now := time.Now()
@@ -129,21 +130,24 @@ func (c *Call) decide() {
 	}
 	c.decided = true
 	in := newTraceID()
-	c.sampled = c.tracer.sampled(c.Tenant, c.given, in)
+	var over, alsoOver bool
+	c.sampled, over = c.tracer.sampled(c.Tenant, c.given, in)
 	if c.seq > 0 {
 		attemptIn, attempt := c.tracer.attemptIDs(c.Tenant, c.task, c.seq)
 		if !c.sampled {
 			submit := readContext(c.submit, "")
-			c.sampled = c.tracer.sampled(c.Tenant, submit, attemptIn)
+			c.sampled, alsoOver = c.tracer.sampled(c.Tenant, submit, attemptIn)
 		}
 		if c.sampled {
 			link := trace.Link{SpanContext: sampledContext(attemptIn, attempt)}
 			c.links = append(c.links, link)
 		}
 	}
-	if c.sampled {
-		c.choose(in)
+	if !c.sampled {
+		c.tracer.counts.countOver(over || alsoOver)
+		return
 	}
+	c.choose(in)
 }
 
 // choose chooses the ids of the call. in is its trace, if the caller has none.

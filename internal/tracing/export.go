@@ -4,7 +4,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strings"
 	"sync/atomic"
+	"unicode"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -22,7 +24,33 @@ func (s settings) newExporter(
 	case s.protocol == protocolGRPC:
 		return otlptracegrpc.New(ctx)
 	}
-	return otlptracehttp.New(ctx)
+	return otlptracehttp.New(ctx, otlptracehttp.WithMaxResponseSize(maxAnswer))
+}
+
+const (
+	// maxAnswer bounds what is read of a receiver's answer, in bytes. A longer one fails the
+	// export.
+	maxAnswer = 64 << 10
+	// maxErrorText bounds what the log has of an error, in bytes: it may be what a receiver wrote.
+	maxErrorText = 300
+)
+
+// errorText returns the beginning of an error in one line, without the values of the headers of
+// exports: a receiver may show what it was sent.
+func (s settings) errorText(err error) string {
+	text := err.Error()
+	for _, secret := range s.secrets {
+		text = strings.ReplaceAll(text, secret, "***")
+	}
+	if len(text) > maxErrorText {
+		text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
 }
 
 // queue keeps spans until they are exported. It counts what it has: the SDK's own queue drops what
@@ -30,23 +58,23 @@ func (s settings) newExporter(
 type queue struct {
 	sdktrace.SpanProcessor // the SDK's queue, which never gets more spans than it has room for
 	exporter               sdktrace.SpanExporter
-	most                   int64
+	settings               settings
 	waiting                atomic.Int64
 	behind                 atomic.Bool // a span was dropped since the last export
 	counts                 *counts
 	log                    *slog.Logger
 }
 
-func newQueue(exporter sdktrace.SpanExporter, most int, c *counts, log *slog.Logger) *queue {
-	q := &queue{exporter: exporter, most: int64(most), counts: c, log: log}
+func newQueue(exporter sdktrace.SpanExporter, s settings, c *counts, log *slog.Logger) *queue {
+	q := &queue{exporter: exporter, settings: s, counts: c, log: log}
 	q.SpanProcessor = sdktrace.NewBatchSpanProcessor(watchedExporter{q},
-		sdktrace.WithMaxQueueSize(most))
+		sdktrace.WithMaxQueueSize(s.queue))
 	return q
 }
 
 // OnEnd takes a span, or drops it if the queue is full. It never waits.
 func (q *queue) OnEnd(s sdktrace.ReadOnlySpan) {
-	if q.waiting.Add(1) <= q.most {
+	if q.waiting.Add(1) <= int64(q.settings.queue) {
 		q.SpanProcessor.OnEnd(s)
 		return
 	}
@@ -54,7 +82,7 @@ func (q *queue) OnEnd(s sdktrace.ReadOnlySpan) {
 	q.counts.dropped.Add(1)
 	if q.behind.CompareAndSwap(false, true) {
 		q.log.Warn("spans are dropped: the receiver of traces takes them too slowly, or not at all",
-			"queue", q.most)
+			"queue", q.settings.queue)
 	}
 }
 
@@ -70,7 +98,7 @@ func (e watchedExporter) ExportSpans(
 	defer q.waiting.Add(-int64(n))
 	if err := q.exporter.ExportSpans(ctx, spans); err != nil {
 		q.counts.failed.Add(uint64(n))
-		q.log.Warn("can't export spans", "error", err)
+		q.log.Warn("can't export spans", "error", q.settings.errorText(err))
 		return nil
 	}
 	q.counts.exported.Add(uint64(n))

@@ -2,13 +2,19 @@ package tracing_test
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
 
 	"github.com/asyncflow/asyncflow/internal/otlptest"
 	"github.com/asyncflow/asyncflow/internal/tracing"
@@ -37,9 +43,9 @@ func TestSlowReceiver(t *testing.T) {
 	record(tracer, 10)
 	<-asked // an export is under way
 	record(tracer, 1000)
-	exported, dropped, failed := tracer.Counts()
+	exported, dropped, failed, over := tracer.Counts()
 	assert.EqualValues(t, 910, dropped)
-	assert.Zero(t, exported+failed)
+	assert.Zero(t, exported+failed+over)
 	assert.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("spans are dropped")))
 }
 
@@ -65,11 +71,46 @@ func TestRefusingReceiver(t *testing.T) {
 	tracer, log := start(t, r, nil)
 	record(tracer, 7)
 	stop(tracer, patience)
-	_, dropped, failed := tracer.Counts()
+	_, dropped, failed, _ := tracer.Counts()
 	assert.EqualValues(t, 7, failed)
 	assert.Zero(t, dropped)
 	assert.Contains(t, log.String(), "can't export spans")
 	assert.Contains(t, log.String(), "403")
+}
+
+// What a receiver answers fills no log, controls no terminal and shows no token.
+func TestErrorTextIsBounded(t *testing.T) {
+	for _, size := range []int{2000, 1 << 20} {
+		t.Run(strconv.Itoa(size), func(t *testing.T) {
+			r := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				w.WriteHeader(http.StatusInternalServerError)
+				_, _ = io.WriteString(w, q.Header.Get("Authorization")+" \x1b[31m")
+				_, _ = w.Write(bytes.Repeat([]byte("é"), size/2))
+			}))
+			defer r.Close()
+			tracer, log := start(t, &otlptest.Receiver{URL: r.URL}, map[string]string{
+				"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20hunter2-hunter2"})
+			record(tracer, 1)
+			stop(tracer, patience)
+			assert.Contains(t, log.String(), "can't export spans")
+			if size < 1<<16 {
+				assert.Contains(t, log.String(), "500 Internal Server Error (body: *** ")
+			}
+			assert.Less(t, len(log.String()), 500)
+			assert.NotContains(t, log.String(), "hunter2")
+			assert.NotContains(t, log.String(), "x1b")
+		})
+	}
+}
+
+// An error of the SDK itself is as bounded.
+func TestSDKErrorTextIsBounded(t *testing.T) {
+	r := otlptest.Start(t, nil)
+	tracer, log := start(t, r, nil)
+	otel.Handle(errors.New(strings.Repeat("x", 1<<20)))
+	stop(tracer, patience)
+	assert.Contains(t, log.String(), "tracing reports an error")
+	assert.Less(t, len(log.String()), 500)
 }
 
 // Spans go by gRPC, too.
@@ -81,7 +122,7 @@ func TestGRPC(t *testing.T) {
 	stop(tracer, patience)
 	require.Len(t, r.Spans(), 3)
 	assert.Equal(t, "asyncflow", r.Service()["service.name"])
-	exported, _, _ := tracer.Counts()
+	exported, _, _, _ := tracer.Counts()
 	assert.EqualValues(t, 3, exported)
 }
 

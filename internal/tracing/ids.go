@@ -27,15 +27,17 @@ func (t *Tracer) attemptIDs(
 	return in, own
 }
 
-// newTraceID returns 128 random bits. Trace ids tell traces apart and need not be secret.
+// newTraceID returns 127 random bits, and one that is set: an id is never zero. That is the last
+// bit, which the sampler of a ratio doesn't look at. Trace ids tell traces apart and need not be
+// secret.
 func newTraceID() (id trace.TraceID) {
-	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
-	binary.LittleEndian.PutUint64(id[8:], rand.Uint64()|1) // never zero
+	binary.BigEndian.PutUint64(id[:8], rand.Uint64())
+	binary.BigEndian.PutUint64(id[8:], rand.Uint64()|1)
 	return id
 }
 
 func newSpanID() (id trace.SpanID) {
-	binary.LittleEndian.PutUint64(id[:], rand.Uint64()|1)
+	binary.BigEndian.PutUint64(id[:], rand.Uint64()|1)
 	return id
 }
 

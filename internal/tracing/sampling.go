@@ -11,18 +11,23 @@ import (
 
 // sampled decides whether a span is recorded. from is the context that a caller gave, as the parent
 // or as the link of the span: a link counts as a parent does. own is the trace of the span, with
-// an id that is no caller's choice.
+// an id that is no caller's choice. over reports that it would be recorded but for its budget.
 //
 // Anybody can mark a trace as sampled, or choose an id that a ratio takes. So a span that is
 // recorded because of from counts against the budget of its tenant, and isn't recorded over it.
-func (t *Tracer) sampled(tenant string, from trace.SpanContext, own trace.TraceID) bool {
-	switch {
-	case !from.IsValid() || t.budget == nil:
-		return t.takes(own)
-	case t.settings.parentBased:
-		return from.IsSampled() && t.budget.allows(tenant)
+// Whether from is a span of this or another node isn't known, so these count, too.
+func (t *Tracer) sampled(
+	tenant string, from trace.SpanContext, own trace.TraceID,
+) (yes, over bool) {
+	if !from.IsValid() || t.budget == nil {
+		return t.takes(own), false
 	}
-	return t.takes(from.TraceID()) && t.budget.allows(tenant)
+	yes = from.IsSampled()
+	if !t.settings.parentBased {
+		yes = t.takes(from.TraceID())
+	}
+	over = yes && !t.budget.allows(tenant)
+	return yes && !over, over
 }
 
 // takes reports whether the sampler takes a trace that nobody has decided about.

@@ -1,11 +1,6 @@
 package tracing
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"net/url"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -23,6 +18,9 @@ type settings struct {
 	parentBased bool
 	propagates  bool // takes the header traceparent in, and gives it on
 	queue       int  // spans that wait for their export
+	links       int  // of a span, the last ones
+	// secrets are the values of the headers of exports, without those that are too short to be one.
+	secrets []string
 }
 
 const (
@@ -30,8 +28,16 @@ const (
 	exporterConsole = "console"
 	protocolHTTP    = "http/protobuf"
 	protocolGRPC    = "grpc"
-	// maxQueue bounds OTEL_BSP_MAX_QUEUE_SIZE: a span takes about 2 KiB.
+	// minSecret is the length from which on the value of a header may be a secret, in bytes.
+	minSecret = 6
+	// maxQueue bounds OTEL_BSP_MAX_QUEUE_SIZE: a span takes about 2 KiB, and each of its links
+	// 96 bytes.
 	maxQueue = 1 << 20
+	// defaultLinks is smaller than the SDK's default: as many claims as are exported at once, with
+	// all of these links, are less than the 4 MiB that gRPC receives by default.
+	defaultLinks = 32
+	// maxLinks bounds OTEL_SPAN_LINK_COUNT_LIMIT: a claim has no more tasks.
+	maxLinks = 1000
 )
 
 // environment reads variables. An empty one is as good as none, as the specification has it.
@@ -65,8 +71,8 @@ func readSettings(env environment) (s settings, err error) {
 		return s, invalid(name, "is %.80q; it must be otlp, console or none", exporter)
 	}
 	for _, read := range []func(environment) error{
-		s.readProtocol, s.readSampler, s.readPropagators, s.readQueue,
-		checkEndpoints, checkHeaders, checkNumbers, checkCertificates,
+		s.readProtocol, s.readSampler, s.readPropagators, s.readQueue, s.readLinks,
+		s.readHeaders, s.checkEndpoints, checkNumbers, checkBooleans, checkCertificates,
 	} {
 		if err := read(env); err != nil {
 			return settings{}, err
@@ -144,92 +150,53 @@ func (s *settings) readPropagators(env environment) error {
 
 func (s *settings) readQueue(env environment) error {
 	s.queue = sdktrace.DefaultMaxQueueSize
-	name, text := env.get("OTEL_BSP_MAX_QUEUE_SIZE")
+	return readNumber(env, "OTEL_BSP_MAX_QUEUE_SIZE", &s.queue, 1, maxQueue)
+}
+
+func (s *settings) readLinks(env environment) error {
+	s.links = defaultLinks
+	return readNumber(env, "OTEL_SPAN_LINK_COUNT_LIMIT", &s.links, 0, maxLinks)
+}
+
+// readNumber reads a variable into n, which keeps what it has if there is none.
+func readNumber(env environment, name string, n *int, least, most int) error {
+	_, text := env.get(name)
 	if text == "" {
 		return nil
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > maxQueue {
-		return invalid(name, "is %.80q; it must be 1 to %d", text, maxQueue)
+	number, err := strconv.Atoi(text)
+	if err != nil || number < least || number > most {
+		return invalid(name, "is %.80q; it must be %d to %d", text, least, most)
 	}
-	s.queue = n
+	*n = number
 	return nil
 }
 
-func checkEndpoints(env environment) error {
-	for _, name := range otlp("ENDPOINT") {
-		_, text := env.get(name)
-		if text == "" {
-			continue
-		}
-		u, err := url.Parse(text)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return invalid(name, "must be an absolute URL such as http://collector:4318")
-		}
-	}
-	return nil
-}
-
-// checkHeaders doesn't show a value in an error: most are secrets.
-func checkHeaders(env environment) error {
-	for _, name := range otlp("HEADERS") {
-		_, text := env.get(name)
-		if text == "" {
-			continue
-		}
-		for i, one := range strings.Split(text, ",") {
-			key, value, ok := strings.Cut(one, "=")
-			_, err := url.PathUnescape(value)
-			if !ok || err != nil || !isToken(strings.TrimSpace(key)) {
-				return invalid(name, "has no header as entry %d; it must look like name=value, "+
-					"with commas between several", i+1)
-			}
-		}
-	}
-	return nil
-}
-
-// isToken reports whether a text can be the name of an HTTP header.
-func isToken(text string) bool {
-	return text != "" && !slices.ContainsFunc([]byte(text), func(b byte) bool {
-		return b <= ' ' || b >= 0x7f || strings.IndexByte(`()<>@,;:\"/[]?={}`, b) >= 0
-	})
-}
-
+// checkNumbers checks the numbers that only the SDK and the exporters use.
 func checkNumbers(env environment) error {
-	names := append(otlp("TIMEOUT"), "OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT",
-		"OTEL_BSP_MAX_EXPORT_BATCH_SIZE")
-	for _, name := range names {
-		_, text := env.get(name)
-		if n, err := strconv.Atoi(text); text != "" && (err != nil || n < 1 || n > maxQueue) {
-			return invalid(name, "is %.80q; it must be 1 to %d", text, maxQueue)
+	var n int
+	for _, name := range append(otlp("TIMEOUT"), "OTEL_BSP_SCHEDULE_DELAY",
+		"OTEL_BSP_EXPORT_TIMEOUT", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE") {
+		if err := readNumber(env, name, &n, 1, maxQueue); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"OTEL_ATTRIBUTE_COUNT_LIMIT", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+		"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+		"OTEL_SPAN_EVENT_COUNT_LIMIT", "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT",
+		"OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"} {
+		if err := readNumber(env, name, &n, 0, maxQueue); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func checkCertificates(env environment) error {
-	for _, name := range otlp("CERTIFICATE") {
-		_, file := env.get(name)
-		if file == "" {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return invalid(name, "can't be read: %v", err)
-		}
-		if !x509.NewCertPool().AppendCertsFromPEM(text) {
-			return invalid(name, "is the file %.200q, which has no certificate in PEM", file)
-		}
-	}
-	for _, infix := range []string{"TRACES_", ""} {
-		name, file := env.get("OTEL_EXPORTER_OTLP_" + infix + "CLIENT_CERTIFICATE")
-		_, key := env.get("OTEL_EXPORTER_OTLP_" + infix + "CLIENT_KEY")
-		if file == "" && key == "" {
-			continue
-		}
-		if _, err := tls.LoadX509KeyPair(file, key); err != nil {
-			return invalid(name, "and its CLIENT_KEY can't be used: %v", err)
+func checkBooleans(env environment) error {
+	for _, name := range append(otlp("INSECURE"), "OTEL_SDK_DISABLED") {
+		_, text := env.get(name)
+		if text != "" && !strings.EqualFold(text, "true") && !strings.EqualFold(text, "false") {
+			return invalid(name, "is %.80q; it must be true or false", text)
 		}
 	}
 	return nil

@@ -31,7 +31,8 @@ type Config struct {
 	// Version and Node name the process in the spans.
 	Version, Node string
 	// PerTenant bounds the spans a second that a tenant's callers cause on this node by marking
-	// their traces as sampled, and a fifth of what all tenants cause so. 0: such marks don't count.
+	// their traces as sampled, and a fifth of what all tenants cause so. Attempts and reports of
+	// recorded submits count, whoever decided about the submit. 0: such marks don't count.
 	PerTenant int
 	// Console is where the exporter "console" writes.
 	Console io.Writer
@@ -50,7 +51,14 @@ type Tracer struct {
 }
 
 // counts are numbers of spans since the start.
-type counts struct{ exported, dropped, failed atomic.Uint64 }
+type counts struct{ exported, dropped, failed, over atomic.Uint64 }
+
+// countOver counts a span that isn't recorded, if that is because of a budget.
+func (c *counts) countOver(over bool) {
+	if over {
+		c.over.Add(1)
+	}
+}
 
 // Start returns the tracer that the environment asks for; nil: it asks for none. Stop ends it.
 func Start(ctx context.Context, cfg Config) (*Tracer, error) {
@@ -61,7 +69,7 @@ func Start(ctx context.Context, cfg Config) (*Tracer, error) {
 	// The SDK reports through these what happens in the background. They belong to the process.
 	otel.SetLogger(logr.FromSlogHandler(cfg.Log.Handler()))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		cfg.Log.Warn("tracing reports an error", "error", err)
+		cfg.Log.Warn("tracing reports an error", "error", s.errorText(err))
 	}))
 	exporter, err := s.newExporter(ctx, cfg.Console)
 	if err != nil {
@@ -89,11 +97,14 @@ func newTracer(
 		budget:   newBudget(cfg.PerTenant),
 		log:      cfg.Log,
 	}
+	limits := sdktrace.NewSpanLimits()
+	limits.LinkCountLimit = s.links
 	t.provider = sdktrace.NewTracerProvider(
+		sdktrace.WithRawSpanLimits(limits),
 		sdktrace.WithResource(about),
 		sdktrace.WithSampler(sdktrace.AlwaysSample()), // what isn't sampled is never recorded
 		sdktrace.WithIDGenerator(chosenIDs{}),
-		sdktrace.WithSpanProcessor(newQueue(exporter, s.queue, &t.counts, cfg.Log)))
+		sdktrace.WithSpanProcessor(newQueue(exporter, s, &t.counts, cfg.Log)))
 	t.tracer = t.provider.Tracer("github.com/asyncflow/asyncflow/internal/tracing",
 		trace.WithInstrumentationVersion(cfg.Version))
 	return t
@@ -105,14 +116,16 @@ func (t *Tracer) Stop(ctx context.Context) {
 		return
 	}
 	if err := t.provider.Shutdown(ctx); err != nil {
-		t.log.Warn("the last spans are not exported", "error", err)
+		t.log.Warn("the last spans are not exported", "error", t.settings.errorText(err))
 	}
 }
 
 // Counts returns how many spans were exported since the start, how many were dropped because the
-// queue was full, and how many the receiver of the spans didn't take.
-func (t *Tracer) Counts() (exported, dropped, failed uint64) {
-	return t.counts.exported.Load(), t.counts.dropped.Load(), t.counts.failed.Load()
+// queue was full, how many the receiver of the spans didn't take, and how many were not recorded
+// because they were over Config.PerTenant.
+func (t *Tracer) Counts() (exported, dropped, failed, over uint64) {
+	c := &t.counts
+	return c.exported.Load(), c.dropped.Load(), c.failed.Load(), c.over.Load()
 }
 
 // span is a span that is over.
