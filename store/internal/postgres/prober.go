@@ -57,16 +57,34 @@ func NewProber(
 	}
 	cfg.AfterConnect = nil
 	nameSession(&cfg.Config)
-	p := &Prober{groups: groups}
+	p := &Prober{hosts: hostsOf(cfg), groups: groups}
 	p.era, p.end = context.WithCancel(context.Background())
-	hosts := slices.Insert(slices.Clone(cfg.Fallbacks), 0,
-		&pgconn.FallbackConfig{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig})
-	for _, h := range hosts {
-		one := cfg.Copy()
-		one.Host, one.Port, one.TLSConfig, one.Fallbacks = h.Host, h.Port, h.TLSConfig, nil
-		p.hosts = append(p.hosts, one)
-	}
 	return p, base.QueryRow(ctx, databaseSQL).Scan(&p.server)
+}
+
+// hostsOf returns a configuration for each host. pgx has several ways to a host one after the
+// other, such as with TLS and then without (sslmode=prefer): they stay together, in that order.
+// ask looks itself whether a host takes writes: with target_session_attrs, pgx would try the second
+// way where the first one led to a standby.
+func hostsOf(cfg *pgx.ConnConfig) (hosts []*pgx.ConnConfig) {
+	for _, way := range waysOf(cfg) {
+		if last := len(hosts) - 1; last >= 0 &&
+			hostOf(hosts[last].Host, hosts[last].Port) == hostOf(way.Host, way.Port) {
+			hosts[last].Fallbacks = append(hosts[last].Fallbacks, way)
+			continue
+		}
+		one := cfg.Copy()
+		one.ValidateConnect = nil
+		one.Host, one.Port, one.TLSConfig, one.Fallbacks = way.Host, way.Port, way.TLSConfig, nil
+		hosts = append(hosts, one)
+	}
+	return hosts
+}
+
+// waysOf returns all ways to the hosts of a configuration, in the order in which pgx tries them.
+func waysOf(cfg *pgx.ConnConfig) []*pgconn.FallbackConfig {
+	return slices.Insert(slices.Clone(cfg.Fallbacks), 0,
+		&pgconn.FallbackConfig{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig})
 }
 
 // Era returns a context that ends when the server is another one.
@@ -186,8 +204,7 @@ func (f *PoolGroup) order(_ context.Context, cfg *pgx.ConnConfig) error {
 	if first == "" || first == hostOf(cfg.Host, cfg.Port) {
 		return nil
 	}
-	all := slices.Insert(slices.Clone(cfg.Fallbacks), 0,
-		&pgconn.FallbackConfig{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig})
+	all := waysOf(cfg)
 	slices.SortStableFunc(all, func(a, b *pgconn.FallbackConfig) int {
 		rank := map[bool]int{true: 0, false: 1}
 		return rank[hostOf(a.Host, a.Port) == first] - rank[hostOf(b.Host, b.Port) == first]

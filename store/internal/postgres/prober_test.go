@@ -2,8 +2,17 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
 	"net"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,5 +160,64 @@ func TestHostsInOrder(t *testing.T) {
 			got = append(got, net.JoinHostPort(f.Host, postgres.Port(f.Port)))
 		}
 		assert.Equal(t, want, got, first)
+	}
+}
+
+// A host is asked once, with TLS if the server has it, however many ways to it a URL allows.
+func TestProberPrefersTLS(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, devpg.Config{})
+	u, err := url.Parse(server.URL("postgres"))
+	require.NoError(t, err)
+	u.RawQuery = "" // sslmode=prefer
+	hosts, err := postgres.ProbedHosts(withHost(t, u.String(), "other:1"))
+	require.NoError(t, err)
+	require.Len(t, hosts, 2)
+	assert.Equal(t, []string{u.Hostname(), "other"}, []string{hosts[0].Host, hosts[1].Host})
+	for _, host := range hosts {
+		require.Len(t, host.Fallbacks, 1)
+		assert.NotNil(t, host.TLSConfig)
+		assert.Nil(t, host.Fallbacks[0].TLSConfig)
+		assert.Equal(t, host.Host, host.Fallbacks[0].Host)
+	}
+
+	conn, err := pgx.ConnectConfig(t.Context(), hosts[0])
+	require.NoError(t, err, "without TLS")
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	assert.IsType(t, &net.TCPConn{}, conn.PgConn().Conn())
+	startTLS(t, conn)
+	require.Eventually(t, func() bool {
+		conn, err := pgx.ConnectConfig(t.Context(), hosts[0])
+		if err != nil {
+			return false
+		}
+		defer conn.Close(context.WithoutCancel(t.Context()))
+		_, ok := conn.PgConn().Conn().(*tls.Conn)
+		return ok
+	}, patience, 20*time.Millisecond, "the server has TLS now")
+}
+
+// startTLS gives a server a certificate.
+func startTLS(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	for name, b := range map[string]*pem.Block{
+		"server.crt": {Type: "CERTIFICATE", Bytes: der},
+		"server.key": {Type: "PRIVATE KEY", Bytes: secret},
+	} { // as the server's user, into its directory
+		_, err := conn.Exec(t.Context(), fmt.Sprintf(`
+			COPY (SELECT unnest(string_to_array('%s', E'\n'))) TO PROGRAM 'umask 077; cat >%s'`,
+			strings.TrimSpace(string(pem.EncodeToMemory(b))), name))
+		require.NoError(t, err)
+	}
+	for _, sql := range []string{`ALTER SYSTEM SET ssl = on`, `SELECT pg_reload_conf()`} {
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err)
 	}
 }
