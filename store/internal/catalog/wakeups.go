@@ -153,7 +153,7 @@ func (w *Wakeups) listen(ctx context.Context) error {
 }
 
 func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
-	conn, err := postgres.ConnectToListen(ctx, w.store.Base.Config().ConnConfig)
+	conn, err := w.store.group.ConnectToListen(ctx, w.store.Base.Config().ConnConfig)
 	if err != nil {
 		return err
 	}

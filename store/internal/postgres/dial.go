@@ -92,8 +92,8 @@ func (c *watched) Close() error {
 
 // SetDeadline sets the deadline, but no later than in closeTime.
 func (c *watched) SetDeadline(t time.Time) error {
-	if t.IsZero() {
-		c.connecting.Store(false)
+	if t.IsZero() && c.connecting.Swap(false) {
+		c.group.ready()
 	}
 	return c.Conn.SetDeadline(soon(t))
 }
@@ -118,9 +118,14 @@ func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
-// ConnectToListen opens a connection for LISTEN, configured as a pool's connections. It is
-// silent most of the time, so its silence says nothing about the pool's connections.
-func ConnectToListen(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+// ConnectToListen opens a connection for LISTEN, configured as the connections of the group. It is
+// silent most of the time, so its silence says nothing about those.
+func (f *PoolGroup) ConnectToListen(
+	ctx context.Context, config *pgx.ConnConfig,
+) (*pgx.Conn, error) {
+	if err := f.order(ctx, config); err != nil {
+		return nil, err
+	}
 	config.DialFunc = new(PoolGroup).dial
 	return pgx.ConnectConfig(ctx, config)
 }

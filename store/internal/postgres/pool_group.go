@@ -22,11 +22,13 @@ type PoolGroup struct {
 	last   time.Time // of the last reset
 	broken time.Time // when all connections were broken last
 
-	conns  map[*watched]struct{} // that are open, or being opened
-	dials  map[*dialing]struct{} // attempts to reach a host
-	failed bool                  // an attempt failed since calm, or a server took no writes
-	calm   time.Time             // when the server was last found
-	first  string                // the host to be tried first, with its port; "": as configured
+	conns map[*watched]struct{} // that are open, or being opened
+	dials map[*dialing]struct{} // attempts to reach a host
+	// failed is when an attempt failed last, or a server took no writes; zero: not since calm
+	failed    time.Time
+	connected time.Time // when a connection was ready last
+	calm      time.Time // when the server was last found
+	first     string    // the host to be tried first, with its port; "": as configured
 
 	compression compression
 }
@@ -50,7 +52,7 @@ func (f *PoolGroup) add(pool *pgxpool.Pool) {
 func (f *PoolGroup) Reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.failed = true
+	f.failed = time.Now()
 	if time.Since(f.last) < resetEvery {
 		return
 	}
@@ -87,7 +89,7 @@ func (f *PoolGroup) Break(found time.Time) {
 func (f *PoolGroup) suspicious(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.failed {
+	if !f.failed.IsZero() {
 		return true
 	}
 	silent := func(since time.Time) bool {
@@ -111,9 +113,19 @@ func (f *PoolGroup) suspicious(now time.Time) bool {
 func (f *PoolGroup) calmDown(at time.Time, host string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.failed = false
+	f.failed = time.Time{}
 	f.calm = at
 	f.first = host
+}
+
+// checkFailed notes that a probe found no server. What failed counts no longer if a connection has
+// been opened since: the probe has less time than the pools, and may be one connection too many.
+func (f *PoolGroup) checkFailed() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.connected.After(f.failed) {
+		f.failed = time.Time{}
+	}
 }
 
 // begin notes an attempt to reach a host, and returns the end of it.
@@ -129,7 +141,9 @@ func (f *PoolGroup) begin(cancel context.CancelFunc) (end func(failed bool)) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		delete(f.dials, d)
-		f.failed = f.failed || failed
+		if failed {
+			f.failed = time.Now()
+		}
 	}
 }
 
@@ -141,6 +155,13 @@ func (f *PoolGroup) opened(c *watched) {
 		f.conns = map[*watched]struct{}{}
 	}
 	f.conns[c] = struct{}{}
+}
+
+// ready notes that a connection is ready for statements.
+func (f *PoolGroup) ready() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.connected = time.Now()
 }
 
 // closed forgets a connection.

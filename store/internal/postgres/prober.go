@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -28,22 +29,33 @@ const (
 	probeTime = time.Second
 	// probesAtOnce is the most probes under way.
 	probesAtOnce = 4
+	// searchParts is how many times as long as its next pause a search has taken, once that is
+	// more than probeCheck: a server that is lost for long, or too busy to answer, is asked less
+	// and less often. The most is calmTime.
+	searchParts = 20
+	// presentFirst is how long after the start of a probe the server that was found last may
+	// answer, before another one that takes writes is believed.
+	presentFirst = 200 * time.Millisecond
 )
 
 // Prober looks for the server that takes writes, while connections of its groups are silent or
 // fail. After a failover it is another server: then it breaks all connections to the lost one, as
-// each would wait for a deadline of its own otherwise, and ends the Era. It makes at
-// most one connection to each host in probeCheck, and none while all is well.
+// each would wait for a deadline of its own otherwise, and ends the Era. It begins at most one
+// connection to each host in probeCheck, less often if that leads to nothing, and none while all is
+// well.
 type Prober struct {
 	hosts  []*pgx.ConnConfig // of one host each
 	groups []*PoolGroup
 	probes atomic.Int32 // under way
 
-	mu     sync.Mutex
-	server string    // that was found last, see databaseSQL
-	found  time.Time // when the probe began that found it
-	era    context.Context
-	end    context.CancelFunc
+	mu        sync.Mutex
+	server    string    // that was found last, see databaseSQL
+	found     time.Time // when the probe began that found it
+	searching time.Time // since when connections are suspicious, but for pauses up to calmTime
+	suspected time.Time // when connections were suspicious last
+	next      time.Time // the earliest next probe
+	era       context.Context
+	end       context.CancelFunc
 }
 
 // NewProber returns the prober of a URL, for the pools of some groups. base leads to the server as
@@ -120,7 +132,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		now := time.Now()
 		suspicious := slices.ContainsFunc(p.groups,
 			func(g *PoolGroup) bool { return g.suspicious(now) })
-		if suspicious && p.probes.Load() < probesAtOnce {
+		if suspicious && p.probes.Load() < probesAtOnce && p.due(now) {
 			p.probes.Add(1)
 			probing.Go(func() {
 				defer p.probes.Add(-1)
@@ -130,27 +142,92 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
+// due reports whether it is time for a probe, as connections are suspicious.
+func (p *Prober) due(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.suspected) > calmTime {
+		p.searching = now
+	}
+	p.suspected = now
+	if now.Before(p.next) {
+		return false
+	}
+	p.next = now.Add(min(now.Sub(p.searching)/searchParts, calmTime))
+	return true
+}
+
 // probe asks all hosts at once.
 func (p *Prober) probe(ctx context.Context, began time.Time) {
+	var asking sync.WaitGroup
+	defer asking.Wait()
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	var asking sync.WaitGroup
+	p.mu.Lock()
+	present := p.server
+	p.mu.Unlock()
+	answers := make(chan answer, len(p.hosts))
 	for _, host := range p.hosts {
-		asking.Go(func() {
-			if server, ok := ask(ctx, host); ok {
-				p.adopt(server, hostOf(host.Host, host.Port), began)
-				cancel()
-			}
-		})
+		asking.Go(func() { answers <- ask(ctx, host) })
 	}
-	asking.Wait()
+	found := choose(present, answers, time.Until(began.Add(presentFirst)))
+	if found.server != "" {
+		p.adopt(found, began)
+		return
+	}
+	if found.full {
+		p.mu.Lock()
+		p.next = time.Now().Add(calmTime)
+		p.mu.Unlock()
+	}
+	for _, g := range p.groups {
+		g.checkFailed()
+	}
+}
+
+// answer is what a host says to a probe.
+type answer struct {
+	server string // that takes writes, see databaseSQL; "": none was found
+	host   string
+	full   bool // a server is there, and has no connection for the probe
+}
+
+// choose returns the answer of the present server, or else the first one of another server, once
+// all hosts have answered or the present one has had its time. An old primary that was not stopped
+// takes writes, too. If no host has a server that takes writes, it returns any other answer.
+func choose(present string, answers <-chan answer, wait time.Duration) (found answer) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	waited := false
+	for range cap(answers) {
+		for heard := false; !heard; {
+			if waited && found.server != "" {
+				return found
+			}
+			select {
+			case a := <-answers:
+				heard = true
+				if a.server == present {
+					return a
+				}
+				if found.server == "" && (a.server != "" || a.full) {
+					found = a
+				}
+			case <-timer.C:
+				waited = true
+			}
+		}
+	}
+	return found
 }
 
 // ask returns which server is at a host, if it takes writes.
-func ask(ctx context.Context, host *pgx.ConnConfig) (server string, ok bool) {
+func ask(ctx context.Context, host *pgx.ConnConfig) (a answer) {
+	a.host = hostOf(host.Host, host.Port)
 	conn, err := pgx.ConnectConfig(ctx, host)
 	if err != nil {
-		return "", false
+		a.full = pgerrcode.IsInsufficientResources(State(err))
+		return a
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTime)
@@ -159,19 +236,20 @@ func ask(ctx context.Context, host *pgx.ConnConfig) (server string, ok bool) {
 	}()
 	row, err := firstRow(ctx, conn.PgConn(), writableSQL)
 	if err != nil || string(row[0]) != "off" {
-		return "", false
+		return a
 	}
 	row, err = firstRow(ctx, conn.PgConn(), databaseSQL)
 	if err != nil {
-		return "", false
+		return a
 	}
-	return string(row[0]), true
+	a.server = string(row[0])
+	return a
 }
 
 const writableSQL = `SELECT pg_catalog.current_setting('transaction_read_only')`
 
 // adopt notes where the server is. A probe that began before the one that found it says nothing.
-func (p *Prober) adopt(server, host string, began time.Time) {
+func (p *Prober) adopt(a answer, began time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !began.After(p.found) {
@@ -179,12 +257,13 @@ func (p *Prober) adopt(server, host string, began time.Time) {
 	}
 	p.found = began
 	for _, g := range p.groups {
-		g.calmDown(began, host)
+		g.calmDown(began, a.host)
 	}
-	if server == p.server {
+	if a.server == p.server {
 		return
 	}
-	p.server = server
+	p.server = a.server
+	p.searching, p.next = began, time.Time{} // of the next server
 	for _, g := range p.groups {
 		g.Break(began)
 	}

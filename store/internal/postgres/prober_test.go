@@ -163,6 +163,21 @@ func TestHostsInOrder(t *testing.T) {
 	}
 }
 
+// LISTEN, too, tries the host first where the server was found last.
+func TestListenWhereTheServerWasFound(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, devpg.Config{})
+	_, address := pgtest.Behind(t, server.URL("postgres"))
+	u, err := url.Parse(server.URL("postgres"))
+	require.NoError(t, err)
+	cfg, err := pgx.ParseConfig(withHost(t, address, u.Host))
+	require.NoError(t, err)
+	conn, err := postgres.FoundAt(u.Host).ConnectToListen(t.Context(), cfg)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	assert.Equal(t, u.Host, conn.PgConn().Conn().RemoteAddr().String())
+}
+
 // A host is asked once, with TLS if the server has it, however many ways to it a URL allows.
 func TestProberPrefersTLS(t *testing.T) {
 	t.Parallel()
@@ -219,5 +234,86 @@ func startTLS(t *testing.T, conn *pgx.Conn) {
 	for _, sql := range []string{`ALTER SYSTEM SET ssl = on`, `SELECT pg_reload_conf()`} {
 		_, err := conn.Exec(t.Context(), sql)
 		require.NoError(t, err)
+	}
+}
+
+// A search that lasts makes fewer connections with time. After a while of quiet the next one is as
+// quick as ever.
+func TestProberBacksOff(t *testing.T) {
+	t.Parallel()
+	const step = 200 * time.Millisecond
+	p, now := new(postgres.Prober), time.Now()
+	probes := func(during time.Duration) (n int) {
+		for end := now.Add(during); now.Before(end); now = now.Add(step) {
+			if p.Due(now) {
+				n++
+			}
+		}
+		return n
+	}
+	assert.Equal(t, 20, probes(4*time.Second), "all")
+	assert.InDelta(t, 27, probes(16*time.Second), 4, "up to a second apart")
+	probes(time.Minute)
+	assert.InDelta(t, 100, probes(5*time.Minute), 7, "three seconds apart")
+	now = now.Add(10 * time.Second)
+	assert.Equal(t, 20, probes(4*time.Second), "it begins anew")
+}
+
+// A probe that gets no connection because the pool has all of them leads to no further ones.
+func TestProberWithoutAConnection(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, devpg.Config{})
+	admin, err := postgres.Connect(t.Context(), server.URL("postgres"))
+	require.NoError(t, err)
+	defer admin.Close(context.WithoutCancel(t.Context()))
+	_, err = admin.Exec(t.Context(), `CREATE ROLE bounded LOGIN PASSWORD 'b' CONNECTION LIMIT 1`)
+	require.NoError(t, err)
+	u, err := url.Parse(server.URL("postgres"))
+	require.NoError(t, err)
+	u.User = url.UserPassword("bounded", "b")
+
+	group := &postgres.PoolGroup{}
+	pool, err := postgres.NewPool(t.Context(), postgres.PoolConfig{URL: u.String(), Size: 1,
+		NoRoles: true, Statement: patience, Group: group})
+	require.NoError(t, err)
+	defer pool.Close()
+	p, err := postgres.NewProber(t.Context(), u.String(), pool, group)
+	require.NoError(t, err)
+	used, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer used.Release() // before Close, which waits for it
+	group.Reset()        // as after a failure
+	require.Eventually(t, func() bool {
+		p.Probe(t.Context())
+		return !p.Due(time.Now())
+	}, patience, time.Millisecond, "the server is there")
+	require.True(t, group.Suspicious(), "the pool has opened no connection since")
+	assert.True(t, p.Due(time.Now().Add(time.Minute)))
+
+	used.Release() // which closes it
+	require.Eventually(t, func() bool { return pool.Ping(t.Context()) == nil }, patience,
+		20*time.Millisecond)
+	p.Probe(t.Context())
+	assert.False(t, group.Suspicious(), "the pool reaches the server")
+}
+
+// Of two servers that take writes, as after an old primary came back, the present one stays.
+func TestProberStaysWithItsServer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		wait    time.Duration
+		hosts   int
+		servers []string
+		want    string
+	}{
+		"the other one is quicker":      {patience, 2, []string{"old", "present"}, "present"},
+		"the present one answers alone": {patience, 3, []string{"present"}, "present"},
+		"the present one is lost":       {patience, 2, []string{"", "next"}, "next"},
+		"the present one is silent":     {0, 2, []string{"next"}, "next"},
+		"there is none":                 {0, 2, []string{"", ""}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, c.want, postgres.Choose("present", c.wait, c.hosts, c.servers...))
+		})
 	}
 }
