@@ -127,3 +127,6 @@ func (d *Dispatcher) FoundLeft() bool {
 	defer d.others.mu.Unlock()
 	return !d.others.keeping.IsZero()
 }
+
+// WasLeft is wasLeft.
+func WasLeft(l asyncflow.Lease, now time.Time) bool { return wasLeft(l, now) }

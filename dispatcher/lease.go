@@ -58,13 +58,16 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 		d.sendOpen(func(k store.TypeKey) bool { return k == key })
 		return
 	}
+	blocked := d.blocked.has(key)
 	leasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
 	leases, next, more, err := d.lease(leasing, t, n)
 	cancel()
 	r.use(len(leases), contextBytes(leases))
 	d.start(t, leases)
 	now := d.store.Clock.Now()
-	d.noteLeft(leases, now)
+	if !blocked {
+		d.noteLeft(t, leases, now)
+	}
 	switch {
 	case store.IsHeld(err): // a table is locked, such as one that is being sealed
 		next = now.Add(lockedPause)

@@ -1,10 +1,12 @@
 package dispatcher
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // A node that takes requests would begin all of its new tasks itself, and nodes that only dispatch
@@ -75,17 +77,21 @@ func (d *Dispatcher) wakeTime() func(due time.Time) time.Time {
 }
 
 // noteLeft looks for tasks among leases that the others have not taken during their head start.
-func (d *Dispatcher) noteLeft(leases []asyncflow.Lease, now time.Time) {
-	if _, leaves := d.leaves(now); !leaves {
+func (d *Dispatcher) noteLeft(t *store.Type, leases []asyncflow.Lease, now time.Time) {
+	if _, leaves := d.leaves(now); !leaves || d.standsInLine(t) {
 		return
 	}
-	for i := range leases {
-		due := leases[i].DueAt
-		if !due.IsZero() && now.Sub(due) >= othersFirst {
-			d.others.mu.Lock()
-			d.others.keeping = now.Add(keepTime)
-			d.others.mu.Unlock()
-			return
-		}
+	if !slices.ContainsFunc(leases, func(l asyncflow.Lease) bool { return wasLeft(l, now) }) {
+		return
 	}
+	d.others.mu.Lock()
+	defer d.others.mu.Unlock()
+	d.others.keeping = now.Add(keepTime)
+}
+
+// wasLeft reports whether others could have taken a task, and have not. A task may also have waited
+// for its flow key, for its endpoint, or for another attempt.
+func wasLeft(l asyncflow.Lease, now time.Time) bool {
+	return l.Options.FlowKey == "" && l.Endpoint == "" && l.Attempt == 1 &&
+		!l.DueAt.IsZero() && now.Sub(l.DueAt) >= othersFirst
 }

@@ -73,3 +73,24 @@ func TestNodeLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// What had to wait for something else than another node was not left by it.
+func TestWaitingIsNotBeingLeft(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	left := asyncflow.Lease{Attempt: 1, DueAt: now.Add(-time.Second)}
+	assert.True(t, dispatcher.WasLeft(left, now))
+	for name, change := range map[string]func(l *asyncflow.Lease){
+		"flow key":        func(l *asyncflow.Lease) { l.Options.FlowKey = "k" },
+		"endpoint":        func(l *asyncflow.Lease) { l.Endpoint = "e" },
+		"another attempt": func(l *asyncflow.Lease) { l.Attempt = 2 },
+		"head start":      func(l *asyncflow.Lease) { l.DueAt = now.Add(-time.Millisecond) },
+		"unknown":         func(l *asyncflow.Lease) { l.DueAt = time.Time{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := left
+			change(&l)
+			assert.False(t, dispatcher.WasLeft(l, now))
+		})
+	}
+}
