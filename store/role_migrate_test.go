@@ -133,6 +133,8 @@ func TestMigrateToRolesWaitsForTables(t *testing.T) {
 	tries := map[time.Time]bool{}
 	require.Eventually(t, func() bool { // it gives up, and waits once more
 		var began *time.Time
+		_, err := tx.Exec(t.Context(), `SELECT pg_stat_clear_snapshot()`) // of pg_stat_activity
+		require.NoError(t, err)
 		require.NoError(t, tx.QueryRow(t.Context(), `SELECT max(a.xact_start)
 			FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 			WHERE l.relation = 'tenant_acme.tallies'::regclass AND NOT l.granted`).Scan(&began))

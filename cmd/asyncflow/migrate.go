@@ -21,9 +21,6 @@ type migrateUpCmd struct{ databaseFlag }
 // Run migrates.
 func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
 	all, err := migrate(ctx, c.DatabaseURL, c.option())
-	if err != nil {
-		return err
-	}
 	for _, s := range all {
 		if s.Version == s.Latest {
 			fmt.Fprintf(g.stdout, "%s is at version %d\n", s.Schema, s.Latest)
@@ -33,6 +30,9 @@ func (c *migrateUpCmd) Run(ctx context.Context, g *globals) error {
 		for _, statement := range s.Restored {
 			fmt.Fprintf(g.stdout, "%s lacked: %s\n", s.Schema, printable(statement))
 		}
+	}
+	if err != nil {
+		return err
 	}
 	gaps, err := store.Gaps(ctx, c.DatabaseURL, c.option())
 	printGaps(g.stdout, gaps)

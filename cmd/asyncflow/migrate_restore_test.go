@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"math/rand/v2"
+	"net/url"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -120,6 +123,50 @@ func TestRightsComeBackAfterARestore(t *testing.T) {
 			require.Zero(t, runCLI(t, env, "migrate", "status").code, "nothing is to come back")
 		})
 	}
+}
+
+// What migrate up gave back before it failed is printed, and in the audit.
+func TestRightsThatCameBackBeforeAFailure(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	require.Zero(t, tenants(t, url, "create", "zeta").code)
+	app := appRole(t, url)
+	execSQL(t, url, `CREATE ROLE `+app)
+	t.Cleanup(func() { dropRole(t, url, app) })
+	require.Zero(t, tenants(t, url, "grant-submit", testTenant, strings.Trim(app, `"`)).code)
+	execSQL(t, url, `REVOKE USAGE ON SCHEMA tenant_acme FROM `+app)
+	execSQL(t, url, `ALTER SCHEMA tenant_zeta RENAME TO hidden`)
+	env := map[string]string{"DATABASE_URL": url}
+	r := runCLI(t, env, "migrate", "up")
+	require.NotZero(t, r.code)
+	assert.Contains(t, r.stderr, "tenant_zeta")
+	grant := "GRANT USAGE ON SCHEMA tenant_acme TO " + app
+	assert.Contains(t, r.stdout, "tenant_acme lacked: "+grant+"\n")
+	require.True(t, ask[bool](t, url, `SELECT detail::jsonb -> 'statements' ? '`+grant+`'
+		AND outcome = 'failed' FROM asyncflow.audit
+		WHERE action = 'schema.migrate' ORDER BY id DESC LIMIT 1`))
+	execSQL(t, url, `ALTER SCHEMA hidden RENAME TO tenant_zeta`)
+	require.Zero(t, runCLI(t, env, "migrate", "up").code)
+}
+
+// A user for monitoring is told which right it lacks.
+func TestMonitoringUserMayNotLook(t *testing.T) {
+	t.Parallel()
+	own := database(t)
+	u, err := url.Parse(own)
+	require.NoError(t, err)
+	user := fmt.Sprintf("monitor_%d", rand.Int64())
+	execSQL(t, own, `CREATE ROLE `+user+` LOGIN PASSWORD 'secret' IN ROLE pg_monitor`)
+	t.Cleanup(func() { dropRole(t, own, user) })
+	u.User = url.UserPassword(user, "secret")
+	env := map[string]string{"DATABASE_URL": u.String()}
+	r := runCLI(t, env, "migrate", "status")
+	require.NotZero(t, r.code)
+	assert.Contains(t, r.stderr, "this user may not look at the schemas: use that of the nodes")
+	assert.Contains(t, r.stderr, "permission denied for schema asyncflow")
+	r = runCLI(t, env, "doctor", "--all")
+	assert.Contains(t, r.stdout, "run the doctor as the user of the nodes")
+	assert.NotContains(t, r.stdout, "could not be checked")
 }
 
 // A role that somebody makes anew under the name of a submitter isn't given its rights.

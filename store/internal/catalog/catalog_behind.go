@@ -34,12 +34,16 @@ func (c *Catalog) bringUp(tenant string) error {
 	defer cancel()
 	cfg := c.store.Config
 	before, err := schema.MigrateTenant(ctx, cfg.URL, tenant, cfg.NoRoles)
+	for _, statement := range before.Restored {
+		c.store.Log.Warn("a tenant lacked a right; it is given back", "tenant", tenant,
+			"statement", statement)
+	}
 	if err != nil {
 		return err
 	}
 	if before.Version < before.Latest {
 		c.store.Log.Info("the schema of a tenant was behind; it is migrated", "tenant", tenant,
-			"from", before.Version, "to", before.Latest, "rights", len(before.Restored))
+			"from", before.Version, "to", before.Latest)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,7 +21,8 @@ type Status struct {
 
 // Migrate brings the schema asyncflow and every tenant's schema of the database at url to the
 // newest version, and returns their status before. It also makes and grants the roles, unless
-// noRoles is set. Concurrent calls wait for each other.
+// noRoles is set. Concurrent calls wait for each other. After an error, the status of what was done
+// before it is returned, too: rights that were given back are given back only once.
 func Migrate(ctx context.Context, url string, noRoles bool) ([]Status, error) {
 	if err := refuseDevelopmentAt(ctx, url); err != nil {
 		return nil, err
@@ -63,46 +64,54 @@ func migrateWithRoles(
 	if err != nil {
 		return nil, postgres.ConnectErrorOr(err, url)
 	}
+	all := []Status{first}
 	f, err := OpenRoleFence(ctx, url)
 	if err != nil {
-		return nil, postgres.ConnectErrorOr(err, url)
+		return all, postgres.ConnectErrorOr(err, url)
 	}
 	defer f.Close(ctx)
 	tenants, err := choose(f, ctx)
 	if err != nil {
-		return nil, err
+		return all, err
 	}
 	names := []string{f.prefix}
 	for _, tenant := range tenants {
 		names = append(names, f.RoleOf(tenant))
 	}
 	if err := f.need(ctx, names...); err != nil { // all at once, so that the error names all
-		return nil, err
+		return all, err
 	}
 	if err := f.GrantBase(ctx); err != nil {
-		return nil, err
+		return all, err
 	}
-	if first.Restored, err = RestoreRights(ctx, f.db, "", ""); err != nil {
-		return nil, err
+	if all[0].Restored, err = RestoreRights(ctx, f.db, "", ""); err != nil {
+		return all, err
 	}
-	all := []Status{first}
 	for _, tenant := range tenants {
 		status, err := f.Migrate(ctx, url, tenant)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = f.Enter(ctx, tenant)
 		}
-		if err := f.Enter(ctx, tenant); err != nil {
-			return nil, err
+		if all = withStatus(all, status, err); err != nil {
+			return all, err
 		}
-		all = append(all, status)
 	}
 	return all, nil
+}
+
+// withStatus adds the status of a schema, which counts after an error only if rights were given
+// back.
+func withStatus(all []Status, status Status, err error) []Status {
+	if err != nil && len(status.Restored) == 0 {
+		return all
+	}
+	return append(all, status)
 }
 
 // Statuses returns the migration status of every schema and changes nothing.
 func Statuses(ctx context.Context, url string) ([]Status, error) {
 	if err := refuseDevelopmentAt(ctx, url); err != nil {
-		return nil, err
+		return nil, mayNotLook(err)
 	}
 	all, err := eachSchema(ctx, url, allSQL, func(schema string, set fs.FS) (Status, error) {
 		return statusOf(ctx, url, schema, set)
@@ -121,25 +130,24 @@ func mayNotLook(err error) error {
 }
 
 // eachSchema calls do for the schema asyncflow and for the schema of each tenant that a query
-// selects, and returns all results.
+// selects, and returns all results, after an error those before it.
 func eachSchema(
 	ctx context.Context, url, query string, do func(schema string, set fs.FS) (Status, error),
 ) ([]Status, error) {
 	first, err := do(Base, migrations.Asyncflow())
+	all := withStatus(nil, first, err)
 	if err != nil {
-		return nil, postgres.ConnectErrorOr(err, url)
+		return all, postgres.ConnectErrorOr(err, url)
 	}
-	all := []Status{first}
 	tenants, err := tenantsOf(ctx, url, query)
 	if err != nil {
-		return nil, err
+		return all, err
 	}
 	for _, tenant := range tenants {
 		status, err := do(Of(tenant), migrations.Tenant())
-		if err != nil {
-			return nil, err
+		if all = withStatus(all, status, err); err != nil {
+			return all, err
 		}
-		all = append(all, status)
 	}
 	return all, nil
 }

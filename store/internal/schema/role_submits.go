@@ -94,5 +94,8 @@ func RestoreRights(ctx context.Context, db querier, tenant, owner string) ([]str
 		}
 		_, err = db.Exec(ctx, all)
 	}
+	if postgres.RolledBack(err) { // otherwise they may stand
+		statements = nil
+	}
 	return statements, postgres.Wrap(err, "restore the rights in the schema of %q", tenant)
 }

@@ -30,7 +30,8 @@ func StaleOnly() Option { return func(all *options) { all.stale = true } }
 
 // Migrate brings the schema asyncflow and every tenant's schema of the database at url to the
 // newest version, and returns their status before. It also makes and grants the roles of the
-// role fence. Concurrent calls wait for each other.
+// role fence. Concurrent calls wait for each other. After an error it also returns the status of
+// what was done before.
 func Migrate(ctx context.Context, url string, opts ...Option) ([]MigrationStatus, error) {
 	if all := with(opts); all.stale {
 		return schema.MigrateStale(ctx, url, all.noRoles)
