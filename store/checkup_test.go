@@ -20,7 +20,7 @@ import (
 // examine returns the findings that aren't good, as lines "level check tenant: text".
 func (b *bundle) examine(certificate store.Certificate) []string {
 	b.t.Helper()
-	all, err := store.Examine(b.t.Context(), b.url, "", certificate)
+	all, err := store.Examine(b.t.Context(), b.url, "", false, certificate)
 	require.NoError(b.t, err)
 	var lines []string
 	for _, f := range all {
@@ -138,7 +138,7 @@ func TestExamineAnEmptyDatabase(t *testing.T) {
 	lines := strings.Join(b.examine(unread), "\n")
 	assert.Contains(t, lines, "problem schema: the schema asyncflow is at version 0 of ")
 	assert.Contains(t, lines, "warning nodes: could not be checked: ")
-	_, err := store.Examine(t.Context(), "postgres://nobody@127.0.0.1:1/none", "", unread)
+	_, err := store.Examine(t.Context(), "postgres://nobody@127.0.0.1:1/none", "", false, unread)
 	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
 }
 

@@ -28,9 +28,9 @@ const (
 
 // Examine looks at the installation in a database, check by check. A check that fails or takes
 // over 10 s is a finding of its own. An error means that there was no connection at all. pooled is
-// the URL of pooled connections, "" for none.
+// the URL of pooled connections, "" for none. noRoles says that the nodes use no database roles.
 func Examine(
-	ctx context.Context, url, pooled string, certificate Certificate,
+	ctx context.Context, url, pooled string, noRoles bool, certificate Certificate,
 ) ([]Finding, error) {
-	return checkup.Examine(ctx, url, pooled, certificate)
+	return checkup.Examine(ctx, url, pooled, noRoles, certificate)
 }

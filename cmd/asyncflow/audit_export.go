@@ -49,7 +49,8 @@ func (c *auditExportCmd) Run(ctx context.Context, g *globals) error {
 func (c *auditExportCmd) run(ctx context.Context, g *globals, now time.Time) error {
 	p := client.AuditParams{Operator: c.Operator, Action: c.Action, Subject: c.Subject,
 		Outcome: client.AuditOutcome(c.Outcome)}
-	e := exporter[client.AuditEntry]{exportFlags: c.exportFlags, filter: p,
+	e := exporter[client.AuditEntry]{exportFlags: c.exportFlags, operator: c.Operator,
+		filter: p,
 		since: c.Since.Time, until: c.Until.Time,
 		list: func(
 			ctx context.Context, w exportWindow, cursor string,

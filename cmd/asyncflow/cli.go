@@ -103,18 +103,23 @@ func newGlobals(f *globalFlags, stdout, stderr io.Writer, env lookup) (*globals,
 		connect: connect, server: strings.TrimSuffix(url, "/"), tenant: tokenTenant(token)}, nil
 }
 
-// tokenTenant returns the tenant that a token is for, "" for none. Only the server checks tokens.
+// tokenTenant returns the tenant that a token names in the claim tenant, "" for none. Only the
+// server checks tokens, and knows the claims of other issuers.
 func tokenTenant(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
 		return ""
 	}
-	var claims struct{ Tenant string }
+	var claims map[string]json.RawMessage // a struct would take other spellings of the name
 	text, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil || json.Unmarshal(text, &claims) != nil {
 		return ""
 	}
-	return claims.Tenant
+	var tenant string
+	if json.Unmarshal(claims["tenant"], &tenant) != nil {
+		return ""
+	}
+	return tenant
 }
 
 // client returns the client of the server that --url and --token name.

@@ -46,7 +46,7 @@ func (c *doctorCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
-	all, err := store.Examine(ctx, c.DatabaseURL, c.PooledURL,
+	all, err := store.Examine(ctx, c.DatabaseURL, c.PooledURL, c.off(),
 		func(ctx context.Context, url string) (time.Time, error) {
 			return callbacks.CertificateEnd(ctx, callbacks.Config{Egress: egress}, url)
 		})

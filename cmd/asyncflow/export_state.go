@@ -51,6 +51,7 @@ type exportWindow struct {
 // exporter exports what ended, or was written, since the last run. T is such a thing.
 type exporter[T any] struct {
 	exportFlags
+	operator     bool      // it is about no tenant
 	filter       any       // of the lists; without its times it is a part of the state
 	since, until time.Time // of the flags
 	// list returns a page of what there is in a window, and the cursor of the next one.
@@ -69,7 +70,15 @@ func (e exporter[T]) run(ctx context.Context, g *globals, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	w, err := e.window(now, e.since, e.until, exportSource{g.server, g.tenant, filter})
+	source := exportSource{g.server, g.tenant, filter}
+	switch {
+	case e.operator:
+		source.Tenant = ""
+	case g.tenant == "":
+		return usageError(asyncflow.InvalidField("--state", "needs a token that names its tenant in "+
+			"the claim tenant: otherwise nothing tells the exports of two tenants apart"))
+	}
+	w, err := e.window(now, e.since, e.until, source)
 	if err != nil {
 		return err
 	}

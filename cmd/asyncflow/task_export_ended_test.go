@@ -61,7 +61,8 @@ func (s *exportSite) now() (now time.Time) {
 func (s *exportSite) export(lag time.Duration, broken int) error {
 	s.Helper()
 	var out bytes.Buffer
-	g := &globals{stdout: &out, stderr: io.Discard, api: s.node.client()}
+	g := &globals{stdout: &out, stderr: io.Discard, api: s.node.client(),
+		tenant: testTenant}
 	if broken > 0 {
 		g.stdout = &brokenPipe{to: &out, left: broken}
 	}
@@ -343,7 +344,7 @@ func TestExportAsksForFewContentsAtOnce(t *testing.T) {
 	t.Cleanup(server.Close)
 	api, err := client.New(server.URL, "token")
 	require.NoError(t, err)
-	g := &globals{stdout: &out, stderr: io.Discard, api: api}
+	g := &globals{stdout: &out, stderr: io.Discard, api: api, tenant: testTenant}
 	c := tasksExportCmd{Contents: true}
 	require.NoError(t, c.Run(t.Context(), g))
 	assert.Equal(t, tasks, asked)
@@ -369,7 +370,7 @@ func TestAuditExport(t *testing.T) {
 	c := s.node.client()
 	spec := oneStage()
 	var out bytes.Buffer
-	g := &globals{stdout: &out, stderr: io.Discard, api: c}
+	g := &globals{stdout: &out, stderr: io.Discard, api: c, tenant: testTenant}
 	for i := range 3 {
 		spec.Stages[0].Timeout = asyncflow.NewDuration(time.Duration(i+1) * time.Second)
 		_, err := c.PutTaskType(t.Context(), "pipe", spec)

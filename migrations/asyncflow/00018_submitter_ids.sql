@@ -1,5 +1,26 @@
 -- +goose Up
 
+-- history as before, but a hot standby, which doesn't tell its timeline, is no error.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION history(relation oid) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+  cluster  text := '';
+  timeline text := '';
+BEGIN
+  BEGIN
+    SELECT system_identifier::text INTO cluster FROM pg_control_system();
+  EXCEPTION WHEN insufficient_privilege OR undefined_function OR feature_not_supported THEN NULL;
+  END;
+  BEGIN
+    timeline := left(pg_walfile_name(pg_current_wal_lsn()), 8);
+  EXCEPTION WHEN insufficient_privilege OR undefined_function OR feature_not_supported
+    OR object_not_in_prerequisite_state THEN NULL;
+  END;
+  RETURN format('%s.%s.%s', cluster, timeline, relation);
+END $$;
+-- +goose StatementEnd
+
 -- Which role of which cluster each of submitters is, by its name: "cluster.oid". A role that was
 -- made anew under that name is another one, and in another cluster nobody can tell.
 ALTER TABLE tenants ADD COLUMN submitter_ids jsonb NOT NULL DEFAULT '{}';

@@ -119,7 +119,7 @@ func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err
 		Group: &postgres.PoolGroup{}}
 	groups := []*postgres.PoolGroup{c.group, hot.Group}
 	if through := c.Config.PooledURL; through != "" {
-		c.pooler, err = postgres.OpenPooler(ctx, through, c.Base, c.Config.NoRoles)
+		c.pooler, err = postgres.OpenPooler(ctx, through, c.Base, c.group, c.Config.NoRoles)
 		if err != nil {
 			return postgres.ConnectError(through, err)
 		}

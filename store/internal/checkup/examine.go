@@ -17,6 +17,7 @@ const checkTime = 10 * time.Second
 type checkup struct {
 	url         string
 	pooled      string // "": there is no other way
+	noRoles     bool   // the nodes use no database roles
 	conn        *pgx.Conn
 	certificate Certificate
 	old         time.Duration // from which age on a transaction is reported
@@ -61,15 +62,15 @@ var checks = []check{
 
 // Examine looks at the installation in a database, check by check. A check that fails or takes
 // over 10 s is a finding of its own. An error means that there was no connection at all. pooled is
-// the URL of pooled connections, "" for none.
+// the URL of pooled connections, "" for none. noRoles says that the nodes use no database roles.
 func Examine(
-	ctx context.Context, url, pooled string, certificate Certificate,
+	ctx context.Context, url, pooled string, noRoles bool, certificate Certificate,
 ) ([]Finding, error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
 		return nil, postgres.ConnectError(url, err)
 	}
-	c := &checkup{url: url, pooled: pooled, conn: conn, certificate: certificate,
+	c := &checkup{url: url, pooled: pooled, noRoles: noRoles, conn: conn, certificate: certificate,
 		old: oldTransaction, dead: manyDead, deadHot: manyDeadHot}
 	defer func() { _ = c.conn.Close(context.WithoutCancel(ctx)) }()
 	var all []Finding

@@ -38,11 +38,11 @@ func (c *checkup) roles(ctx context.Context, f *findings) error {
 	if err != nil {
 		return err
 	}
-	if !made {
+	if !made || c.noRoles {
 		f.add(LevelNote, "asyncflow migrate up, without --database-roles=off",
 			"database roles are off: only asyncflow itself keeps tenants apart")
 	}
-	gaps, err := schema.Gaps(ctx, c.url, false)
+	gaps, err := schema.Gaps(ctx, c.url, c.noRoles)
 	for _, gap := range gaps {
 		f.of(gap.Tenant, LevelProblem, gap.Do, "%s", gap.Text)
 	}

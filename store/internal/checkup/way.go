@@ -15,7 +15,7 @@ import (
 // is no connection: see postgres.Connect.) It also looks at the way of pooled connections.
 func (c *checkup) pooler(ctx context.Context, f *findings) error {
 	if c.pooled != "" {
-		p, err := postgres.OpenPooler(ctx, c.pooled, c.conn, false)
+		p, err := postgres.OpenPooler(ctx, c.pooled, c.conn, nil, c.noRoles)
 		switch {
 		case err != nil:
 			f.add(LevelProblem, "let ASYNCFLOW_POOLED_URL lead to the database of DATABASE_URL, "+

@@ -23,6 +23,7 @@ type Pooler struct {
 	Prepared bool
 
 	direct Querier                  // the direct connections
+	group  *PoolGroup               // of their pools; nil: direct is a connection of its own
 	last   atomic.Pointer[database] // where they lead; nil: they weren't asked yet
 }
 
@@ -42,10 +43,10 @@ const (
 )
 
 // OpenPooler looks at the way through a pooler. It refuses one that leads to another database than
-// the connections of direct, or by a user that can't take the roles there. With noRoles there are
-// no roles.
+// the connections of direct, or by a user that can't take the roles there. group has the pools of
+// the direct connections, nil for none. With noRoles there are no roles.
 func OpenPooler(
-	ctx context.Context, url string, direct Querier, noRoles bool,
+	ctx context.Context, url string, direct Querier, group *PoolGroup, noRoles bool,
 ) (*Pooler, error) {
 	cfg, err := pooledConfig(url)
 	if err != nil {
@@ -53,7 +54,7 @@ func OpenPooler(
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectAll)
 	defer cancel()
-	p := &Pooler{URL: url, direct: direct}
+	p := &Pooler{URL: url, direct: direct, group: group}
 	for try := 1; ; try++ {
 		err := p.look(ctx, cfg, noRoles)
 		if err == nil || try == poolerTries || !passesSoon(err) {
@@ -104,8 +105,9 @@ const databaseSQL = `SELECT pg_catalog.concat(pg_catalog.to_char(pg_catalog.time
 FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()`
 
 // checkDatabase refuses a new connection that leads to another database than the direct ones, as
-// after a failover that the pooler doesn't follow. If these don't answer, where they led last
-// counts.
+// after a failover that the pooler doesn't follow. If the two differ, the direct connections are
+// opened anew first: they may be the ones that still lead to the old primary. If they don't answer,
+// where they led last counts.
 func (p *Pooler) checkDatabase(ctx context.Context, conn *pgconn.PgConn) error {
 	row, err := firstRow(ctx, conn, databaseSQL)
 	if err != nil {
@@ -117,20 +119,31 @@ func (p *Pooler) checkDatabase(ctx context.Context, conn *pgconn.PgConn) error {
 	if known && time.Since(last.seen) < databaseTime {
 		return nil
 	}
-	var want string
-	if err := p.direct.QueryRow(ctx, databaseSQL).Scan(&want); err != nil {
+	want, err := p.askDirect(ctx)
+	if err == nil && have != want && p.group != nil {
+		p.group.Reset()
+		want, err = p.askDirect(ctx)
+	}
+	if err != nil {
 		if known {
 			return nil
 		}
 		return err
 	}
-	p.last.Store(&database{want, time.Now()})
 	if have != want {
 		return asyncflow.Errorf(asyncflow.CodeUnavailable, "the pooled URL leads to another "+
 			"database than DATABASE_URL (%s, not %s: when the server started, and the number of "+
 			"the database)", have, want)
 	}
 	return nil
+}
+
+// askDirect asks where the direct connections lead.
+func (p *Pooler) askDirect(ctx context.Context) (text string, err error) {
+	if err = p.direct.QueryRow(ctx, databaseSQL).Scan(&text); err == nil {
+		p.last.Store(&database{text, time.Now()})
+	}
+	return text, err
 }
 
 // lackedRoleSQL selects a role that the user $1 can't take, or of which it doesn't inherit the

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
@@ -153,6 +155,40 @@ func TestPoolerLeadsToAnotherDatabaseLater(t *testing.T) {
 	require.NoError(t, ask())
 }
 
+// After a switchover, direct connections may still lead to the old primary, which is a standby now.
+// They are opened anew before a pooled connection is refused.
+func TestPoolerFollowsASwitchoverFirst(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Server(t, devpg.Config{})
+	require.NoError(t, prepare(t.Context(), primary.URL("postgres")))
+	standby := pgtest.Standby(t, primary)
+	ways := []string{primary.URL("postgres"), standby.URL("postgres")}
+	var way atomic.Int32
+	moving := forward(t, ways[0], func() string { return ways[way.Load()] }, nil)
+	group := &postgres.PoolGroup{}
+	direct, err := postgres.NewPool(t.Context(), postgres.PoolConfig{URL: moving, Size: 1,
+		NoRoles: true, Statement: postgres.BaseStatement, Group: group})
+	require.NoError(t, err)
+	t.Cleanup(direct.Close)
+	open := func(group *postgres.PoolGroup) error {
+		_, err := postgres.OpenPooler(t.Context(), ways[1], direct, group, true)
+		return err
+	}
+	require.NoError(t, direct.Ping(t.Context()))
+	require.ErrorContains(t, open(group), "leads to another database", "it does")
+	var promoted bool
+	way.Store(1)
+	standbyDB, err := pgx.Connect(t.Context(), ways[1])
+	require.NoError(t, err)
+	defer standbyDB.Close(context.Background())
+	require.NoError(t, standbyDB.QueryRow(t.Context(), `SELECT pg_promote()`).Scan(&promoted))
+	require.True(t, promoted)
+	require.ErrorContains(t, open(nil), "leads to another database", "the connection is an old one")
+	require.Eventually(t, func() bool { // resets have a pause between them
+		return open(group) == nil
+	}, patience, 100*time.Millisecond)
+}
+
 // The user of the pooled URL must be able to do the work of tenants, now and later.
 func TestPoolerOfAnotherUser(t *testing.T) {
 	t.Parallel()
@@ -174,7 +210,7 @@ func TestPoolerOfAnotherUser(t *testing.T) {
 	owner := u.User.Username()
 	u.User = url.UserPassword(name, "secret")
 	open := func() error {
-		_, err := postgres.OpenPooler(t.Context(), u.String(), db, false)
+		_, err := postgres.OpenPooler(t.Context(), u.String(), db, nil, false)
 		return err
 	}
 	lacked := func(role string) {
@@ -195,7 +231,7 @@ func TestPoolerOfAnotherUser(t *testing.T) {
 	exec(`REVOKE ` + postgres.Quote(owner) + ` FROM ` + user)
 	exec(`GRANT ` + postgres.Quote(role) + ` TO ` + user)
 	lacked(owner)
-	_, err = postgres.OpenPooler(t.Context(), direct, db, false)
+	_, err = postgres.OpenPooler(t.Context(), direct, db, nil, false)
 	require.NoError(t, err)
 	var version int
 	require.NoError(t, db.QueryRow(t.Context(), `SELECT current_setting('server_version_num')::int`).
@@ -253,7 +289,7 @@ func TestPoolerRefusesToPrepare(t *testing.T) {
 				Code: code, Message: "not today"}
 		}
 		through := forward(t, direct, func() string { return direct }, refuse)
-		return postgres.OpenPooler(t.Context(), through, db, false)
+		return postgres.OpenPooler(t.Context(), through, db, nil, false)
 	}
 	for code, times := range map[string]int32{"53300": 2, "0A000": 0} {
 		p, err := open(code, times)
@@ -275,7 +311,7 @@ func openPooled(
 	t *testing.T, db *pgxpool.Pool, through string, settings map[string]string,
 ) (*pgxpool.Pool, *postgres.Roles) {
 	t.Helper()
-	p, err := postgres.OpenPooler(t.Context(), through, db, false)
+	p, err := postgres.OpenPooler(t.Context(), through, db, nil, false)
 	require.NoError(t, err)
 	pool, err := postgres.NewPool(t.Context(), postgres.PoolConfig{Size: 1, Pooler: p,
 		Settings: settings, Statement: postgres.BaseStatement, Group: &postgres.PoolGroup{}})
