@@ -51,7 +51,7 @@ func (c *auditExportCmd) run(ctx context.Context, g *globals, now time.Time) err
 		Outcome: client.AuditOutcome(c.Outcome)}
 	e := exporter[client.AuditEntry]{exportFlags: c.exportFlags, operator: c.Operator,
 		filter: p,
-		since: c.Since.Time, until: c.Until.Time,
+		since:  c.Since.Time, until: c.Until.Time,
 		list: func(
 			ctx context.Context, w exportWindow, cursor string,
 		) ([]client.AuditEntry, string, error) {

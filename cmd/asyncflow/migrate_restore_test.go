@@ -149,6 +149,29 @@ func TestRightsThatCameBackBeforeAFailure(t *testing.T) {
 	require.Zero(t, runCLI(t, env, "migrate", "up").code)
 }
 
+// A hot standby is looked at like its primary.
+func TestMigrateStatusOnAStandby(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Server(t, devpg.Config{})
+	require.NoError(t, prepareDatabase(t.Context(), primary.URL("postgres")))
+	execSQL(t, primary.URL("postgres"), `CREATE ROLE app`)
+	require.Zero(t, tenants(t, primary.URL("postgres"), "grant-submit", testTenant, "app").code)
+	standby := pgtest.Standby(t, primary)
+	env := map[string]string{"DATABASE_URL": standby.URL("postgres")}
+	r := runCLI(t, env, "migrate", "status")
+	require.Zero(t, r.code, "%s%s", r.stdout, r.stderr)
+	r = runCLI(t, env, "doctor", "--all")
+	assert.Contains(t, r.stdout, "all database roles are there")
+}
+
+// The doctor takes the database roles for what the nodes do.
+func TestDoctorWithoutRolesAfterThem(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"DATABASE_URL": database(t), "ASYNCFLOW_DATABASE_ROLES": "off"}
+	r := runCLI(t, env, "doctor", "--all")
+	assert.Contains(t, r.stdout, "database roles are off")
+}
+
 // A user for monitoring is told which right it lacks.
 func TestMonitoringUserMayNotLook(t *testing.T) {
 	t.Parallel()

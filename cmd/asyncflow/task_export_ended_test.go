@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -290,6 +291,23 @@ func TestExportGoesOnAfterAKill(t *testing.T) {
 	r = runCLI(t, env, command...)
 	assert.Equal(t, exitUsage, r.code)
 	assert.Contains(t, r.stderr, "this one is of tenant acme at "+env["ASYNCFLOW_URL"])
+}
+
+// Without the claim tenant, exactly so, nothing tells the exports of two tenants apart.
+func TestExportStateNeedsTheTenant(t *testing.T) {
+	t.Parallel()
+	token := func(claims string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".x"
+	}
+	assert.Equal(t, "acme", tokenTenant(token(`{"tenant": "acme"}`)))
+	for _, claims := range []string{`{}`, `{"Tenant": "acme"}`, `{"org": "acme"}`, `{"tenant": 1}`} {
+		require.Empty(t, tokenTenant(token(claims)), claims)
+	}
+	e := exporter[client.Task]{exportFlags: exportFlags{State: filepath.Join(t.TempDir(), "state")},
+		at: func(t client.Task) time.Time { return t.FinishedAt }}
+	g := &globals{stderr: io.Discard}
+	err := e.run(t.Context(), g, time.Now())
+	require.ErrorContains(t, err, "--state needs a token that names its tenant")
 }
 
 // Nothing of the lines that an export keeps has a name, so a kill leaves nothing.
