@@ -109,6 +109,9 @@ func InvalidField(field, format string, args ...any) *Error {
 func messagef(format string, args ...any) string {
 	words := slices.Clone(args)
 	for i, arg := range args {
+		if w, ok := arg.(KeyWindow); ok && !w.untilFinal {
+			arg = w.time
+		}
 		switch d := arg.(type) {
 		case time.Duration:
 			words[i] = dayText(d)
