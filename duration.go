@@ -52,15 +52,6 @@ func (d Duration) inHours() Duration {
 // MarshalText returns d.Text. JSON and query strings use it.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.Text()), nil }
 
-// dayText returns d in days, if it has two or more of them and nothing else, or as normalText does.
-func dayText(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d >= 2*day && d%day == 0 {
-		return strconv.FormatInt(int64(d/day), 10) + "d"
-	}
-	return normalText(d)
-}
-
 func normalText(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

@@ -1,10 +1,8 @@
 package asyncflow
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -96,30 +94,13 @@ func (e *Error) Detail() string {
 
 // Errorf returns an Error of a code with a message for the caller.
 func Errorf(code Code, format string, args ...any) *Error {
-	return &Error{Code: code, Message: messagef(format, args...)}
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
 // InvalidField returns a CodeInvalid Error about one field.
 func InvalidField(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Fields: []FieldError{{Field: field,
-		Message: messagef(format, args...)}}}
-}
-
-// messagef is fmt.Sprintf with durations as the API takes them: 378d, and not 9072h0m0s.
-func messagef(format string, args ...any) string {
-	words := slices.Clone(args)
-	for i, arg := range args {
-		if w, ok := arg.(KeyWindow); ok && !w.untilFinal {
-			arg = w.time
-		}
-		switch d := arg.(type) {
-		case time.Duration:
-			words[i] = dayText(d)
-		case Duration:
-			words[i] = cmp.Or(d.text, dayText(d.std))
-		}
-	}
-	return fmt.Sprintf(format, words...)
+		Message: fmt.Sprintf(format, args...)}}}
 }
 
 // CodeOf returns the code of err: that of the first Error in its chain, else
@@ -142,7 +123,7 @@ type problems struct {
 }
 
 func (p *problems) add(field, format string, args ...any) {
-	p.fields = append(p.fields, FieldError{Field: field, Message: messagef(format, args...)})
+	p.fields = append(p.fields, FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
 // err returns nil if there are none.

@@ -62,7 +62,7 @@ func TestRotateOverlap(t *testing.T) {
 			e := asyncflow.Endpoint{}
 			err := e.Rotate(asyncflow.SigningSecret{}, overlap, now)
 			requireRefusal(t, err, asyncflow.CodeInvalid,
-				"overlap is "+overlap.String()+"; it must be 0s to 30d (30 days)")
+				"overlap is "+overlap.String()+"; it must be 0s to 720h0m0s (30 days)")
 		})
 	}
 }

@@ -74,7 +74,7 @@ func TestPatchValidate(t *testing.T) {
 	for detail, p := range map[string]asyncflow.Patch{
 		"": {Priority: asyncflow.Priority{0, 31536000}, RunAt: now.Add(year)},
 		"priority is -1; it must be 0 to 31536000 seconds (a year)": {Priority: asyncflow.Priority{-1}},
-		"run_at is more than 365d (a year) ahead":                   {RunAt: now.Add(year + 1)},
+		"run_at is more than 8760h0m0s (a year) ahead":              {RunAt: now.Add(year + 1)},
 	} {
 		t.Run(detail, func(t *testing.T) {
 			requireRefusal(t, p.Validate(now), asyncflow.CodeInvalid, detail)

@@ -15,7 +15,7 @@ import (
 func TestNewTaskValidate(t *testing.T) {
 	const (
 		most = 1000
-		long = "is 8761h; it must be 0s to 365d (a year)"
+		long = "is 8761h0m0s; it must be 0s to 8760h0m0s (a year)"
 	)
 	with := func(change func(*asyncflow.NewTask)) asyncflow.NewTask {
 		task := asyncflow.NewTask{Type: "thumbnails", Context: json.RawMessage(`{"image":"a.jpg"}`)}
@@ -87,19 +87,19 @@ func TestNewTaskValidate(t *testing.T) {
 		"delay a year": {delay(year), ""},
 		"delay more":   {delay(year + time.Hour), "delay " + long},
 		"delay negative": {delay(-time.Second),
-			"delay is -1s; it must be 0s to 365d (a year)"},
+			"delay is -1s; it must be 0s to 8760h0m0s (a year)"},
 		"run_at":        {runAt(now.Add(time.Hour)), ""},
 		"run_at past":   {runAt(now.Add(-10 * year)), ""},
 		"run_at a year": {runAt(now.Add(year)), ""},
 		"run_at more": {runAt(now.Add(year + 1)),
-			"run_at is more than 365d (a year) ahead"},
+			"run_at is more than 8760h0m0s (a year) ahead"},
 		"delay + run_at": {with(func(n *asyncflow.NewTask) {
 			n.Delay,
 				n.RunAt = asyncflow.NewDuration(1), now
 		}),
 			"delay and run_at exclude each other"},
 		"several at once": {asyncflow.NewTask{Delay: asyncflow.NewDuration(-1)},
-			"type is required; context is required; delay is -1ns; it must be 0s to 365d (a " +
+			"type is required; context is required; delay is -1ns; it must be 0s to 8760h0m0s (a " +
 				"year)"},
 	}, func(t *testing.T, c struct {
 		task asyncflow.NewTask

@@ -33,7 +33,7 @@ func TestAnswerSpawn(t *testing.T) {
 		`{"spawn":[{"type":"report","context":1,"end_by":"soon"}]}`: {nil,
 			"the answer's spawn[0] is not the JSON object"},
 		`{"spawn":[{"type":"report","context":1,"end_by":"87601h"}]}`: {nil,
-			"the answer's spawn[0].end_by is 87601h"},
+			"the answer's spawn[0].end_by is 87601h0m0s"},
 		`{"spawn":[{"type":"report","context":1,"delay":"x"}]}`: {nil, "the answer's spawn[0]"},
 		`{"spawn":[{"type":"report","context":1}],"join":7}`:    {nil, "the answer's join must be true"},
 		`{"spawn":[{"type":"report","context":1}],"join":{"x":1}}`: {nil,

@@ -401,7 +401,7 @@ func TestKeysAndRetention(t *testing.T) {
 	task.Options.Key, task.KeyWindow = "a", asyncflow.KeyFor(2*time.Hour)
 	results := b.Submit(t.Context(), tenant, []asyncflow.NewTask{task, newTask(`2`)})
 	require.ErrorContains(t, results[0].Err,
-		"key_window is 2h; tasks of pipe are kept for 1h")
+		"key_window is 2h0m0s; tasks of pipe are kept for 1h0m0s")
 	require.NoError(t, results[1].Err)
 	task.KeyWindow = asyncflow.KeyWindow{}
 	b.submit(task)

@@ -94,7 +94,7 @@ func TestAuditRetentionByHand(t *testing.T) {
 	require.Equal(t, 5, left())
 	r := runCLI(t, env, "governance", "run", "forget", "--audit-retention=1h")
 	require.Equal(t, exitUsage, r.code)
-	require.Contains(t, r.stderr, "--audit-retention is 1h; it must be 24h to 87600h")
+	require.Contains(t, r.stderr, "--audit-retention is 1h0m0s; it must be 24h to 87600h")
 	r = runCLI(t, env, "governance", "run", "forget", "--audit-retention=8760h", "--dry-run")
 	require.Contains(t, r.stdout, "forget would move 2 rows")
 	env["ASYNCFLOW_AUDIT_RETENTION"] = "8760h"
@@ -107,9 +107,9 @@ func TestBadAuditFlags(t *testing.T) {
 	env := map[string]string{"DATABASE_URL": "postgres://127.0.0.1:1/none",
 		"ASYNCFLOW_SECRET": testSecret, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
 	for flag, want := range map[string]string{
-		"--audit-retention=23h": "--audit-retention is 23h; it must be 24h to " +
+		"--audit-retention=23h": "--audit-retention is 23h0m0s; it must be 24h to " +
 			"87600h",
-		"--audit-retention=100000h":          "--audit-retention is 100000h",
+		"--audit-retention=100000h":          "--audit-retention is 100000h0m0s",
 		"--trusted-proxies=10.0.0.0/8,nope":  `--trusted-proxies has "nope"; it must be networks such as`,
 		"--trusted-proxies=10.0.0.0/33":      `--trusted-proxies has "10.0.0.0/33"`,
 		"--trusted-proxies=::ffff:1.2.3.0/8": `--trusted-proxies has "::ffff:1.2.3.0/8"`,

@@ -75,8 +75,8 @@ func (e exporter[T]) run(ctx context.Context, g *globals, now time.Time) error {
 	case e.operator:
 		source.Tenant = ""
 	case g.tenant == "":
-		return usageError(asyncflow.InvalidField("--state", "needs a token that names its tenant in "+
-			"the claim tenant: otherwise nothing tells the exports of two tenants apart"))
+		return usageError(asyncflow.InvalidField("--state", "needs a token that names its tenant "+
+			"in the claim tenant: otherwise nothing tells the exports of two tenants apart"))
 	}
 	w, err := e.window(now, e.since, e.until, source)
 	if err != nil {

@@ -318,7 +318,7 @@ func TestOnConflictReplace(t *testing.T) {
 	for more, field := range map[string]string{
 		`,"max_wait":"5s"`:                            "max_wait needs a delay",
 		`,"delay":"10s","max_wait":"9s"`:              "max_wait is 9s; it must be at least the delay",
-		`,"delay":"10s","max_wait":"54w"`:             "max_wait is 54w; it must be up to 365d (a year)",
+		`,"delay":"10s","max_wait":"54w"`:             "max_wait is 9072h0m0s; it must be up to 8760h0m0s (a year)",
 		`,"delay":"10s","max_wait":"-9s"`:             "max_wait",
 		`,"depends_on":[{"task":"` + first.ID + `"}]`: "replace and depends_on exclude each other",
 	} {

@@ -49,7 +49,7 @@ func TestPauseTaskType(t *testing.T) {
 
 	a := b.call("POST", "/v1/task-types/pipe/resume", `{"ramp":"25h"}`)
 	assert.Equal(t, 400, a.status)
-	assert.Equal(t, "ramp is 25h; it must be 0s to 24h", a.problem.Detail)
+	assert.Equal(t, "ramp is 25h0m0s; it must be 0s to 24h0m0s", a.problem.Detail)
 	for _, act := range []string{"pause", "resume"} {
 		assert.Equal(t, 404, b.call("POST", "/v1/task-types/nope/"+act, "").status)
 		assert.Equal(t, 403, b.callAs(b.newToken("acme", "read", "submit"), "POST",

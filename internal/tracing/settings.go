@@ -19,7 +19,7 @@ type settings struct {
 	propagates  bool // takes the header traceparent in, and gives it on
 	queue       int  // spans that wait for their export
 	links       int  // of a span, the last ones
-	// secrets are the values of the headers of exports, without those that are too short to be one.
+	// secrets are the values of the headers of exports, without values too short to be one.
 	secrets []string
 }
 

@@ -86,7 +86,7 @@ func Examine(
 // checkAgain is what to do about a check that failed.
 const checkAgain = "do what the error suggests, and run the doctor again"
 
-// checkAsNode is what to do about a check that needs more rights, such as those of pg_monitor.
+// checkAsNode is what to do about a check that needs more rights, such as pg_monitor's.
 const checkAsNode = "run the doctor as the user of the nodes"
 
 func (c *checkup) one(ctx context.Context, one check) []Finding {

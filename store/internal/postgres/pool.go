@@ -125,7 +125,7 @@ func pool(cfg *pgxpool.Config, config PoolConfig, life lifetimes) {
 	}
 	settings := merged(transactionSettings, config.Settings)
 	cfg.ConnConfig.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		if err := config.Pooler.checkDatabase(ctx, conn); err != nil {
+		if err := config.Pooler.checkConn(ctx, conn); err != nil {
 			return err
 		}
 		return liftConnectDeadline(conn)

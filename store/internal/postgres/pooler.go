@@ -81,7 +81,7 @@ func (p *Pooler) look(ctx context.Context, cfg *pgx.ConnConfig, noRoles bool) er
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if err := p.checkDatabase(ctx, conn.PgConn()); err != nil {
+	if err := p.checkConn(ctx, conn.PgConn()); err != nil {
 		return err
 	}
 	if err := p.checkUser(ctx, conn.PgConn(), noRoles); err != nil {
@@ -94,9 +94,12 @@ func (p *Pooler) look(ctx context.Context, cfg *pgx.ConnConfig, noRoles bool) er
 // Check asks a pool of the pooler for its database, and refuses another one than that of the direct
 // connections.
 func (p *Pooler) Check(ctx context.Context, pool *pgxpool.Pool) error {
-	return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		return p.checkDatabase(ctx, conn.Conn().PgConn())
-	})
+	var have string
+	err := pool.QueryRow(ctx, databaseSQL, pgx.QueryExecModeSimpleProtocol).Scan(&have)
+	if err != nil {
+		return err
+	}
+	return p.checkDatabase(ctx, have)
 }
 
 // databaseSQL tells databases apart. Settings of the connection don't change what it says.
@@ -104,16 +107,20 @@ const databaseSQL = `SELECT pg_catalog.concat(pg_catalog.to_char(pg_catalog.time
   pg_catalog.pg_postmaster_start_time()), 'YYYY-MM-DD HH24:MI:SS.US'), ' ', oid)
 FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()`
 
-// checkDatabase refuses a new connection that leads to another database than the direct ones, as
-// after a failover that the pooler doesn't follow. If the two differ, the direct connections are
-// opened anew first: they may be the ones that still lead to the old primary. If they don't answer,
-// where they led last counts.
-func (p *Pooler) checkDatabase(ctx context.Context, conn *pgconn.PgConn) error {
+// checkConn is checkDatabase for a new connection.
+func (p *Pooler) checkConn(ctx context.Context, conn *pgconn.PgConn) error {
 	row, err := firstRow(ctx, conn, databaseSQL)
 	if err != nil {
 		return err
 	}
-	have := string(row[0])
+	return p.checkDatabase(ctx, string(row[0]))
+}
+
+// checkDatabase refuses another database than the one of the direct connections, as databaseSQL
+// names it: after a failover a pooler may stay behind. If the two differ, the direct connections
+// are opened anew first: they may be the ones that still lead to the old primary. If they don't
+// answer, where they led last counts.
+func (p *Pooler) checkDatabase(ctx context.Context, have string) error {
 	last := p.last.Load()
 	known := last != nil && last.text == have
 	if known && time.Since(last.seen) < databaseTime {

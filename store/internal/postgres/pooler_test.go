@@ -23,7 +23,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// Poolers in transaction mode are refused, also those that seem to keep a session at first: two of
+// Poolers in transaction mode are refused, also if they seem to keep a session at first: two of
 // them behind one address, one whose connections take turns, and one of several hosts of a URL.
 func TestTransactionPoolersAreFound(t *testing.T) {
 	t.Parallel()
