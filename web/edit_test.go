@@ -157,7 +157,7 @@ func TestEditOfAnotherStage(t *testing.T) {
 	_, err = p.api.Change(t.Context(), task.ID,
 		client.TaskPatch{RunAt: time.Now().Add(-time.Minute)})
 	require.NoError(t, err)
-	p.See("second") // the form stays
+	p.See("It waits for an endpoint for its stage.") // the form stays
 	p.Click("Edit")
 	p.See("Somebody changed this meanwhile, or it has gone on.")
 	p.Run(`return field("Context").value === '{"n":2}'`) // what was typed can still be copied

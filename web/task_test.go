@@ -155,7 +155,7 @@ func TestTimesOfAType(t *testing.T) {
 		p.Run(`const e = [...document.querySelectorAll(".facts dt")].find(e => words(e) === "` +
 			name + `"); return /^[\d.]+( m?s)? \/ [\d.]+ m?s$/.test(words(e?.nextElementSibling))`)
 	}
-	for _, name := range []string{"Tasks waited when due", "of them in first", "of them in second",
+	for _, name := range []string{"Tasks waited when due", "Waited in first", "Waited in second",
 		"From submit to end"} {
 		fact(name)
 	}
