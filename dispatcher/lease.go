@@ -63,11 +63,11 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 	leases, next, more, err := d.lease(leasing, t, n)
 	cancel()
 	r.use(len(leases), contextBytes(leases))
-	d.start(t, leases)
 	now := d.store.Clock.Now()
 	if !blocked {
 		d.noteLeft(t, leases, now)
 	}
+	d.start(t, leases) // from here on they are its own
 	switch {
 	case store.IsHeld(err): // a table is locked, such as one that is being sealed
 		next = now.Add(lockedPause)

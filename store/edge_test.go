@@ -381,7 +381,8 @@ func TestOneOutputManyTimes(t *testing.T) {
 func TestAKeyThatBelongsToALaterTask(t *testing.T) {
 	b := setupEdges(t)
 	b.submit(newBase("k"))
-	b.exec(`UPDATE tenant_acme.idempotency_keys SET expires_at = $1`, b.Clock.Now())
+	b.exec(`UPDATE tenant_acme.idempotency_keys SET expires_at = $1`,
+		b.Clock.Now().Add(-time.Minute))
 	got := b.submit(dependent(byKey("k")))[0].ID
 	later := b.submit(newBase("k"))[0]
 	require.False(t, later.Existing)
@@ -483,7 +484,8 @@ func TestAnEndedTaskIsFoundByAPastKey(t *testing.T) {
 
 	ended := b.submit(newBase("k"))[0].ID
 	b.endBase(asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
-	b.exec(`UPDATE tenant_acme.idempotency_keys SET expires_at = $1`, b.Clock.Now())
+	b.exec(`UPDATE tenant_acme.idempotency_keys SET expires_at = $1`,
+		b.Clock.Now().Add(-time.Minute))
 	before := b.submit(dependent(byKey("k")))[0].ID
 	b.comesTo(before, asyncflow.StatusPending)
 	n, err := b.ExpireKeys(t.Context(), tenant)
