@@ -104,3 +104,15 @@ func TestWaitsForAQuota(t *testing.T) {
 	quota(asyncflow.QuotaDeliveriesPerSecond, 100)
 	assert.Equal(t, all(asyncflow.WaitCapacity), b.reasons(id))
 }
+
+// A wait that is ended while it reads answers with the task all the same.
+func TestAWaitThatIsEndedAnswers(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	id := b.submit(newTask(`1`))[0].ID
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	task, err := b.AwaitFinal(ctx, tenant, id, time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, asyncflow.StatusPending, task.Status)
+}

@@ -264,6 +264,9 @@ func scanTask(
 	return task, nil
 }
 
+// readTime bounds the reads of AwaitFinal, beside its wait.
+const readTime = 30 * time.Second
+
 // AwaitFinal returns the task once it is final, or in its state after wait.
 func (s *Tasks) AwaitFinal(
 	ctx context.Context, tenant string, id asyncflow.TaskID, wait time.Duration,
@@ -272,11 +275,14 @@ func (s *Tasks) AwaitFinal(
 	defer done()
 	end := time.NewTimer(wait)
 	defer end.Stop()
+	// A read that is under way when ctx ends is still an answer.
+	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait+readTime)
+	defer cancel()
 	for {
-		task, err := s.task(ctx, tenant, id)
+		task, err := s.task(reading, tenant, id)
 		if err == nil && task.Status.Final() {
-			return task, postgres.Wrap(s.tellRelations(ctx, tenant, &task), "AwaitFinal(%q, %s)",
-				tenant, id)
+			return task, postgres.Wrap(s.tellRelations(reading, tenant, &task),
+				"AwaitFinal(%q, %s)", tenant, id)
 		}
 		if err != nil {
 			return task, postgres.Wrap(err, "AwaitFinal(%q, %s)", tenant, id)
@@ -287,7 +293,7 @@ func (s *Tasks) AwaitFinal(
 		case <-poll.C:
 		case <-end.C:
 			poll.Stop()
-			return s.Task(ctx, tenant, id)
+			return s.Task(reading, tenant, id)
 		case <-ctx.Done():
 			poll.Stop()
 			return task, nil
