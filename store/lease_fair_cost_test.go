@@ -62,7 +62,7 @@ func TestFairCostOfManyKeys(t *testing.T) {
 		cost = append(cost, b.fairCost(5, 100))
 	}
 	t.Log("blocks of 5 leases:", cost)
-	assert.Less(t, 10*cost[1], 11*cost[0])
+	assert.Less(t, 2*cost[1], 3*cost[0], "it has a hundred times as many keys")
 }
 
 // While an old snapshot keeps the entries of tasks that were leased, leases don't read these again
