@@ -3,7 +3,9 @@ package httpapi_test
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,9 +29,11 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}",
 		"pipe.1.1")
 	calls := 0
+	var open []string
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			if op.Security != nil && len(*op.Security) == 0 {
+				open = append(open, op.OperationID)
 				continue
 			}
 			p := fill.Replace(path)
@@ -47,6 +51,20 @@ func TestEveryRouteIsGuarded(t *testing.T) {
 		}
 	}
 	assert.Greater(t, calls, 200)
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(openCalls)), open)
+}
+
+// openCalls are the calls that need no token, each with the test of what strangers can take by it.
+var openCalls = map[string]func(*testing.T){
+	"showLink":    TestLinksAreLimited,
+	"decideLink":  TestLinksAreLimited,
+	"health":      TestAnswersToStrangersAreBounded, // it is a constant
+	"ready":       TestReadyTakesOneConnection,
+	"openapi":     TestDocumentsAreMadeOnce,
+	"openapiJSON": TestDocumentsAreMadeOnce,
+	"docs":        TestDocumentsAreMadeOnce,
+	"docsFile":    TestDocumentsAreMadeOnce,
+	"metrics":     TestAnswersToStrangersAreBounded,
 }
 
 // A worker's credential is checked before its body.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -177,6 +178,46 @@ func TestHeadersThatWouldBeIgnored(t *testing.T) {
 	lease, completion := b.lease()
 	assert.Equal(t, 200, call("POST", "/v1/callbacks/"+lease.ID.String()+"/complete",
 		completion, "", "Idempotency-Key").status)
+}
+
+// This holds for each call of the contract that doesn't name the header.
+func TestHeadersThatAnyChangeWouldIgnore(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
+	require.NoError(t, err)
+	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other",
+		"{id}", "pipe.1.1", "{version}", "1", "{token}", "x", "{stage}", "only")
+	admin, before, calls, refused := b.adminToken(), b.contents(), 0, 0
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			if method == http.MethodGet || strings.HasPrefix(path, "/v1/callbacks/") ||
+				op.Security != nil && len(*op.Security) == 0 {
+				continue
+			}
+			for _, header := range []string{"Idempotency-Key", "If-Match", "If-None-Match"} {
+				if op.Parameters.GetByInAndName("header", header) != nil {
+					continue
+				}
+				calls++
+				for _, token := range []string{b.token, admin} {
+					req, err := http.NewRequest(method, b.url+fill.Replace(path), nil)
+					require.NoError(t, err)
+					req.Header.Set("Authorization", "Bearer "+token)
+					req.Header.Set(header, `"1"`)
+					a := b.do(req)
+					if a.status == 401 || a.status == 403 { // it takes another kind of token
+						continue
+					}
+					refused++
+					require.Equal(t, 400, a.status, "%s %s: %s", method, path, a.body)
+					require.Equal(t, header, a.problem.Errors[0].Field, path)
+				}
+			}
+		}
+	}
+	assert.Greater(t, refused, calls*9/10)
+	assert.Equal(t, before, b.contents())
 }
 
 // The answer to a repeated key has the order_time of a task that is still in the order, and none
