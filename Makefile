@@ -31,6 +31,9 @@ LONG = ASYNCFLOW_TEST_LONG=1 $(GO) test -count=1 -v
 model: ## Compare the store with its models in 1,000 random sequences each
 	$(LONG) -run '^Test(Tree|Vote)?Model$$' ./store -parallel 16
 
+fairness: ## Lease beside a flow key with a million due tasks
+	$(LONG) -run '^TestFairFewBesideMany$$' ./store
+
 test-postgres: ## Run the tests of the store and of whole nodes on Postgres 15 to 18
 	.ci/postgres
 
@@ -161,8 +164,8 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove the built programs
 	rm -rf bin dist
 
-.PHONY: help dev web screenshots build test race test-long model test-postgres rolls signals backup-test \
-	failover-test rolling-test fuzz fuzz-short lint generate \
+.PHONY: help dev web screenshots build test race test-long model fairness test-postgres rolls signals \
+	backup-test failover-test rolling-test fuzz fuzz-short lint generate \
 	generators contract typescript generate-typescript bench bench-peers bench-compare bench-short \
 	bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
 	bench-sustained bench-idle bench-pools bench-sizing ci deploy deploy-check docker compose clean

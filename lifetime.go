@@ -72,6 +72,18 @@ func (l *Lifetime) Changed(start, end Deadline, from time.Time) *Lifetime {
 	return after.orNil()
 }
 
+// Anew returns the deadlines of a task from which its durations count once more: the given ones,
+// otherwise its own durations.
+func (l *Lifetime) Anew(start, end Deadline) (Deadline, Deadline) {
+	if l != nil && start.IsZero() {
+		start.after = l.StartWithin
+	}
+	if l != nil && end.IsZero() {
+		end.after = l.EndWithin
+	}
+	return start, end
+}
+
 // Lifetime returns a task's lifetime after the patch; l is its token row with its options. What was
 // given as a duration moves with the time of a task that has not begun.
 func (p Patch) Lifetime(t TaskType, l Lease, now time.Time) *Lifetime {
@@ -82,15 +94,21 @@ func (p Patch) Lifetime(t TaskType, l Lease, now time.Time) *Lifetime {
 	life := l.Options.Lifetime
 	start, end := p.StartBy, p.EndBy
 	moves := p.RunAt.After(now) || !p.RunAt.IsZero() && l.OrderTime.After(now)
-	if life != nil && moves && l.Attempt == 1 && t.StageIndex(l.Stage) == 0 {
-		if start.IsZero() {
-			start.after = life.StartWithin
-		}
-		if end.IsZero() {
-			end.after = life.EndWithin
-		}
+	if moves && l.Attempt == 1 && t.StageIndex(l.Stage) == 0 {
+		start, end = life.Anew(start, end)
 	}
 	return life.Changed(start, end, from)
+}
+
+// Lapses reports whether a task that has not begun expires before it is due after the patch. l is
+// its token row with its options.
+func (p Patch) Lapses(t TaskType, l Lease, now time.Time) bool {
+	life := p.Lifetime(t, l, now)
+	due := now
+	if p.RunAt.After(now) {
+		due = p.RunAt
+	}
+	return life != nil && (over(life.StartBy, due) || over(life.EndBy, due))
 }
 
 // CheckLifetime refuses a patch that has a task run after it has expired. l is its token row with
@@ -126,12 +144,7 @@ func (l *Lifetime) Renewed(start, end Deadline, now time.Time) (*Lifetime, error
 	if l == nil {
 		return newLifetime(start, end, now), nil
 	}
-	if start.IsZero() && !l.StartWithin.IsZero() {
-		start.after = l.StartWithin
-	}
-	if end.IsZero() && !l.EndWithin.IsZero() {
-		end.after = l.EndWithin
-	}
+	start, end = l.Anew(start, end)
 	after := l.Changed(start, end, now)
 	if after == nil {
 		return nil, nil

@@ -22,8 +22,11 @@ var expire = scenario{
 
 // The tasks expire when they are submitted for sure, and what comes before was measured.
 const (
-	expireSubmits = 5000 // submits a second, at least
+	expireSubmits = 4000 // submits a second, at least
 	expireMargin  = 10 * time.Second
+	// expireLeast is how many tasks of the other type have to be submitted meanwhile for a p99:
+	// with fewer, it would be their maximum.
+	expireLeast = 100
 )
 
 // beginExpire submits tasks, in each round anew, to a type that is paused.
@@ -44,11 +47,17 @@ func beginExpire(ctx context.Context, r *rounds) (measure, error) {
 	}, r.WarmUp(ctx, beside)
 }
 
-// expireRound measures from the moment when the tasks expire until all have ended.
+// expireRound measures from the moment when the tasks expire until all have ended. It compares how
+// long tasks of another type take then, how long they took before the others were there, and how
+// long beside them.
 func expireRound(
 	ctx context.Context, r *rounds, expiring, beside *rig.TaskType,
 ) (all report.Figures, err error) {
 	tasks := r.expiring
+	_, before, err := r.Latencies(ctx, beside, r.latencyTime)
+	if err != nil {
+		return nil, err
+	}
 	submits := time.Duration(tasks) * time.Second / expireSubmits
 	end := time.Now().Add(submits + r.latencyTime + expireMargin).Truncate(time.Second)
 	ctx, cancel := context.WithDeadline(ctx, end.Add(rig.Patience(tasks)+2*time.Minute))
@@ -60,19 +69,16 @@ func expireRound(
 	if err := submitExpiring(ctx, r, expiring, tasks, end); err != nil {
 		return nil, err
 	}
-	before, err := r.Latencies(ctx, beside, r.latencyTime)
+	_, waiting, err := r.Latencies(ctx, beside, r.latencyTime)
 	if err != nil {
-		return nil, err
-	}
-	if !time.Now().Before(end) {
-		return nil, fmt.Errorf("the tasks have expired already: their submit took too long")
-	}
-	if err := rig.Sleep(ctx, time.Until(end.Add(-time.Second))); err != nil {
 		return nil, err
 	}
 	meter, err := r.StartMeter(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if !time.Now().Before(end) {
+		return nil, fmt.Errorf("the tasks have expired already: their submit took too long")
 	}
 	took, during, err := watchExpiry(ctx, r, expiring, beside, end)
 	if err != nil {
@@ -86,13 +92,20 @@ func expireRound(
 	if n := after - failed; err == nil && n != tasks {
 		err = fmt.Errorf("%d of %d tasks have failed", n, tasks)
 	}
-	p99 := report.Percentile(during, 99)
 	all.Add("rate", "Ended", "tasks/s", float64(tasks)/took.Seconds())
 	all.Add("ended", "Until all had ended", "s", took.Seconds())
-	all.Add("before_p99", "Another type before, submit to arrival, p99", "ms",
-		report.Percentile(before, 99))
-	all.Add("beside_p99", "Another type beside, submit to arrival, p99", "ms", p99)
-	all.Add("over_before", "p99 beside ÷ before", "×", p99/report.Percentile(before, 99))
+	p99 := func(key, when string, latencies []float64) float64 {
+		v := report.Percentile(latencies, 99)
+		all.Add(key, "Another type "+when+", submit to arrival, p99", "ms", v)
+		return v
+	}
+	quiet := p99("before_p99", "before", before)
+	p99("waiting_p99", "beside waiting ones", waiting)
+	all.Add("beside_tasks", "Another type meanwhile", "tasks", float64(len(during)))
+	if len(during) >= expireLeast {
+		v := p99("beside_p99", "meanwhile", during)
+		all.Add("over_before", "p99 meanwhile ÷ before", "×", v/quiet)
+	}
 	return append(all, cost.Figures(tasks)...), err
 }
 
@@ -113,17 +126,17 @@ func submitExpiring(
 }
 
 // watchExpiry returns how long after their end the last of the tasks had ended, and how long tasks
-// of the other type took meanwhile, in ms.
+// of the other type took that were submitted meanwhile, in ms.
 func watchExpiry(
 	ctx context.Context, r *rounds, expiring, beside *rig.TaskType, end time.Time,
-) (took time.Duration, latencies []float64, err error) {
+) (took time.Duration, during []float64, err error) {
+	if err := rig.Sleep(ctx, time.Until(end)); err != nil {
+		return 0, nil, err
+	}
 	over := make(chan struct{})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(over)
-		if err := rig.Sleep(ctx, time.Until(end)); err != nil {
-			return err
-		}
 		err := rig.Poll(ctx, 100*time.Millisecond, func() (bool, error) {
 			live, err := r.DB.Live(ctx, expiring.Name)
 			return !live, err
@@ -131,11 +144,14 @@ func watchExpiry(
 		took = time.Since(end)
 		return err
 	})
+	var sent []int64
+	var latencies []float64
 	for running := true; running; {
-		some, err := r.Latencies(ctx, beside, 2*time.Second)
+		at, some, err := r.Latencies(ctx, beside, time.Second)
 		if err != nil {
 			return 0, nil, err
 		}
+		sent = append(sent, at...)
 		latencies = append(latencies, some...)
 		select {
 		case <-over:
@@ -143,7 +159,15 @@ func watchExpiry(
 		default:
 		}
 	}
-	return took, latencies, g.Wait()
+	if err := g.Wait(); err != nil {
+		return 0, nil, err
+	}
+	for i, at := range sent {
+		if at <= end.Add(took).UnixNano() {
+			during = append(during, latencies[i])
+		}
+	}
+	return took, during, nil
 }
 
 // failedTasks returns how many tasks of a type have failed, by its stats.

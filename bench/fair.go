@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/asyncflow/asyncflow/bench/internal/report"
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
@@ -42,16 +40,19 @@ func parseFair(args []string) (fairConfig, error) {
 	return cfg, err
 }
 
+// fairFlow is the flow of a type of tasks with flow keys.
 type fairFlow struct{ name, flow string }
 
-// fairFlows are the flows that are compared: neither of them blocks a task.
-var fairFlows = []fairFlow{
-	{"unfair", `"flow":{"max_in_flight":1000000},`},
-	{"fair", `"flow":{"fair":true},`},
-}
+// Neither of these flows blocks a task. The type without a flow says what a flow costs at all.
+var (
+	unfairFlow = fairFlow{"unfair", `"flow":{"max_in_flight":1000000},`}
+	turnsFlow  = fairFlow{"fair", `"flow":{"fair":true},`}
+	noFlow     = fairFlow{"plain_keys", ""}
+)
 
 // runFair asks: what do turns of flow keys cost? Tasks of many keys are measured by turns in a type
-// with fair flow keys, and in one that has a limit which no key reaches.
+// with a limit that no key reaches, in one with fair flow keys, and in one without a flow: as they
+// come, and as a backlog.
 func runFair(ctx context.Context, args []string) error {
 	cfg, err := parseFair(args)
 	if err != nil {
@@ -62,19 +63,29 @@ func runFair(ctx context.Context, args []string) error {
 		return err
 	}
 	defer r.Stop()
-	g := report.Grid{Machine: describe(r), By: "Flow keys"}
+	g := report.Grid{Machine: describe(r), By: "Flow keys",
+		Columns: []string{"unfair", "fair", "no flow"}}
 	var types []*rig.TaskType
-	for _, f := range fairFlows {
-		t, err := r.Register(ctx, f.name, rig.Shape{More: f.flow})
+	for _, f := range []fairFlow{unfairFlow, turnsFlow, noFlow} {
+		t, err := registerWarm(ctx, r, f.name, rig.Shape{More: f.flow})
 		if err != nil {
 			return err
 		}
 		types = append(types, t)
-		g.Columns = append(g.Columns, f.name)
 	}
 	all, err := measureByTurns(cfg.rounds, types, g.Columns,
 		func(t *rig.TaskType) (report.Figures, error) {
-			return fairRound(ctx, r, t, cfg.tasks, cfg.keys)
+			figures, err := fairRound(ctx, r, t, cfg.tasks, cfg.keys)
+			if err != nil {
+				return nil, err
+			}
+			backlog, err := fairBacklogRound(ctx, r, t, cfg.tasks, cfg.keys)
+			for _, f := range backlog {
+				f.Key = "backlog_" + f.Key
+				f.Name = "Backlog: " + f.Name
+				figures = append(figures, f)
+			}
+			return figures, err
 		})
 	if err != nil {
 		return err
@@ -84,28 +95,38 @@ func runFair(ctx context.Context, args []string) error {
 	return report.WriteJSON(cfg.json, g)
 }
 
-// unfair and fair ask the same in the rounds of the bench.
+// unfair and fair ask the same in the rounds of the bench, and so do the two with a backlog.
 var (
 	unfair = scenario{"unfair", "1,000 flow keys without turns, one POST each", fairTurns,
-		keyed(fairFlows[0])}
+		keyed(unfairFlow, "", fairRound)}
 	fair = scenario{"fair", "Fair shares of 1,000 flow keys, one POST each", fairTurns,
-		keyed(fairFlows[1])}
+		keyed(turnsFlow, "", fairRound)}
+	unfairBacklog = scenario{"unfair-backlog", "A backlog of 1,000 flow keys without turns",
+		fairTurns, keyed(unfairFlow, "_backlog", fairBacklogRound)}
+	fairBacklog = scenario{"fair-backlog", "Fair shares of a backlog of 1,000 flow keys", fairTurns,
+		keyed(turnsFlow, "_backlog", fairBacklogRound)}
 )
 
 // fairTurns is how often each of the two is measured in a round, with a part of its tasks.
 const fairTurns = 3
 
-func keyed(f fairFlow) func(context.Context, *rounds) (measure, error) {
+type fairMeasure func(
+	ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks, keys int,
+) (report.Figures, error)
+
+func keyed(
+	f fairFlow, suffix string, measured fairMeasure,
+) func(context.Context, *rounds) (measure, error) {
 	return func(ctx context.Context, r *rounds) (measure, error) {
-		t, err := r.Register(ctx, f.name, rig.Shape{More: f.flow})
+		t, err := registerWarm(ctx, r.Rig, f.name+suffix, rig.Shape{More: f.flow})
 		return func(ctx context.Context) (report.Figures, error) {
 			tasks := r.config.tasks / fairTurns
-			return fairRound(ctx, r.Rig, t, tasks-tasks%rig.BatchSize, fairKeys)
+			return measured(ctx, r.Rig, t, tasks-tasks%rig.BatchSize, fairKeys)
 		}, err
 	}
 }
 
-// fairRound measures tasks of all keys.
+// fairRound measures tasks of all keys as they come.
 func fairRound(
 	ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks, keys int,
 ) (report.Figures, error) {
@@ -114,16 +135,28 @@ func fairRound(
 	})
 }
 
-// submitKeys submits the tasks, batches of one key each, by several submitters at once.
-func submitKeys(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks, keys int) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(rig.Submitters)
-	for batch := range tasks / rig.BatchSize {
-		items := r.Take(t, rig.BatchSize)
-		g.Go(func() error {
-			more := fmt.Sprintf(`"flow_key":"key-%d",`, batch%keys)
-			return r.API.SubmitBatch(ctx, t.Name, items, more)
-		})
+// fairBacklogRound measures tasks of all keys that are in line already: from a resume of their type
+// on.
+func fairBacklogRound(
+	ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks, keys int,
+) (report.Figures, error) {
+	if err := r.Pause(ctx, t); err != nil {
+		return nil, err
 	}
-	return g.Wait()
+	if err := submitKeys(ctx, r, t, tasks, keys); err != nil {
+		return nil, err
+	}
+	return measureArrivals(ctx, r, tasks, "Tasks of all keys", func(ctx context.Context) error {
+		return r.Resume(ctx, t)
+	})
+}
+
+// keyStep leads from the key of a task to that of the next one: the keys come in no order.
+const keyStep = 617
+
+// submitKeys submits the tasks, by several submitters at once. Each batch has many keys.
+func submitKeys(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks, keys int) error {
+	return r.SubmitAllWith(ctx, t, tasks, func(n int) string {
+		return fmt.Sprintf(`"flow_key":"key-%d",`, n*keyStep%keys)
+	})
 }

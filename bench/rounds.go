@@ -36,7 +36,7 @@ func parseRounds(args []string) (config, error) {
 		return cfg, err
 	}
 	if cfg.short {
-		cfg.rounds, cfg.tasks, cfg.expiring = 1, 3000, 3000
+		cfg.rounds, cfg.tasks, cfg.expiring = 1, 3000, 40_000
 		cfg.latencyTime, cfg.httpTime = 2*time.Second, time.Second
 	}
 	const unit = 30 * rig.BatchSize // so that the parts of it are whole batches

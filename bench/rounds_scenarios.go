@@ -43,7 +43,7 @@ var scenarios = []scenario{
 	claims, oneClaim,
 	debounce,
 	debounceKeys,
-	unfair, fair,
+	unfair, fair, unfairBacklog, fairBacklog,
 	pending,
 	expire,
 	httpAlone, storeAlone, storeLabels, storeSearch,

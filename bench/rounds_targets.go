@@ -110,6 +110,10 @@ var targets = []target{
 		"Fair shares of 1,000 flow keys ÷ the same without turns",
 		"fair.over_unfair", "×", 0.9, atLeast,
 	},
+	{
+		"Fair shares of a backlog of 1,000 flow keys ÷ the same without turns",
+		"fair-backlog.over_unfair-backlog", "×", 0.9, atLeast,
+	},
 	{"Tasks that expire at once", "expire.rate", "tasks/s", 16_700, atLeast},
 	{
 		"Submit to arrival of another type while tasks expire, p99 ÷ before",
@@ -130,7 +134,7 @@ var (
 		{"tenants", "river-kinds"}, {"tenants", "one"},
 		{"skew", "river-skew"},
 		{"children", "plain"},
-		{"fair", "unfair"},
+		{"fair", "unfair"}, {"fair-backlog", "unfair-backlog"},
 	}
 	costQuotients = []quotient{{"types", "one-type"}, {"types", "river-types"}}
 )

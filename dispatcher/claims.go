@@ -239,8 +239,10 @@ func (call *claimCall) deliveries(r claimResult, now time.Time) ([]asyncflow.Del
 	}
 	all := make([]asyncflow.Delivery, len(call.Leases))
 	for i, l := range call.Leases {
-		all[i] = asyncflow.Delivery{Tenant: r.t.Tenant, Lease: l, At: now, Deadline: l.Until,
-			Latest:      l.Options.Lifetime.EndsBefore(now.Add(r.t.ProcessingTime(l.Stage))),
+		life := l.Options.Lifetime
+		all[i] = asyncflow.Delivery{Tenant: r.t.Tenant, Lease: l, At: now,
+			Deadline:    life.EndsBefore(l.Until),
+			Latest:      life.EndsBefore(now.Add(r.t.ProcessingTime(l.Stage))),
 			TypeVersion: r.t.Version,
 			MaxAttempts: r.t.MaxAttempts(l.Stage, l.Options), Links: r.t.LinksAfter(l.Stage)}
 	}

@@ -101,3 +101,34 @@ func TestNoChildrenAfterStartBy(t *testing.T) {
 	require.Len(t, all, 1)
 	assert.Equal(t, "expired", all[0].Code)
 }
+
+// No deadline that a worker is told is later than the end of its task, by a push or a claim.
+func TestDeadlinesEndWithTheLifetime(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]asyncflow.Mode{"push": asyncflow.ModePush,
+		"claim": asyncflow.ModeClaim} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			sent := make(chan asyncflow.Delivery, 1)
+			n := b.start("node", dispatcher.Config{Concurrency: 10}, func(_ context.Context,
+				d asyncflow.Delivery) asyncflow.Outcome {
+				sent <- d
+				return last
+			})
+			n.mode(t, mode, asyncflow.ModePush)
+			end := n.Clock.Now().Add(asyncflow.FirstClaim - time.Second).Truncate(time.Microsecond)
+			r := n.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe",
+				Context: json.RawMessage("1"), EndBy: asyncflow.DeadlineAt(end)}})[0]
+			require.NoError(t, r.Err)
+			var d asyncflow.Delivery
+			if mode == asyncflow.ModeClaim {
+				d = n.claim(t, "first", "ann", 1)[0]
+			} else {
+				d = <-sent
+			}
+			require.Equal(t, r.ID, d.Lease.ID)
+			assert.True(t, end.Equal(d.Deadline), "%s, not %s", d.Deadline, end)
+			assert.False(t, d.Latest.After(end))
+		})
+	}
+}

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"slices"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store"
@@ -48,31 +49,34 @@ func (c *Committer) replaceOnce(_ context.Context, key replacedKey, items []*sub
 }
 
 // gather gives the last of the submits of a key that came together what the task is to have of the
-// others: the options of the first one, and the latest priority that one of them has. If it makes a
-// task, that goes in line: its lease may not fit these.
+// others: the options of the first one, and the latest priority, lifetime and claim rules that one
+// of them has. If it makes a task, that goes in line: its lease may not fit these.
 func (c *Committer) gather(key store.TypeKey, items []*submission) {
 	first := items[0]
 	last := items[len(items)-1]
-	options := first.Options
-	for _, s := range items {
-		if len(s.Options.Priority) > 0 {
-			options.Priority = s.Options.Priority
-		}
-	}
 	if last.Lease != nil {
 		last.call.unused(last)
 		last.Lease = nil
 	}
-	last.Options = options
-	last.FlowKey = first.FlowKey
 	how := last.Key.Replace
-	how.Priority = options.Priority
+	for _, s := range slices.Backward(items[:len(items)-1]) {
+		how.Complete(s.Key.Replace)
+	}
+	last.Options = first.Options
+	last.Options.Priority = how.Priority
+	last.Options.Claim = how.Claim
+	if last.Verdict.Reason == asyncflow.WaitClaimer {
+		last.Verdict.Claim = how.Claim
+	}
+	last.FlowKey = first.FlowKey
 	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil { // the insert fails with it
 		return
 	}
+	last.Options.Lifetime = t.Lifetime(&asyncflow.NewTask{StartBy: how.StartBy, EndBy: how.EndBy,
+		RunAt: how.RunAt, Delay: asyncflow.NewDuration(how.Delay)}, last.Created)
 	if how.Delay == 0 && !how.RunAt.After(last.Created) {
-		last.Verdict.OrderTime = asyncflow.EnterOrder(t.TaskType, 0, options, last.Created)
+		last.Verdict.OrderTime = asyncflow.EnterOrder(t.TaskType, 0, last.Options, last.Created)
 		last.result.OrderTime = last.Verdict.OrderTime
 	}
 }

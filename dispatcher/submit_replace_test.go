@@ -89,6 +89,44 @@ func TestReplaceTogetherKeepsTheFirstOptions(t *testing.T) {
 	})
 }
 
+// The lifetime and the claim rules of submits that come together are the latest that one of them
+// has, for a new task as for one that is there.
+func TestReplaceTogetherTakesTheLatestRules(t *testing.T) {
+	r := startRuled(t, func(*asyncflow.Stage) {})
+	notBob := &asyncflow.ClaimRules{Exclude: []string{"bob"}}
+	tasks := func(context string) []asyncflow.NewTask {
+		var all []asyncflow.NewTask
+		for i := range 3 {
+			task := replacing("k", fmt.Sprintf(`"%s %d"`, context, i))
+			task.Options.Claim = []*asyncflow.ClaimRules{notAnna, notBob, nil}[i]
+			task.EndBy = asyncflow.DeadlineAfter(time.Duration(3-i) * time.Hour)
+			task.Delay = asyncflow.NewDuration(time.Duration(i) * 10 * time.Millisecond)
+			all = append(all, task)
+		}
+		all[2].EndBy = asyncflow.Deadline{}
+		return all
+	}
+	for _, context := range []string{"made", "there"} {
+		results := r.Submit(t.Context(), tenant, tasks(context))
+		for _, one := range results {
+			require.NoError(t, one.Err)
+			require.Equal(t, results[0].ID, one.ID)
+		}
+		task, err := r.Task(t.Context(), tenant, results[0].ID)
+		require.NoError(t, err)
+		assert.Equal(t, notBob, task.Options.Claim, context)
+		require.NotNil(t, task.Options.Lifetime, context)
+		assert.WithinDuration(t, r.Clock.Now().Add(2*time.Hour), task.Options.Lifetime.EndBy,
+			time.Minute, context)
+	}
+	require.Eventually(t, func() bool {
+		r.promote()
+		require.Empty(t, r.got("bob"))
+		all := r.got("anna")
+		return len(all) == 1 && string(all[0].Lease.Context) == `"there 2"`
+	}, patience, 20*time.Millisecond)
+}
+
 // A task of submits that come together is delivered with the options of the first one, also where
 // there is capacity to begin it at once.
 func TestReplaceTogetherIsDelivered(t *testing.T) {

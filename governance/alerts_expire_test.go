@@ -41,3 +41,24 @@ func TestWillExpireAlert(t *testing.T) {
 	exec(t, url, `UPDATE tenant_acme.lifetimes SET expires_at = expires_at + interval '1 hour'`)
 	require.Equal(t, 1, b.resolves(t, url))
 }
+
+// Tasks that expire count as failed for good, and the alert is about them as about others.
+func TestExpiredTasksFailForGood(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	b.pipe(t, "pipe")
+	b.putAlerts(t, tenant, asyncflow.AlertRules{FailedForGood: 2})
+	for n := range 2 {
+		require.Zero(t, b.turn(t, url, tenant), "%d have expired", n)
+		task := asyncflow.NewTask{Type: "pipe", Context: []byte(`1`)}
+		task.EndBy = asyncflow.DeadlineAt(b.Clock.Now().Add(-time.Second))
+		require.NoError(t, b.Submit(t.Context(), tenant, []asyncflow.NewTask{task})[0].Err)
+		ended, err := b.jobs["expire"].Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, ended)
+	}
+	require.Equal(t, 1, b.turn(t, url, tenant))
+	e := b.firing(t, asyncflow.AlertFailedForGood, "pipe")
+	assert.Equal(t, []float64{2, 2}, []float64{e.Value, e.Limit})
+}

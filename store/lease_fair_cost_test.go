@@ -2,11 +2,15 @@ package store_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 // fairCost returns how many blocks of the ready table and its indexes leases of a new node read.
@@ -102,4 +106,52 @@ func TestFairCostBesideIdleKeysDuringAnOldSnapshot(t *testing.T) {
 	blocks := b.fairCost(30, 10)
 	t.Log("blocks of 30 leases:", blocks)
 	assert.Less(t, blocks, int64(200_000)) // without the bound 268,000
+}
+
+// wayOf puts a type, and returns the statements on the way of a task with a flow key: its submit,
+// its lease and its end.
+func (b *bundle) wayOf(noted *pgtest.Statements, name string, flow *asyncflow.Flow) []string {
+	b.t.Helper()
+	spec := single()
+	spec.Name = name
+	spec.Flow = flow
+	kind := b.put(spec)
+	var all []string
+	for _, key := range []string{"a", "b"} { // first, connections and ids are prepared
+		all = ran(noted, func() {
+			task := keyed(key, `1`)
+			task.Type = name
+			b.submit(task)
+			var leases []asyncflow.Lease
+			if flow == nil {
+				leases = b.lease(kind, 1)
+			} else {
+				leases = b.leaseLimitedOf(kind, 1, &doorman{})
+			}
+			require.Len(b.t, leases, 1)
+			b.settle(kind, leases[0], doneWith(`2`))
+		})
+	}
+	return all
+}
+
+// Types without turns pay nothing for them: their tasks need the statements that they needed before
+// there were turns, and none of these reads or writes the state of turns.
+func TestTypesWithoutTurnsPayNothing(t *testing.T) {
+	b, noted := setupNoted(t)
+	turns := func(all []string) (some int) {
+		for _, sql := range all {
+			if strings.Contains(sql, "flow_turns") {
+				some++
+			}
+		}
+		return some
+	}
+	plain := b.wayOf(noted, "plain", nil)
+	counts(t, "submit: 4, lease: 6, end: role, lease, journal, tally", plain, 14)
+	limited := b.wayOf(noted, "limited", &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 9}})
+	fair := b.wayOf(noted, "fair", &asyncflow.Flow{Fair: asyncflow.FairKeyFirst})
+	assert.Equal(t, []int{0, 0, 2}, []int{turns(plain), turns(limited), turns(fair)},
+		"a fair type reads the state, and writes it")
+	assert.Equal(t, plain, b.wayOf(noted, "plain", nil), "beside a fair type")
 }

@@ -177,7 +177,7 @@ func TestPriorityIsSeen(t *testing.T) {
 	b.fillKeys(1, 4, 30)
 	assert.Equal(t, "Its head start puts it before the turns of the flow keys.",
 		b.task(b.raise("z", aDay)).Turn)
-	assert.Equal(t, "5 flow keys have their turn before its own.",
+	assert.Equal(t, `It is the turn of the flow key "000000"; 5 keys have theirs before its own.`,
 		b.task(b.submit(keyed("zz", "1"))[0].ID).Turn)
 }
 

@@ -231,19 +231,25 @@ func TestFairTurnIsSeen(t *testing.T) {
 	b.putEndpoint(1)
 	b.fillKeys(1, 4, 30)
 	none := b.submit(newTask("1"))[0].ID
-	assert.Equal(t, "4 flow keys have their turn before its own.", b.task(none).Turn)
+	before := func(key string, n int) string {
+		return fmt.Sprintf("It is the turn of %s; %d keys have theirs before its own.", key, n)
+	}
+	assert.Equal(t, before(`the flow key "000000"`, 4), b.task(none).Turn)
 	some := b.submit(keyed("000001", "1"))[0].ID
-	assert.Equal(t, "1 flow key has its turn before its own.", b.task(some).Turn)
+	assert.Equal(t, `It is the turn of the flow key "000000"; then it is that of its own.`,
+		b.task(some).Turn)
 	b.fairLease(3) // one of 000000, and two of 000001, which may start three
 	assert.Equal(t, "It is the turn of its flow key.", b.task(some).Turn)
-	assert.Equal(t, "3 flow keys have their turn before its own.", b.task(none).Turn)
+	assert.Equal(t, before(`the flow key "000001"`, 3), b.task(none).Turn)
 	b.fairLease(1)
-	assert.Equal(t, "4 flow keys have their turn before its own.", b.task(some).Turn)
+	assert.Equal(t, before(`the flow key "000002"`, 4), b.task(some).Turn)
+	b.fairLease(2)
+	assert.Equal(t, before("the tasks without a flow key", 2), b.task(some).Turn)
 
 	stats, err := b.Stats(t.Context(), tenant, "pipe")
 	require.NoError(t, err)
-	assert.Equal(t, []store.KeyTasks{{FlowKey: "000002", Tasks: 30}, {FlowKey: "000003", Tasks: 30},
-		{FlowKey: "000000", Tasks: 29}, {FlowKey: "000001", Tasks: 28}, {FlowKey: "", Tasks: 1}},
+	assert.Equal(t, []store.KeyTasks{{FlowKey: "000000", Tasks: 29}, {FlowKey: "000002", Tasks: 29},
+		{FlowKey: "000003", Tasks: 29}, {FlowKey: "000001", Tasks: 28}, {FlowKey: "", Tasks: 1}},
 		stats[0].LargestKeys)
 }
 
@@ -254,7 +260,8 @@ func TestFairTurnOfManyKeys(t *testing.T) {
 	b.putEndpoint(1)
 	b.fillKeys(1, 3000, 1)
 	id := b.submit(keyed("z", "1"))[0].ID
-	assert.Equal(t, "At least 1000 flow keys have their turn before its own.", b.task(id).Turn)
+	assert.Equal(t, `It is the turn of the flow key "000000"; at least 1000 keys have theirs `+
+		"before its own.", b.task(id).Turn)
 }
 
 // Tasks without a flow key that SQL submits take turns, too.

@@ -58,8 +58,13 @@ func (d *doorman) AdmitKey(key string) bool {
 // leaseLimited leases by a doorman, with the type's current definition.
 func (b *bundle) leaseLimited(n int, d *doorman) []asyncflow.Lease {
 	b.t.Helper()
+	return b.leaseLimitedOf(b.known(), n, d)
+}
+
+func (b *bundle) leaseLimitedOf(t *store.Type, n int, d *doorman) []asyncflow.Lease {
+	b.t.Helper()
 	for {
-		g, err := b.LeaseLimited(b.t.Context(), b.known(), n,
+		g, err := b.LeaseLimited(b.t.Context(), t, n,
 			func(store.InFlight) store.Admission { return d })
 		require.NoError(b.t, err)
 		if !g.Busy {

@@ -2888,8 +2888,10 @@ type NewTask struct {
 	// task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
 	// key; this needs the scope operate besides. replace: that task gets the new context and is
 	// due delay later, if no attempt of it was made; otherwise, or after 1,000 contexts or 16 MiB
-	// of them, it stays as it is, and the new task gets the key. A task that was not submitted
-	// with replace itself is replaced only with the scope operate, and 422 otherwise.
+	// of them, or if it would expire before it is due, it stays as it is, and the new task gets
+	// the key. priority, claim, start_by and end_by of the submit replace those of the task, if
+	// they are given. A task that was not submitted with replace itself is replaced only with the
+	// scope operate, and 422 otherwise.
 	OnConflict OnConflict `json:"on_conflict,omitempty,omitzero"`
 	OnFinal    *OnFinal   `json:"on_final,omitempty"`
 
@@ -3010,8 +3012,10 @@ type Notification struct {
 // task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
 // key; this needs the scope operate besides. replace: that task gets the new context and is
 // due delay later, if no attempt of it was made; otherwise, or after 1,000 contexts or 16 MiB
-// of them, it stays as it is, and the new task gets the key. A task that was not submitted
-// with replace itself is replaced only with the scope operate, and 422 otherwise.
+// of them, or if it would expire before it is due, it stays as it is, and the new task gets
+// the key. priority, claim, start_by and end_by of the submit replace those of the task, if
+// they are given. A task that was not submitted with replace itself is replaced only with the
+// scope operate, and 422 otherwise.
 type OnConflict = asyncflow.OnConflict
 
 // OnFinal Where the end of a task is told: url gets a signed POST with the event (see finalEvent), at
@@ -4127,9 +4131,10 @@ type Task struct {
 	User User `json:"user,omitempty,omitzero"`
 
 	// WaitsBecause In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
-	// while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys: how
-	// many keys have their turn before its own, up to 1,000. Of a task with claim that waits
-	// for claimer: which labels a claimer needs, and how many are excluded. Lists leave it out.
+	// while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys:
+	// which key has the turn, and how many have theirs before its own, up to 1,000. Of a task
+	// with claim that waits for claimer: which labels a claimer needs, and how many are
+	// excluded. Lists leave it out.
 	WaitsBecause string `json:"waits_because,omitempty,omitzero"`
 
 	// WaitsFor What a waiting or pending task waits for. delay: its run_at; retry: the end of the pause

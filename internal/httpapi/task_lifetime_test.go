@@ -29,7 +29,15 @@ func (b *bundle) endNow() {
 // A worker hears by its heartbeat and its report that the lifetime of its task is over, whether the
 // job has ended the task already or not.
 func TestReportAfterLifetime(t *testing.T) {
-	for name, swept := range map[string]bool{"before the job": false, "after the job": true} {
+	reports := map[string]string{"/fail": `{"error":"x"}`, "/snooze": `{"retry_after":"1m"}`,
+		"/progress": `{"percent":50}`}
+	for name, first := range map[string]struct {
+		first string // report
+		swept bool
+	}{
+		"complete": {"/complete", false}, "fail": {"/fail", false}, "snooze": {"/snooze", false},
+		"after the job": {"/progress", true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			b.pipe()
@@ -44,19 +52,16 @@ func TestReportAfterLifetime(t *testing.T) {
 				time.Minute)
 			assert.False(t, beat.Deadline.After(task.Lifetime.EndBy))
 			b.endNow()
-			if swept {
+			if first.swept {
 				pipe, err := b.store.Catalog.Type("acme", "pipe")
 				require.NoError(t, err)
 				n, err := b.store.ExpireTasks(t.Context(), pipe)
 				require.NoError(t, err)
 				require.Equal(t, 1, n)
 			}
-			for _, call := range []string{"/heartbeat", "/complete", "/complete", "/fail"} {
-				body := ""
-				if call == "/fail" {
-					body = `{"error":"x"}`
-				}
-				a := b.callAs(token, "POST", path+call, body)
+			for _, call := range []string{"/heartbeat", first.first, "/complete", "/fail",
+				"/snooze", "/progress"} {
+				a := b.callAs(token, "POST", path+call, reports[call])
 				assert.Equal(t, []any{409, "expired"}, []any{a.status, a.problem.Code}, call)
 			}
 			task = read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, ""))

@@ -20,28 +20,30 @@ const latencyRate = 100
 func (r *Rig) Latency(
 	ctx context.Context, t *TaskType, lasting time.Duration,
 ) (report.Figures, error) {
-	all, err := r.Latencies(ctx, t, lasting)
+	_, all, err := r.Latencies(ctx, t, lasting)
 	if err != nil {
 		return nil, err
 	}
 	return latencyFigures(all), nil
 }
 
-// Latencies is Latency, and returns the time of each task, in ms.
+// Latencies is Latency, and returns for each task when it was submitted, in Unix nanoseconds, and
+// how long it took, in ms.
 func (r *Rig) Latencies(
 	ctx context.Context, t *TaskType, lasting time.Duration,
-) ([]float64, error) {
+) (sent []int64, took []float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lasting+Slack)
 	defer cancel()
 	tasks := int(lasting.Seconds() * latencyRate)
 	first := r.Take(t, tasks)
-	sent, err := Trickle(ctx, tasks, latencyRate, func(ctx context.Context, i int) error {
+	sent, err = Trickle(ctx, tasks, latencyRate, func(ctx context.Context, i int) error {
 		return r.API.Submit(ctx, t.Name, first+i)
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return r.arrivals(ctx, first, sent)
+	took, err = r.arrivals(ctx, first, sent)
+	return sent, took, err
 }
 
 // Trickle makes calls at a rate, in calls a second, and returns when each was made, in Unix

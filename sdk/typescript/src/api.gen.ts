@@ -2086,8 +2086,10 @@ export interface components {
          *     task. cancel_running: that task is cancelled, unless it is final, and the new one gets the
          *     key; this needs the scope operate besides. replace: that task gets the new context and is
          *     due delay later, if no attempt of it was made; otherwise, or after 1,000 contexts or 16 MiB
-         *     of them, it stays as it is, and the new task gets the key. A task that was not submitted
-         *     with replace itself is replaced only with the scope operate, and 422 otherwise.
+         *     of them, or if it would expire before it is due, it stays as it is, and the new task gets
+         *     the key. priority, claim, start_by and end_by of the submit replace those of the task, if
+         *     they are given. A task that was not submitted with replace itself is replaced only with the
+         *     scope operate, and 422 otherwise.
          * @enum {string}
          */
         OnConflict: "return" | "reject" | "cancel_running" | "replace";
@@ -3892,9 +3894,10 @@ export interface components {
             signal?: components["schemas"]["SignalWait"];
             /**
              * @description In a sentence, why the endpoints of its stage get no deliveries, and until when. Present
-             *     while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys: how
-             *     many keys have their turn before its own, up to 1,000. Of a task with claim that waits
-             *     for claimer: which labels a claimer needs, and how many are excluded. Lists leave it out.
+             *     while it waits for endpoint_unhealthy. Of a due task of a type with fair flow keys:
+             *     which key has the turn, and how many have theirs before its own, up to 1,000. Of a task
+             *     with claim that waits for claimer: which labels a claimer needs, and how many are
+             *     excluded. Lists leave it out.
              */
             waits_because?: string;
             /**

@@ -26,6 +26,28 @@ async function type(): Promise<string> {
 const worker = () => new Worker({ keys: [], log: () => {} });
 
 test(
+  "a claimer gets the tasks whose rules its labels meet, and none whose time is over",
+  options,
+  async () => {
+    const name = await type();
+    const german = await c.submit(
+      { type: name, context: 1, claim: { labels: { lang: "de" } }, end_by: "1h" });
+    const late = await c.submit({ type: name, context: 2, end_by: "2020-01-01T00:00:00Z" });
+    const ask = { type: name, stage, claimer: "anna", labels: { lang: ["en"] } };
+    assert.deepEqual(await c.claim(ask), []);
+    const w = worker().handle<number, number>(name, stage, (task) => task.context + 1);
+    const stop = new AbortController();
+    const labels = { lang: ["de", "en"] };
+    const ended = claim(w, { client: c, type: name, stage, labels, signal: stop.signal });
+    assert.equal((await c.wait(german.id)).result, 2);
+    const task = await c.wait(late.id);
+    assert.deepEqual([task.status, task.error_code], ["failed", "expired"]);
+    stop.abort();
+    await ended;
+  },
+);
+
+test(
   "the handlers work on claims: with retries, and no more at once than asked for",
   options,
   async () => {

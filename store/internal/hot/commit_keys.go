@@ -55,8 +55,9 @@ func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
 	k := &Key{Name: t.Options.Key, Hash: sha256.Sum256(t.Context), Takes: t.Takes.Number,
 		Expires: config.KeyUntilFinal}
 	if t.OnConflict == asyncflow.ConflictReplace {
-		k.Replace = &Replace{t.RunAt, t.Delay.Std(), t.MaxWait.Std(), t.Options.Priority, t.By,
-			t.Operates, t.Full}
+		k.Replace = &Replace{RunAt: t.RunAt, Delay: t.Delay.Std(), MaxWait: t.MaxWait.Std(),
+			Priority: t.Options.Priority, StartBy: t.StartBy, EndBy: t.EndBy,
+			Claim: t.Options.Claim, By: t.By, Operates: t.Operates, Full: t.Full}
 	}
 	if t.KeyWindow.UntilFinal() {
 		return k

@@ -2,6 +2,7 @@ package hot
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +17,10 @@ type Replace struct {
 	Delay    time.Duration
 	MaxWait  time.Duration // since the task was submitted first; 0: no bound
 	Priority asyncflow.Priority
+	// What the submit itself says of the task's lifetime, and of who may claim it; nil: nothing.
+	StartBy, EndBy asyncflow.Deadline
+	Claim          *asyncflow.ClaimRules
+
 	By       string // who submits
 	Operates bool   // also of a task that was not submitted to be replaced
 	Full     error  // why no other task can be made; nil: one can
@@ -31,6 +36,32 @@ func (r *Replace) Due(first, now time.Time) time.Time {
 		due = last
 	}
 	return due
+}
+
+// Complete adds what an earlier submit of the key says, and r doesn't.
+func (r *Replace) Complete(earlier *Replace) {
+	if len(r.Priority) == 0 {
+		r.Priority = earlier.Priority
+	}
+	if r.StartBy.IsZero() {
+		r.StartBy = earlier.StartBy
+	}
+	if r.EndBy.IsZero() {
+		r.EndBy = earlier.EndBy
+	}
+	if r.Claim == nil {
+		r.Claim = earlier.Claim
+	}
+}
+
+// Patch returns the change of a task that was submitted first at one time, and is replaced now. Its
+// durations count anew.
+func (r *Replace) Patch(
+	context json.RawMessage, life *asyncflow.Lifetime, first, now time.Time,
+) asyncflow.Patch {
+	start, end := life.Anew(r.StartBy, r.EndBy)
+	return asyncflow.Patch{RunAt: r.Due(first, now), Priority: r.Priority, Context: context,
+		StartBy: start, EndBy: end, Claim: r.Claim, By: r.By}
 }
 
 // Replaced is how a task stands after its context was replaced.

@@ -13,25 +13,31 @@ import (
 // MostTurns is how many flow keys TurnsBefore counts at most.
 const MostTurns = 1000
 
-// TurnsBefore counts the flow keys with due tasks that have their turn before a key of a fair type.
-// It counts up to MostTurns, and passes as many keys without a due task; more reports whether there
-// may be others.
+// Turns are the flow keys with due tasks that have their turn before a key of a fair type.
+type Turns struct {
+	First string // the key that has the turn, if there is any
+	Keys  int    // MostTurns at most
+	More  bool   // there may be others
+}
+
+// TurnsBefore finds the flow keys that have their turn before one. It passes up to MostTurns keys
+// without a due task.
 func TurnsBefore(
 	ctx context.Context, db postgres.Querier, t *config.Type, key string, now time.Time,
-) (n int, more bool, err error) {
+) (turns Turns, err error) {
 	last := turn{}
 	err = db.QueryRow(ctx, t.SQL(0, turnSQL), t.Number()).Scan(&last.key, &last.left)
 	if err != nil && err != pgx.ErrNoRows {
-		return 0, false, err
+		return turns, err
 	}
 	if key == last.key && last.left > 0 {
-		return 0, false, nil
+		return turns, nil
 	}
 	sources := liveSources(t)
 	rows, err := db.Query(ctx, t.SQL(0, skipSQL(t, sources)), t.Number(), last.key, now, MostTurns,
 		MostTurns, stagesOf(sources))
 	if err != nil {
-		return 0, false, err
+		return turns, err
 	}
 	var part, idle, due int
 	var at string
@@ -42,11 +48,15 @@ func TurnsBefore(
 		case at == key:
 			found = part > 0
 		case !(part > 0 && last.left > 0 && at == last.key):
-			n++
+			if turns.Keys == 0 {
+				turns.First = at
+			}
+			turns.Keys++
 		}
 		return nil
 	})
-	return n, !found && (idle == MostTurns || due == MostTurns), err
+	turns.More = !found && (idle == MostTurns || due == MostTurns)
+	return turns, err
 }
 
 const turnSQL = `SELECT key, remaining FROM {turns} WHERE type = $1`

@@ -97,26 +97,41 @@ func (s *Tasks) tellTurn(ctx context.Context, tenant string, task *Task) error {
 	}
 	db, now := s.core.DB(tenant), s.core.Clock.Now()
 	raised, err := hot.RaisedBefore(ctx, db, t, task.ID.Number, now)
-	var n int
-	var more bool
+	var turns hot.Turns
 	if err == nil && !raised {
-		n, more, err = hot.TurnsBefore(ctx, db, t, t.LineKeyOf(task.Options), now)
+		turns, err = hot.TurnsBefore(ctx, db, t, t.LineKeyOf(task.Options), now)
 	}
 	switch {
 	case hot.IsUndefinedTable(err): // a roll was dropped a moment ago
 		return nil
+	case err != nil:
+		return err
 	case raised:
 		task.Turn = "Its head start puts it before the turns of the flow keys."
-	case more:
-		task.Turn = fmt.Sprintf("At least %d flow keys have their turn before its own.", n)
-	case n == 1:
-		task.Turn = "1 flow key has its turn before its own."
-	case n > 1:
-		task.Turn = fmt.Sprintf("%d flow keys have their turn before its own.", n)
 	default:
-		task.Turn = "It is the turn of its flow key."
+		task.Turn = turnText(turns)
 	}
-	return err
+	return nil
+}
+
+// turnText says which key has the turn before that of a task; "": it isn't known.
+func turnText(turns hot.Turns) string {
+	now := fmt.Sprintf("It is the turn of the flow key %q", turns.First)
+	if turns.First == "" {
+		now = "It is the turn of the tasks without a flow key"
+	}
+	switch n := turns.Keys; {
+	case n == 0 && turns.More: // keys without a due task come before it
+		return ""
+	case n == 0:
+		return "It is the turn of its flow key."
+	case turns.More:
+		return fmt.Sprintf("%s; at least %d keys have theirs before its own.", now, n)
+	case n == 1:
+		return now + "; then it is that of its own."
+	default:
+		return fmt.Sprintf("%s; %d keys have theirs before its own.", now, n)
+	}
 }
 
 // tellLimitWaits fills in which limits the due tasks of one type wait for.

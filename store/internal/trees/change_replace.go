@@ -102,10 +102,13 @@ func (r *replacements) replaceInRoll(
 	for _, c := range resting {
 		item := byID[c.ID.Number]
 		state := states[c.ID.Number]
-		if item.Key.Refused != nil || !state.accepts(r.t, c, len(item.Context)) {
+		c.Options = state.options
+		p := item.Key.Replace.Patch(item.Context, c.Options.Lifetime, state.created, r.now)
+		if item.Key.Refused != nil || !state.accepts(r.t, c, len(item.Context)) ||
+			p.Lapses(r.t.TaskType, c.Lease, r.now) {
 			continue
 		}
-		changes = append(changes, r.change(item, c, state))
+		changes = append(changes, r.change(item, c, p, state))
 		r.replaced = append(r.replaced, c.ID.Number)
 	}
 	if len(changes) == 0 {
@@ -119,12 +122,9 @@ func (r *replacements) replaceInRoll(
 // change returns the change by which an item replaces the context of a task, and notes how the task
 // stands after it.
 func (r *replacements) change(
-	item *hot.Insertion, c hot.Candidate, state replaceState,
+	item *hot.Insertion, c hot.Candidate, p asyncflow.Patch, state replaceState,
 ) Change {
-	how := item.Key.Replace
-	c.Options = state.options
-	ch, _ := ChangeOf(r.t, c, asyncflow.Patch{RunAt: how.Due(state.created, r.now),
-		Priority: how.Priority, Context: item.Context, By: how.By}, state.at, r.now)
+	ch, _ := ChangeOf(r.t, c, p, state.at, r.now)
 	item.Key.Replaced = &hot.Replaced{ID: c.ID, Stage: c.Stage,
 		Status: ch.verdict.Status(r.now), OrderTime: ch.verdict.OrderTime.UTC(),
 		CreatedAt: state.created.UTC()}
