@@ -26,7 +26,8 @@ func deployedSettings(t *testing.T) map[string][]string {
 	files = append(files, filesOf(t, "deploy/check/testdata/*.yaml")...)
 	for _, file := range files {
 		text := readText(t, file)
-		text = strings.ReplaceAll(text, "^(ASYNCFLOW|PG)[A-Z_]*$", "") // a pattern of the schema
+		// a pattern of the schema
+		text = strings.ReplaceAll(text, "^(ASYNCFLOW|PG|OTEL)[A-Z_]*$", "")
 		found[filepath.ToSlash(file)] = variable.FindAllString(text, -1)
 	}
 	require.Greater(t, len(found), 8)

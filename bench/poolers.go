@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/asyncflow/asyncflow/bench/internal/report"
@@ -73,39 +71,15 @@ func runPoolers(ctx context.Context, args []string) error {
 		return err
 	}
 	defer r.Stop()
-	var taskType *rig.TaskType
-	err = r.WithNode(ctx, func(ctx context.Context) (err error) {
-		if err = r.MakeTenant(ctx); err == nil {
-			taskType, err = r.Register(ctx, "bench", rig.Shape{})
-		}
-		return err
-	})
-	if err != nil {
-		return err
+	poolers := cfg.ways()
+	w := ways{by: "Connections", against: -1,
+		measure: func(ctx context.Context, t *rig.TaskType, i int) (report.Figures, error) {
+			return cfg.measure(ctx, r, t, poolers[i])
+		}}
+	for _, one := range poolers {
+		w.names = append(w.names, one.name)
 	}
-	ways := cfg.ways()
-	all := make([]report.Rounds, len(ways))
-	for n := range cfg.rounds {
-		for turn := range all {
-			i := turn
-			if n%2 == 1 {
-				i = len(all) - 1 - turn
-			}
-			fmt.Fprintf(os.Stderr, "bench: round %d of %d, %s\n", n+1, cfg.rounds, ways[i].name)
-			f, err := cfg.measure(ctx, r, taskType, ways[i])
-			if err != nil {
-				return fmt.Errorf("round %d, %s: %w", n+1, ways[i].name, err)
-			}
-			all[i].Add(f)
-		}
-	}
-	g := report.Grid{Machine: describe(r), By: "Connections"}
-	for i, rounds := range all {
-		g.Columns = append(g.Columns, ways[i].name)
-		g.Add(rounds.Medians())
-	}
-	g.WriteMarkdown(os.Stdout)
-	return report.WriteJSON(cfg.json, g)
+	return w.compare(ctx, r, cfg.config)
 }
 
 // measure measures a new node that is connected in a way.

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"sync/atomic"
 
 	"github.com/asyncflow/asyncflow/bench/internal/report"
@@ -38,8 +36,8 @@ func parseTraces(args []string) (tracesConfig, error) {
 	return cfg, err
 }
 
-// tracesWay is a node that records some share of its spans, or none.
-type tracesWay struct {
+// tracedNode is a node that records some share of its spans, or none.
+type tracedNode struct {
 	name, binary string
 	env          []string
 }
@@ -63,73 +61,53 @@ func runTraces(ctx context.Context, args []string) error {
 		return err
 	}
 	defer r.Stop()
-	ways, err := cfg.ways(ctx, r, receiver.URL)
+	nodes, err := cfg.nodes(ctx, r, receiver.URL)
 	if err != nil {
 		return err
 	}
-	var taskType *rig.TaskType
-	err = r.WithNode(ctx, func(ctx context.Context) (err error) {
-		if err = r.MakeTenant(ctx); err == nil {
-			taskType, err = r.Register(ctx, "bench", rig.Shape{})
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	all := make([]report.Rounds, len(ways))
-	for n := range cfg.rounds {
-		for turn := range all {
-			i := turn
-			if n%2 == 1 {
-				i = len(all) - 1 - turn
-			}
-			fmt.Fprintf(os.Stderr, "bench: round %d of %d, %s\n", n+1, cfg.rounds, ways[i].name)
+	w := ways{by: "Traces", against: len(nodes) - tracedNodes,
+		measure: func(ctx context.Context, t *rig.TaskType, i int) (report.Figures, error) {
 			before := received.Load()
-			f, err := cfg.measure(ctx, r, taskType, ways[i])
-			if err != nil {
-				return fmt.Errorf("round %d, %s: %w", n+1, ways[i].name, err)
-			}
+			f, err := cfg.measure(ctx, r, t, nodes[i])
 			f.Add("bytes", "Exported", "bytes/task",
 				float64(received.Load()-before)/float64(cfg.tasks))
-			all[i].Add(f)
-		}
+			return f, err
+		}}
+	for _, one := range nodes {
+		w.names = append(w.names, one.name)
 	}
-	g := report.Grid{Machine: describe(r), By: "Traces"}
-	for i, rounds := range all {
-		g.Columns = append(g.Columns, ways[i].name)
-		g.Add(rounds.Medians())
-	}
-	g.WriteMarkdown(os.Stdout)
-	return report.WriteJSON(cfg.json, g)
+	return w.compare(ctx, r, cfg.config)
 }
 
-// ways returns the nodes to measure, the base first, if there is one.
-func (cfg tracesConfig) ways(
+// tracedNodes is how many nodes of this revision are measured, the first one without traces.
+const tracedNodes = 3
+
+// nodes returns the nodes to measure, the base first, if there is one.
+func (cfg tracesConfig) nodes(
 	ctx context.Context, r *rig.Rig, receiver string,
-) ([]tracesWay, error) {
+) ([]tracedNode, error) {
 	share := func(ratio string) []string {
 		return []string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=" + receiver,
 			"OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG=" + ratio,
 			"OTEL_BSP_MAX_QUEUE_SIZE=16384", "ASYNCFLOW_TRACE_LIMIT=100000"}
 	}
-	ways := []tracesWay{
+	all := []tracedNode{
 		{"off", r.Binary, nil},
 		{"1 %", r.Binary, share("0.01")},
 		{"100 %", r.Binary, share("1")},
 	}
 	if cfg.base == "" {
-		return ways, nil
+		return all, nil
 	}
 	base, err := r.BuildRevision(ctx, cfg.base)
-	return append([]tracesWay{{"base", base, nil}}, ways...), err
+	return append([]tracedNode{{"base", base, nil}}, all...), err
 }
 
 func (cfg tracesConfig) measure(
-	ctx context.Context, r *rig.Rig, taskType *rig.TaskType, way tracesWay,
+	ctx context.Context, r *rig.Rig, taskType *rig.TaskType, node tracedNode,
 ) (all report.Figures, err error) {
-	r.Binary = way.binary
-	r.NodeEnv = way.env
+	r.Binary = node.binary
+	r.NodeEnv = node.env
 	err = r.WithNode(ctx, func(ctx context.Context) error {
 		if err := r.WarmUp(ctx, taskType); err != nil {
 			return err

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -32,6 +34,34 @@ func TestWakeupsReachOtherNodes(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("no wake-up came")
 	}
+}
+
+// A node without LISTEN starts over, too, when the server is another one.
+func TestNodesWithoutListenFollowTheServer(t *testing.T) {
+	t.Parallel()
+	server := pgtest.PreparedServer(t, prepare)
+	s := pgtest.Insist(t, func() (*store.Store, error) {
+		return store.Open(t.Context(), store.Config{URL: server.URL("postgres"), Node: "node-1",
+			Log: slog.New(slog.DiscardHandler)})
+	})
+	lost := make(chan struct{}, 100)
+	listen(t, s, func(store.TypeKey, time.Time) {}, func() { lost <- struct{}{} })
+	b := keepRunning(t, s, server.URL("postgres"))
+	await := func(why string) {
+		t.Helper()
+		select {
+		case <-lost:
+		case <-time.After(patience):
+			t.Fatal(why)
+		}
+	}
+	await("it doesn't start over when it begins")
+	require.False(t, b.Listening())
+	before := b.Wakeups.Losses()
+	require.NoError(t, server.Kill())
+	pgtest.Server(t, server.Config())
+	await("it doesn't start over with another server")
+	assert.Greater(t, b.Wakeups.Losses(), before)
 }
 
 // announce announces a type as a third node would.

@@ -32,11 +32,11 @@ Examples:
 
 // Run writes the entries since the last run.
 func (c *auditExportCmd) Run(ctx context.Context, g *globals) error {
-	switch {
-	case c.State == "":
+	if c.State == "" {
 		return usageError(asyncflow.InvalidField("--state", "is required"))
-	case c.Lag < 0:
-		return usageError(asyncflow.InvalidField("--lag", "is %s; it must be 0s or more", c.Lag))
+	}
+	if err := c.checkLag(); err != nil {
+		return err
 	}
 	now, err := auditTime(ctx, g.client(), c.Operator)
 	if err != nil {

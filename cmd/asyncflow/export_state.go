@@ -28,6 +28,13 @@ type exportFlags struct {
 	Lag time.Duration `default:"5m"`
 }
 
+func (f exportFlags) checkLag() error {
+	if f.Lag < 0 {
+		return usageError(asyncflow.InvalidField("--lag", "is %s; it must be 0s or more", f.Lag))
+	}
+	return nil
+}
+
 // exportState is the content of the file of --state.
 type exportState struct {
 	Until time.Time `json:"until"` // everything before was exported

@@ -207,6 +207,48 @@ func TestSpansEnd(t *testing.T) {
 	}
 }
 
+// A node is killed in an attempt, which another node then gives up. The worker reports all the
+// same, late: the report has a link to the attempt, of which there is no span, and the worker's own
+// spans are in its trace.
+func TestTraceOfALateReport(t *testing.T) {
+	t.Parallel()
+	r := otlptest.Start(t, nil)
+	url := database(t)
+	p := startTraced(t, r, url)
+	open := make(chan delivery, 1)
+	w := startTracedWorker(t, func(_ http.ResponseWriter, q *http.Request, d delivery) {
+		open <- d
+		<-q.Context().Done()
+	})
+	w.pipe(t, p.client(), client.TaskTypeSpec{Stages: []client.Stage{{Name: "work",
+		Timeout: asyncflow.NewDuration(time.Second),
+		Retry:   asyncflow.RetryPolicy{MaxAttempts: 2, Interval: asyncflow.Seconds(3600)}}}})
+	id := submitTraced(t, p, `{"type":"pipe","context":1}`)
+	d := <-open
+	r.Await(func(all []otlptest.Span) bool { return len(ofTask(all, id, submitSpan)) > 0 })
+	p.kill()
+	other := startTraced(t, r, url)
+	require.Eventually(t, func() bool {
+		attempts, err := other.client().Attempts(t.Context(), id)
+		return err == nil && len(attempts) > 0 &&
+			string(attempts[0].Outcome) == string(asyncflow.OutcomeLost)
+	}, patience, 20*time.Millisecond, "another node gives the attempt up")
+	d.Callback.URL = other.url + d.Callback.URL[strings.Index(d.Callback.URL, "/v1/"):]
+	complete(t, d)
+	all := r.Await(func(all []otlptest.Span) bool { return len(ofTask(all, id, completeSpan)) > 0 })
+	report := ofTask(all, id, completeSpan)[0]
+	require.Len(t, w.given(id), 1)
+	require.Len(t, report.Links, 1)
+	link := report.Links[0]
+	assert.Equal(t, "00-"+link.Trace+"-"+link.ID+"-01", w.given(id)[0])
+	assert.Empty(t, ofTask(all, id, "deliver pipe"), "the node was killed in it")
+	task, err := other.client().Get(t.Context(), id)
+	require.NoError(t, err)
+	assert.Equal(t, client.StatusSucceeded, task.Status)
+	submit := ofTask(all, id, submitSpan)[0]
+	assert.Equal(t, "00-"+submit.Trace+"-"+submit.ID+"-01", task.Trace)
+}
+
 // Without an exporter, a header traceparent is not taken in, and a task's own trace is given on as
 // it is.
 func TestTracesAreOff(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/otlptest"
 )
 
 const observability = "../../deploy/observability"
@@ -78,8 +79,11 @@ func metricsOfABusyNode(t *testing.T) string {
 	replace(t, secret, strings.Repeat("them", 8)+"\n")
 	replace(t, issuers, "issuers: [{issuer: other, audience: asyncflow, secret_file: theirs}]")
 	url := database(t)
-	p := startNode(t, url, "--metrics=open", "--job=alerts=@every 1s",
-		"--jwt-issuers-file="+issuers)
+	spans := otlptest.Start(t, nil)
+	p := start(t, append(nodeEnv(url), "OTEL_TRACES_EXPORTER=otlp",
+		"OTEL_EXPORTER_OTLP_ENDPOINT="+spans.URL), "serve", "--metrics=open",
+		"--job=alerts=@every 1s", "--jwt-issuers-file="+issuers)
+	require.NotEmpty(t, p.url, p.said())
 	w := startWorker(t, func(w http.ResponseWriter, _ *http.Request, d delivery) {
 		if string(d.Context) == `"bad"` {
 			w.WriteHeader(http.StatusUnprocessableEntity)

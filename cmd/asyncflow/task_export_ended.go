@@ -84,12 +84,9 @@ func contentsOf(
 
 // checkState returns what is wrong with flags beside --state.
 func (c *tasksExportCmd) checkState() error {
-	switch status := asyncflow.Status(c.Status); {
-	case status != "" && !status.Final():
+	if status := asyncflow.Status(c.Status); status != "" && !status.Final() {
 		return usageError(asyncflow.InvalidField("--status",
 			"is %s, and --state exports tasks that have ended", status))
-	case c.Lag < 0:
-		return usageError(asyncflow.InvalidField("--lag", "is %s; it must be 0s or more", c.Lag))
 	}
-	return nil
+	return c.checkLag()
 }

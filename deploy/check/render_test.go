@@ -123,15 +123,17 @@ func TestLint(t *testing.T) {
 // schema.
 func TestWrongValues(t *testing.T) {
 	for name, values := range map[string]string{
-		"unknown":                 "replicas: 3",
-		"a typing error":          "api: {replica: 3}",
-		"no replicas":             "api: {replicas: 0}",
-		"a secret in the config":  "config: {ASYNCFLOW_SECRET: 0123456789abcdef0123456789abcdef}",
-		"a setting of the chart":  "config: {ASYNCFLOW_GRACE: 1h}",
-		"no secret of the nodes":  "secrets: {ASYNCFLOW_SECRET: null}",
-		"a digest that is none":   "image: {digest: latest}",
-		"a grace with a unit":     "graceSeconds: 30s",
-		"a public URL by no HTTP": "publicURL: tasks.example.com",
+		"unknown":                   "replicas: 3",
+		"a typing error":            "api: {replica: 3}",
+		"no replicas":               "api: {replicas: 0}",
+		"a secret in the config":    "config: {ASYNCFLOW_SECRET: 0123456789abcdef0123456789abcdef}",
+		"a header that is a secret": "config: {OTEL_EXPORTER_OTLP_HEADERS: key=0123456789}",
+		"a port that is none":       "networkPolicy: {collectorPort: 65536}",
+		"a setting of the chart":    "config: {ASYNCFLOW_GRACE: 1h}",
+		"no secret of the nodes":    "secrets: {ASYNCFLOW_SECRET: null}",
+		"a digest that is none":     "image: {digest: latest}",
+		"a grace with a unit":       "graceSeconds: 30s",
+		"a public URL by no HTTP":   "publicURL: tasks.example.com",
 	} {
 		t.Run(name, func(t *testing.T) {
 			var v map[string]any

@@ -217,7 +217,7 @@ func TestSecretsAreReferences(t *testing.T) {
 			for owner, pod := range pods(objects(t, values)) {
 				for _, v := range pod.Spec.Containers[0].Env {
 					secret := v.Name == "DATABASE_URL" || v.Name == "PGPASSWORD" ||
-						strings.Contains(v.Name, "SECRET")
+						strings.Contains(v.Name, "SECRET") || strings.HasSuffix(v.Name, "_HEADERS")
 					assert.Equal(t, secret, v.ValueFrom != nil, "%s: %s", owner, v.Name)
 				}
 			}
@@ -231,4 +231,49 @@ func nameOf(object runtime.Object) string {
 		return fmt.Sprintf("%T", object)
 	}
 	return object.GetObjectKind().GroupVersionKind().Kind + " " + accessor.GetName()
+}
+
+// egressPorts returns the ports to which the policy of a part lets its pods connect, with the peers
+// that are named.
+func egressPorts(t *testing.T, rendered map[string]string, part string) map[string]int {
+	t.Helper()
+	ports := map[string]int{}
+	for _, document := range documents(rendered) {
+		o, ok := decode(t, document).(*networkingv1.NetworkPolicy)
+		if !ok || o.Name != "asyncflow-"+part {
+			continue
+		}
+		require.Empty(t, validate(t, o))
+		for _, rule := range o.Spec.Egress {
+			for _, p := range rule.Ports {
+				ports[p.Port.String()] = len(rule.To)
+			}
+		}
+	}
+	return ports
+}
+
+// Nodes reach the collector of traces only if it is asked for, by the chart's value or by taking
+// the comment out of the plain manifest; the migration never does.
+func TestCollectorIsReachedIfAskedFor(t *testing.T) {
+	off, err := render(t, nil)
+	require.NoError(t, err)
+	asked, err := render(t, map[string]any{
+		"networkPolicy": map[string]any{"collectorPort": 4318}})
+	require.NoError(t, err)
+	peers, err := render(t, variants(t)["everything"])
+	require.NoError(t, err)
+	const file = "networkpolicies.yaml"
+	edited := map[string]string{file: strings.NewReplacer("    # - ports:", "    - ports:",
+		"    #     - {port: 4318", "        - {port: 4318").Replace(off[file])}
+	require.NotEqual(t, off[file], edited[file])
+	for _, part := range []string{"api", "dispatcher"} {
+		assert.NotContains(t, egressPorts(t, off, part), "4318", part)
+		assert.Equal(t, egressPorts(t, asked, part), egressPorts(t, edited, part), part)
+		assert.Zero(t, egressPorts(t, asked, part)["4318"], part)
+		assert.Contains(t, egressPorts(t, asked, part), "4318", part)
+		assert.Equal(t, 1, egressPorts(t, peers, part)["4318"], part)
+	}
+	assert.NotContains(t, egressPorts(t, peers, "migrate"), "4318")
+	assert.NotContains(t, egressPorts(t, edited, "migrate"), "4318")
 }

@@ -89,9 +89,9 @@ func ThroughPooler() bool { return os.Getenv("ASYNCFLOW_TEST_POOLER") != "" }
 
 // Ways returns the URLs by which the tests of whole calls reach a database: the main one, and one
 // for pooled connections. With ASYNCFLOW_TEST_POOLER=session the main one leads through a PgBouncer
-// in that mode. With transaction there is one for pooled connections, with prepared statements if
-// the PgBouncer keeps them; unprepared does without. Otherwise there is only the main one, and it
-// is direct.
+// in that mode. With prepared and unprepared there is one for pooled connections, in transaction
+// mode with and without prepared statements. Otherwise there is only the main one, and it is
+// direct.
 func Ways(t testing.TB, rawURL string) (main, pooled string) {
 	t.Helper()
 	mode := os.Getenv("ASYNCFLOW_TEST_POOLER")
@@ -107,14 +107,14 @@ func Ways(t testing.TB, rawURL string) (main, pooled string) {
 	case "session":
 		p.Mode = mode
 		return p.Listen(t, rawURL), ""
-	case "transaction":
-		if keepsPrepared(t, program) {
-			p.Prepared = 200
+	case "prepared":
+		if !keepsPrepared(t, program) {
+			t.Fatal("pgtest: ASYNCFLOW_TEST_POOLER is prepared: that takes PgBouncer from 1.21 on")
 		}
+		p.Prepared = 200
 	case "unprepared":
 	default:
-		t.Fatalf("pgtest: ASYNCFLOW_TEST_POOLER is %q, not session, transaction or unprepared",
-			mode)
+		t.Fatalf("pgtest: ASYNCFLOW_TEST_POOLER is %q, not session, prepared or unprepared", mode)
 	}
 	return rawURL, p.Listen(t, rawURL)
 }

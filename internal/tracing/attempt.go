@@ -42,11 +42,11 @@ func NewSender(t *Tracer, next Deliverer) *Sender { return &Sender{t, next} }
 // has several deliveries, it has a span of its own: the attempts have links to that, and it has
 // links to what their tasks were submitted with.
 func (s *Sender) Send(ctx context.Context, all []asyncflow.Delivery) (o []asyncflow.Outcome) {
-	start := time.Now()
 	attempts := s.tracer.attempts(all)
 	if len(attempts) == 0 {
 		return s.next.Send(ctx, all)
 	}
+	start := time.Now()
 	request := attempts[0].own
 	if len(all) > 1 {
 		request = sampledContext(newTraceID(), newSpanID())

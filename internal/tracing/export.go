@@ -22,9 +22,17 @@ func (s settings) newExporter(
 	case s.exporter == exporterConsole:
 		return stdouttrace.New(stdouttrace.WithWriter(console))
 	case s.protocol == protocolGRPC:
-		return otlptracegrpc.New(ctx)
+		var options []otlptracegrpc.Option
+		if s.plain {
+			options = append(options, otlptracegrpc.WithInsecure())
+		}
+		return otlptracegrpc.New(ctx, options...)
 	}
-	return otlptracehttp.New(ctx, otlptracehttp.WithMaxResponseSize(maxAnswer))
+	options := []otlptracehttp.Option{otlptracehttp.WithMaxResponseSize(maxAnswer)}
+	if s.plain {
+		options = append(options, otlptracehttp.WithInsecure())
+	}
+	return otlptracehttp.New(ctx, options...)
 }
 
 const (

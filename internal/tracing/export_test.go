@@ -137,3 +137,12 @@ func TestConsole(t *testing.T) {
 	stop(tracer, patience)
 	assert.Contains(t, out.String(), `"Name":"GET /"`)
 }
+
+// Without a URL, spans go to a collector on this machine, without TLS, as the specification says.
+func TestDefaultReceiver(t *testing.T) {
+	tracer, log := start(t, new(otlptest.Receiver), map[string]string{
+		"OTEL_EXPORTER_OTLP_TIMEOUT": "1000"})
+	record(tracer, 1)
+	stop(tracer, patience)
+	assert.NotContains(t, log.String(), "https://", "there may be a collector, or none")
+}

@@ -14,6 +14,7 @@ import (
 type settings struct {
 	exporter    string // "": none
 	protocol    string // of the exporter otlp
+	plain       bool   // it exports without TLS to its default receiver
 	root        sdktrace.Sampler
 	parentBased bool
 	propagates  bool // takes the header traceparent in, and gives it on
@@ -72,7 +73,7 @@ func readSettings(env environment) (s settings, err error) {
 	}
 	for _, read := range []func(environment) error{
 		s.readProtocol, s.readSampler, s.readPropagators, s.readQueue, s.readLinks,
-		s.readHeaders, s.checkEndpoints, checkNumbers, checkBooleans, checkCertificates,
+		s.readHeaders, s.checkEndpoints, checkNumbers, checkBooleans, s.readTLS, checkCertificates,
 	} {
 		if err := read(env); err != nil {
 			return settings{}, err

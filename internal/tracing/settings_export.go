@@ -30,6 +30,23 @@ func (s *settings) checkEndpoints(env environment) error {
 	return nil
 }
 
+// readTLS refuses a variable that contradicts the URL: the SDK would follow it, and send spans and
+// tokens without TLS to an https URL. Its default receiver is the specification's, without TLS.
+func (s *settings) readTLS(env environment) error {
+	_, endpoint := env.get(otlp("ENDPOINT")...)
+	name, insecure := env.get(otlp("INSECURE")...)
+	if endpoint == "" {
+		s.plain = !strings.EqualFold(insecure, "false")
+		return nil
+	}
+	scheme, _, _ := strings.Cut(strings.ToLower(endpoint), ":")
+	if insecure != "" && strings.EqualFold(insecure, "true") == (scheme == "https") {
+		return invalid(name, "is %s, but the URL of the receiver begins with %s: leave it out",
+			insecure, scheme)
+	}
+	return nil
+}
+
 // readHeaders doesn't show a value in an error: most are secrets.
 func (s *settings) readHeaders(env environment) error {
 	for _, name := range otlp("HEADERS") {

@@ -110,3 +110,41 @@ func TestBadVariablesForGRPC(t *testing.T) {
 		}
 	}
 }
+
+// The URL says whether exports use TLS. A variable that says otherwise is refused: spans and tokens
+// would go without TLS to an https URL.
+func TestInsecureGoesWithTheURL(t *testing.T) {
+	for _, one := range []struct {
+		url, insecure string
+		good          bool
+	}{
+		{"https://127.0.0.1:4318", "true", false},
+		{"HTTPS://127.0.0.1:4318", "TRUE", false},
+		{"https://127.0.0.1:4318", "false", true},
+		{"http://127.0.0.1:4318", "false", false},
+		{"http://127.0.0.1:4318", "true", true},
+		{"", "false", true},
+		{"", "true", true},
+	} {
+		for _, infix := range []string{"", "TRACES_"} {
+			for _, protocol := range []string{"http/protobuf", "grpc"} {
+				name := "OTEL_EXPORTER_OTLP_" + infix + "INSECURE"
+				t.Run(protocol+" "+one.url+" "+name+"="+one.insecure, func(t *testing.T) {
+					all := map[string]string{"OTEL_TRACES_EXPORTER": "otlp",
+						"OTEL_EXPORTER_OTLP_PROTOCOL":        protocol,
+						"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": one.url, name: one.insecure}
+					setEnv(t, all)
+					tracer, err := tracing.Start(t.Context(), tracing.Config{Env: env(all),
+						Log: slog.New(slog.DiscardHandler)})
+					defer stop(tracer, patience)
+					if one.good {
+						require.NoError(t, err)
+						return
+					}
+					require.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
+					require.ErrorContains(t, err, name)
+				})
+			}
+		}
+	}
+}

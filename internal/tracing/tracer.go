@@ -42,12 +42,20 @@ type Config struct {
 // Tracer records spans and exports them. A nil Tracer is one that is off: its methods do nothing.
 type Tracer struct {
 	settings settings
-	key      [sha256.Size]byte
+	key      [keySize]byte
 	budget   *budget
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	counts   counts
 	log      *slog.Logger
+}
+
+// keySize is the length of the key of attemptIDs, in bytes.
+const keySize = 16
+
+func keyOf(secret []byte) [keySize]byte {
+	sum := sha256.Sum256(append([]byte("asyncflow traces "), secret...))
+	return [keySize]byte(sum[:keySize])
 }
 
 // counts are numbers of spans since the start.
@@ -93,7 +101,7 @@ func newTracer(
 ) *Tracer {
 	t := &Tracer{
 		settings: s,
-		key:      sha256.Sum256(append([]byte("asyncflow traces "), cfg.Secret...)),
+		key:      keyOf(cfg.Secret),
 		budget:   newBudget(cfg.PerTenant),
 		log:      cfg.Log,
 	}

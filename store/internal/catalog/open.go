@@ -119,6 +119,8 @@ func (c *Core) Run(ctx context.Context, loops ...Loop) error {
 		g.Go(func() error { return c.Wakeups.send(ctx) })
 		g.Go(func() error { return c.Wakeups.listen(ctx) })
 		g.Go(func() error { return c.Wakeups.followConfig(ctx) })
+	} else {
+		g.Go(func() error { return c.Wakeups.followServer(ctx) })
 	}
 	err := g.Wait()
 	c.leave()

@@ -162,6 +162,21 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 		return err
 	}
 	connected()
+	if err := w.startOver(ctx); err != nil {
+		return err
+	}
+	w.listening.Store(true)
+	defer w.listening.Store(false)
+	for {
+		if err := w.receive(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+// startOver is for a server that may be another one, or may have announced what nobody heard: the
+// configuration is compared anew, and everything that waits for announcements looks for itself.
+func (w *Wakeups) startOver(ctx context.Context) error {
 	w.store.Catalog.noteSum(0, false) // the numbers may differ after a restore
 	if err := w.store.Catalog.follow(ctx); err != nil {
 		return err
@@ -170,13 +185,28 @@ func (w *Wakeups) listenOnce(ctx context.Context, connected func()) error {
 	w.store.KeyMarks.Reset()
 	w.losses.Add(1)
 	w.listeners.TellLost()
-	w.listening.Store(true)
-	defer w.listening.Store(false)
-	for {
-		if err := w.receive(ctx, conn); err != nil {
-			return err
+	return nil
+}
+
+// followServer is listen for a node without LISTEN: it starts over whenever the server is another
+// one. It asks for it once in RefreshEvery, and at once if the prober has found another one.
+func (w *Wakeups) followServer(ctx context.Context) error {
+	known := ""
+	for ctx.Err() == nil {
+		server, left := w.store.prober.Within(ctx)
+		now, err := postgres.ServerOf(server, w.store.Base)
+		if err == nil && now != known {
+			if err = w.startOver(server); err == nil {
+				known = now
+			}
 		}
+		if err != nil && server.Err() == nil {
+			w.store.Log.Warn("can't refresh, trying again", "what", "server", "error", err)
+		}
+		sleep.For(server, RefreshEvery)
+		left()
 	}
+	return nil
 }
 
 // receive receives one notification, or pings the connection after a silence.

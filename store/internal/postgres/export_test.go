@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,11 +39,35 @@ func (p *Prober) Probe(ctx context.Context) { p.probe(ctx, time.Now()) }
 func (f *PoolGroup) Suspicious() bool { return f.suspicious(time.Now()) }
 
 // Choose returns which of the servers of all hosts that take writes is chosen, given their answers
-// so far. An empty one is a host without such a server.
+// so far. An empty one is a host without such a server. One such as "old@1" has a timeline.
 func Choose(present string, wait time.Duration, hosts int, servers ...string) string {
 	answers := make(chan answer, hosts)
-	for _, server := range servers {
-		answers <- answer{server: server}
+	for _, name := range servers {
+		answers <- answer{server: serverNamed(name)}
 	}
-	return choose(present, answers, wait).server
+	return choose(serverNamed(present), answers, wait).database
+}
+
+func serverNamed(name string) (s server) {
+	var known bool
+	s.database, s.timeline, known = strings.Cut(name, "@")
+	if known {
+		s.cluster = "one"
+	}
+	return s
+}
+
+// Present returns the cluster and the timeline of the server that was found last.
+func (p *Prober) Present() (cluster, timeline string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.present.cluster, p.present.timeline
+}
+
+// SearchFor has connections been suspicious for a time, without the server being found.
+func (p *Prober) SearchFor(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.searching = time.Now().Add(-d)
+	p.found = p.searching
 }

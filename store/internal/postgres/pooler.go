@@ -107,6 +107,13 @@ const databaseSQL = `SELECT pg_catalog.concat(pg_catalog.to_char(pg_catalog.time
   pg_catalog.pg_postmaster_start_time()), 'YYYY-MM-DD HH24:MI:SS.US'), ' ', oid)
 FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()`
 
+// ServerOf returns a text that names the server and its database: another one if the server was
+// restarted, or is another one.
+func ServerOf(ctx context.Context, db Querier) (text string, err error) {
+	err = db.QueryRow(ctx, databaseSQL).Scan(&text)
+	return text, err
+}
+
 // checkConn is checkDatabase for a new connection.
 func (p *Pooler) checkConn(ctx context.Context, conn *pgconn.PgConn) error {
 	row, err := firstRow(ctx, conn, databaseSQL)
@@ -147,7 +154,7 @@ func (p *Pooler) checkDatabase(ctx context.Context, have string) error {
 
 // askDirect asks where the direct connections lead.
 func (p *Pooler) askDirect(ctx context.Context) (text string, err error) {
-	if err = p.direct.QueryRow(ctx, databaseSQL).Scan(&text); err == nil {
+	if text, err = ServerOf(ctx, p.direct); err == nil {
 		p.last.Store(&database{text, time.Now()})
 	}
 	return text, err

@@ -36,6 +36,9 @@ const (
 	// presentFirst is how long after the start of a probe the server that was found last may
 	// answer, before another one that takes writes is believed.
 	presentFirst = 200 * time.Millisecond
+	// replacedTime is how long the present server must be gone before a server is believed that it
+	// has replaced: an old primary that nobody has stopped.
+	replacedTime = 10 * time.Second
 )
 
 // Prober looks for the server that takes writes, while connections of its groups are silent or
@@ -49,7 +52,7 @@ type Prober struct {
 	probes atomic.Int32 // under way
 
 	mu        sync.Mutex
-	server    string    // that was found last, see databaseSQL
+	present   server    // that was found last
 	found     time.Time // when the probe began that found it
 	searching time.Time // since when connections are suspicious, but for pauses up to calmTime
 	suspected time.Time // when connections were suspicious last
@@ -71,7 +74,30 @@ func NewProber(
 	nameSession(&cfg.Config)
 	p := &Prober{hosts: hostsOf(cfg), groups: groups}
 	p.era, p.end = context.WithCancel(context.Background())
-	return p, base.QueryRow(ctx, databaseSQL).Scan(&p.server)
+	if p.present.database, err = ServerOf(ctx, base); err != nil {
+		return nil, err
+	}
+	// without the rights for it, the history stays unknown
+	_ = base.QueryRow(ctx, historySQL).Scan(&p.present.cluster, &p.present.timeline)
+	return p, nil
+}
+
+// server is a server that takes writes. In the zero value, there is none.
+type server struct {
+	database string // see databaseSQL
+	cluster  string // its system identifier; "": it can't be read
+	timeline string // in hexadecimal, of one length
+}
+
+// historySQL tells which of two servers has replaced the other one: each promotion begins a later
+// timeline of the same cluster.
+const historySQL = `SELECT system_identifier::text,
+  pg_catalog."left"(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)
+FROM pg_catalog.pg_control_system()`
+
+// replacedBy reports whether a later promotion of the same cluster made another server.
+func (s server) replacedBy(other server) bool {
+	return s.cluster != "" && s.cluster == other.cluster && s.timeline < other.timeline
 }
 
 // hostsOf returns a configuration for each host. pgx has several ways to a host one after the
@@ -164,14 +190,18 @@ func (p *Prober) probe(ctx context.Context, began time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	p.mu.Lock()
-	present := p.server
+	present, seen := p.present, p.found
+	if p.searching.After(seen) {
+		seen = p.searching
+	}
 	p.mu.Unlock()
 	answers := make(chan answer, len(p.hosts))
 	for _, host := range p.hosts {
 		asking.Go(func() { answers <- ask(ctx, host) })
 	}
 	found := choose(present, answers, time.Until(began.Add(presentFirst)))
-	if found.server != "" {
+	if found.database != "" &&
+		(!found.replacedBy(present) || began.Sub(seen) > replacedTime) {
 		p.adopt(found, began)
 		return
 	}
@@ -187,30 +217,33 @@ func (p *Prober) probe(ctx context.Context, began time.Time) {
 
 // answer is what a host says to a probe.
 type answer struct {
-	server string // that takes writes, see databaseSQL; "": none was found
+	server // that takes writes, if one was found
 	host   string
 	full   bool // a server is there, and has no connection for the probe
 }
 
-// choose returns the answer of the present server, or else the first one of another server, once
-// all hosts have answered or the present one has had its time. An old primary that was not stopped
-// takes writes, too. If no host has a server that takes writes, it returns any other answer.
-func choose(present string, answers <-chan answer, wait time.Duration) (found answer) {
+// choose returns the answer of the present server, or else of another one, once all hosts have
+// answered or the present one has had its time: an old primary that was not stopped takes writes,
+// too. It prefers a server to one that it has replaced. It waits for all hosts if only a server is
+// found that the present one has replaced. If no host has a server that takes writes, it returns
+// any other answer.
+func choose(present server, answers <-chan answer, wait time.Duration) (found answer) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	waited := false
 	for range cap(answers) {
 		for heard := false; !heard; {
-			if waited && found.server != "" {
+			if waited && found.database != "" && !found.replacedBy(present) {
 				return found
 			}
 			select {
 			case a := <-answers:
 				heard = true
-				if a.server == present {
+				switch {
+				case a.database == present.database:
 					return a
-				}
-				if found.server == "" && (a.server != "" || a.full) {
+				case found.database == "" && (a.database != "" || a.full),
+					found.replacedBy(a.server):
 					found = a
 				}
 			case <-timer.C:
@@ -242,7 +275,15 @@ func ask(ctx context.Context, host *pgx.ConnConfig) (a answer) {
 	if err != nil {
 		return a
 	}
-	a.server = string(row[0])
+	database := string(row[0])
+	row, err = firstRow(ctx, conn.PgConn(), historySQL)
+	switch {
+	case err == nil:
+		a.cluster, a.timeline = string(row[0]), string(row[1])
+	case State(err) == "": // it isn't Postgres that doesn't tell
+		return a
+	}
+	a.database = database
 	return a
 }
 
@@ -259,10 +300,10 @@ func (p *Prober) adopt(a answer, began time.Time) {
 	for _, g := range p.groups {
 		g.calmDown(began, a.host)
 	}
-	if a.server == p.server {
+	if a.database == p.present.database {
 		return
 	}
-	p.server = a.server
+	p.present = a.server
 	p.searching, p.next = began, time.Time{} // of the next server
 	for _, g := range p.groups {
 		g.Break(began)
