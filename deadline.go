@@ -83,6 +83,12 @@ func (d Deadline) resolve(due time.Time) (at time.Time, within Duration) {
 	return d.at, d.after
 }
 
+// OverAt reports whether the deadline of a task that is due at a time is over by then.
+func (d Deadline) OverAt(due time.Time) bool {
+	at, _ := d.resolve(due)
+	return over(at, due)
+}
+
 func (d Deadline) check(field string, out *problems) {
 	switch after := d.after.Std(); {
 	case after < 0 || after > MaxLifetime:

@@ -59,8 +59,9 @@ func (c *Committer) gather(key store.TypeKey, items []*submission) {
 		last.Lease = nil
 	}
 	how := last.Key.Replace
+	due := how.Due(first.Created, last.Created)
 	for _, s := range slices.Backward(items[:len(items)-1]) {
-		how.Complete(s.Key.Replace)
+		how.Complete(s.Key.Replace, due)
 	}
 	last.Options = first.Options
 	last.Options.Priority = how.Priority

@@ -127,6 +127,32 @@ func TestReplaceTogetherTakesTheLatestRules(t *testing.T) {
 	}, patience, 20*time.Millisecond)
 }
 
+// A fixed deadline of an earlier submit that is over when the last one's context is due isn't the
+// task's: that context would never run.
+func TestReplaceTogetherLetsDeadlinesGo(t *testing.T) {
+	r := startRuled(t, func(*asyncflow.Stage) {})
+	for name, deadline := range map[string]func(*asyncflow.NewTask, asyncflow.Deadline){
+		"start_by": func(n *asyncflow.NewTask, d asyncflow.Deadline) { n.StartBy = d },
+		"end_by":   func(n *asyncflow.NewTask, d asyncflow.Deadline) { n.EndBy = d },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, context := range []string{"made", "there"} {
+				first, last := replacing(name, `"first"`), replacing(name, `"`+context+`"`)
+				deadline(&first, asyncflow.DeadlineAt(r.Clock.Now().Add(time.Hour)))
+				first.Delay = asyncflow.NewDuration(time.Minute)
+				last.Delay = asyncflow.NewDuration(2 * time.Hour)
+				results := r.Submit(t.Context(), tenant, []asyncflow.NewTask{first, last})
+				for _, one := range results {
+					require.NoError(t, one.Err)
+				}
+				task, err := r.Task(t.Context(), tenant, results[1].ID)
+				require.NoError(t, err)
+				assert.Nil(t, task.Options.Lifetime, context)
+			}
+		})
+	}
+}
+
 // A task of submits that come together is delivered with the options of the first one, also where
 // there is capacity to begin it at once.
 func TestReplaceTogetherIsDelivered(t *testing.T) {

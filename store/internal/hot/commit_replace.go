@@ -38,15 +38,17 @@ func (r *Replace) Due(first, now time.Time) time.Time {
 	return due
 }
 
-// Complete adds what an earlier submit of the key says, and r doesn't.
-func (r *Replace) Complete(earlier *Replace) {
+// Complete adds what an earlier submit of the key says, and r doesn't. A deadline that is over when
+// the task is due is left out, as it would be if the two came one after the other: the task that it
+// belongs to would be let go.
+func (r *Replace) Complete(earlier *Replace, due time.Time) {
 	if len(r.Priority) == 0 {
 		r.Priority = earlier.Priority
 	}
-	if r.StartBy.IsZero() {
+	if r.StartBy.IsZero() && !earlier.StartBy.OverAt(due) {
 		r.StartBy = earlier.StartBy
 	}
-	if r.EndBy.IsZero() {
+	if r.EndBy.IsZero() && !earlier.EndBy.OverAt(due) {
 		r.EndBy = earlier.EndBy
 	}
 	if r.Claim == nil {
