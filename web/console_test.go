@@ -158,6 +158,34 @@ func TestRedriveAllThatMatch(t *testing.T) {
 	}, patience, 10*time.Millisecond)
 }
 
+// All tasks that match run again, with a context that is patched: numbers keep their digits.
+func TestRunAgainAllThatMatch(t *testing.T) {
+	p := openPage(t, all...)
+	p.makeType("again")
+	old := p.submit("again", `{"n":1.50,"footer":"old"}`, client.StatusSucceeded)
+	p.open("/console/tasks?type=again&status=succeeded")
+	p.Click("Run all that match again")
+	p.See("1 task, succeeded")
+	p.Fill("JSON merge patch of each context", `{"footer":"new",}`)
+	p.Click("Run all that match again")
+	p.See("body is not valid JSON")
+	p.Fill("JSON merge patch of each context", `{"footer":"new","big":12345678901234567890}`)
+	p.Click("Run all that match again")
+	p.See("Run all that match again: started")
+	require.Eventually(t, func() bool {
+		for task, err := range p.api.All(t.Context(), client.ListParams{Type: "again"}) {
+			require.NoError(t, err)
+			if task.RerunOf == old {
+				made, err := p.api.Get(t.Context(), task.ID)
+				require.NoError(t, err)
+				return assert.Equal(t, `{"n":1.50,"footer":"new","big":12345678901234567890}`,
+					string(made.Context))
+			}
+		}
+		return false
+	}, patience, 10*time.Millisecond)
+}
+
 // The tasks in line that match get another priority.
 func TestPriorityOfAllThatMatch(t *testing.T) {
 	p := openPage(t, all...)

@@ -1535,6 +1535,11 @@ type BulkRerun struct {
 	// Code Only tasks with this error_code in their last error. 5xx is each status from 500 to 599.
 	Code string `json:"code,omitempty,omitzero"`
 
+	// ContextPatch Changes the context of each task, by a JSON merge patch (RFC 7396). An object of up to
+	// 16 KiB: its members replace those of the context, and null removes one. Tasks with a
+	// context that is no object are skipped.
+	ContextPatch JSON `json:"context_patch,omitempty,omitzero"`
+
 	// DryRun Only count the tasks.
 	DryRun bool `json:"dry_run,omitempty,omitzero"`
 
@@ -3041,7 +3046,9 @@ type OnFinal struct {
 
 // Operation defines model for Operation.
 type Operation struct {
-	CreatedAt time.Time `json:"created_at"`
+	// ContextPatch What it changes in the contexts of the tasks that it runs again.
+	ContextPatch JSON      `json:"context_patch,omitempty,omitzero"`
+	CreatedAt    time.Time `json:"created_at"`
 
 	// Done How many of them it has cancelled, redriven or erased, have the priority or the time, or
 	// run again as new tasks. Of a count, how many tasks match.
@@ -3325,8 +3332,13 @@ type Rerun struct {
 	Claim *asyncflow.ClaimRules `json:"claim,omitempty"`
 
 	// Context Any JSON value. It is stored and passed on byte by byte, and never interpreted.
-	Context JSON      `json:"context,omitempty,omitzero"`
-	Delay   *Duration `json:"delay,omitempty"`
+	Context JSON `json:"context,omitempty,omitzero"`
+
+	// ContextPatch Instead of context: changes that of the old task, by a JSON merge patch (RFC 7396). An
+	// object of up to 16 KiB: its members replace those of the context, and null removes one.
+	// If the context is no object, the answer is 409.
+	ContextPatch JSON      `json:"context_patch,omitempty,omitzero"`
+	Delay        *Duration `json:"delay,omitempty"`
 
 	// EndBy By when the new task must have ended. By default that of its type.
 	EndBy Deadline `json:"end_by,omitempty,omitzero"`

@@ -139,6 +139,16 @@ func TestCLIPauseAndChange(t *testing.T) {
 	require.Contains(t, run(0, "tasks", "get", again.ID), task.ID)
 	require.Contains(t, run(0, "tasks", "rerun", "--type", "pipe", "--status", "cancelled"),
 		"done      1")
+	const patch = `{"mended":null,"by":"anna"}`
+	require.Contains(t, run(0, "tasks", "rerun", "--type", "pipe", "--status", "cancelled",
+		"--context-patch", patch), "context patch  "+patch)
+	require.Contains(t, run(0, "tasks", "list", "--type", "pipe"), task.ID)
+	one := run(0, "tasks", "rerun", task.ID, "--context-patch", patch, "-o", "json")
+	require.NoError(t, json.Unmarshal([]byte(one), &again))
+	require.Contains(t, run(0, "tasks", "get", again.ID, "-o", "json"), `"by": "anna"`)
+	run(exitUsage, "tasks", "rerun", task.ID, "--context-patch", "{")
+	run(exitUsage, "tasks", "rerun", task.ID, "--context-patch", patch, "--context", "1")
+	run(exitUsage, "tasks", "rerun", "--type", "pipe", "--status", "failed", "--context", "1")
 	run(exitUsage, "tasks", "change", task.ID)
 	run(exitUsage, "tasks", "change", task.ID, "--priority", "high")
 	run(exitUsage, "tasks", "change", task.ID, "--delay", "1h", "--run-at", "2027-01-01T00:00:00Z")

@@ -317,10 +317,11 @@ var longTexts = map[string]map[string]string{
 	},
 	"tasks rerun": {
 		"--context": "With an id: give the new task this context instead of that of the old one.",
-		"--delay":   "With an id: start no sooner than this long from now, such as 5m.",
-		"--run-at":  "With an id: start no sooner than this time, in RFC 3339.",
-		"--status": "With --type: only tasks with this status: succeeded, failed or cancelled. " +
-			"Default: all of them.",
+		"--context-patch": "Change the context of the old task by this JSON merge patch: its members " +
+			"replace those of the context, and null removes one.",
+		"--delay":  "With an id: start no sooner than this long from now, such as 5m.",
+		"--run-at": "With an id: start no sooner than this time, in RFC 3339.",
+		"--status": "With --type: only tasks with this status: succeeded, failed or cancelled.",
 	},
 	"tasks submit": {
 		"--on-conflict":  "What becomes of it if the key stands for another task; default: return.",

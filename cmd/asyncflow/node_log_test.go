@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"net/http"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/client"
 )
 
 // A duration has a unit in either format.
@@ -28,6 +32,52 @@ func TestLogsGiveDurationsAUnit(t *testing.T) {
 	require.NoError(t, json.Unmarshal(line.Bytes(), &fields))
 	require.Equal(t, 1.5, fields["duration_ms"])
 	require.NotContains(t, fields, "duration")
+}
+
+// The log lines of attempts have what their tasks are about, whichever way an attempt ends: by an
+// answer, by a report to another node, or with the end of its lease.
+func TestAttemptsAreLoggedWithLabels(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	nodes := []*process{startNode(t, url), startNode(t, url, "--roles=api")}
+	c := nodes[0].client()
+	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
+		if string(d.Context) == `"refused"` {
+			rw.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		rw.WriteHeader(http.StatusAccepted)
+		if string(d.Context) == `"later"` {
+			d.Callback.URL = nodes[1].url + d.Callback.URL[strings.Index(d.Callback.URL, "/v1/"):]
+			go complete(t, d) // at the node that didn't send it
+		}
+	})
+	w.pipe(t, c, oneStage())
+	brief := oneStage() // that forgets a worker that took a task and says nothing
+	brief.Stages[0].MaxProcessingTime = client.NewDuration(time.Second)
+	_, err := c.PutTaskType(t.Context(), "brief", brief)
+	require.NoError(t, err)
+	_, err = c.CreateEndpoint(t.Context(), client.NewEndpoint{Type: "brief", Stage: "only",
+		URL: w.URL, Secret: testWebhook})
+	require.NoError(t, err)
+	for context, outcome := range map[string]string{"refused": "failed", "later": "done",
+		"silent": "lost"} {
+		name := "pipe"
+		if context == "silent" {
+			name = "brief"
+		}
+		task, err := c.Submit(t.Context(), client.NewTask{Type: name,
+			Context: client.JSON(strconv.Quote(context)), User: "ada", Tags: []string{"eu"},
+			Metadata: map[string]string{"order": "4711"},
+			Trace:    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"})
+		require.NoError(t, err)
+		line := regexp.MustCompile(`msg=attempt .*task=` + regexp.QuoteMeta(task.ID) +
+			` .*outcome=` + outcome + ` .*user=ada .*eu.*order.*4711.*` +
+			`trace_id=4bf92f3577b34da6a3ce929d0e0e4736`)
+		require.Eventually(t, func() bool {
+			return line.MatchString(nodes[0].said() + nodes[1].said())
+		}, patience, 20*time.Millisecond, context)
+	}
 }
 
 // A failure that goes on is one line of a node's log, unless the log is for debugging; a line that

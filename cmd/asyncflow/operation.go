@@ -94,6 +94,7 @@ func (g *globals) printOperation(o client.Operation, err error) error {
 	return g.printFields("id", o.ID, "kind", string(o.Kind), "type", typeText(o),
 		"filter", filterText(o.Filter), "state", string(o.State), "total", number(o.Total),
 		"done", number(o.Done), "skipped", number(o.Skipped), "pace", pace,
+		"context patch", string(o.ContextPatch),
 		"created", timeText(o.CreatedAt), "finished", timeText(o.FinishedAt), "error", o.Error)
 }
 

@@ -158,8 +158,8 @@ var helpFlags = regexp.MustCompile(`(?m)^ +(?:-\w, |    )--(?:\[no-\])?([a-z-]+)
 func TestEachFilterIsTried(t *testing.T) {
 	t.Parallel()
 	no := strings.Fields(`type text order reverse limit cursor children no-children exact detach format
-		all-types dry-run pace yes reason priority delay run-at context retry start-by end-by
-		claim-exclude claim-label claim-anyone from-stage all-children fresh dependents
+		all-types dry-run pace yes reason priority delay run-at context context-patch retry
+		start-by end-by claim-exclude claim-label claim-anyone from-stage all-children fresh dependents
 		state lag contents idempotency-key help version url token output token-file`)
 	for command := range filterFlagCommands {
 		name, _, _ := strings.Cut(command, " ")

@@ -12,10 +12,12 @@ import (
 
 type tasksRerunCmd struct {
 	ID      string           `arg:"" optional:"" name:"id" help:"The task's id, such as thumbnails.1.42."`
-	Context string           `placeholder:"JSON"`
+	Context string           `placeholder:"JSON" xor:"context"`
 	Delay   *client.Duration `placeholder:"TIME" xor:"when"`
 	RunAt   time.Time        `placeholder:"TIME" xor:"when"`
 	Status  string           `enum:"succeeded,failed,cancelled," default:""`
+
+	ContextPatch string `placeholder:"JSON" xor:"context"`
 
 	otherClaimFlags
 	StartBy asyncflow.Deadline `placeholder:"TIME" help:"Expire if not begun by then, or in 30m."`
@@ -36,7 +38,9 @@ Examples:
 
     asyncflow tasks rerun thumbnails.1.42
     asyncflow tasks rerun thumbnails.1.42 --context '{"image": "harbour.png"}'
-    asyncflow tasks rerun --type thumbnails --status succeeded --ended-since 2h --dry-run`
+    asyncflow tasks rerun --type thumbnails --status succeeded --ended-since 2h --dry-run
+    asyncflow tasks rerun --type thumbnails --status succeeded --ended-since 2h \
+      --context-patch '{"width": 800, "draft": null}'`
 }
 
 // Run runs a task again and shows the new one, or runs many again.
@@ -68,6 +72,10 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(asyncflow.InvalidField("--status",
 			"is missing: succeeded, failed or cancelled tasks run again"))
 	}
+	patch, err := contextFlag("--context-patch", c.ContextPatch)
+	if err != nil {
+		return usageError(err)
+	}
 	b := client.BulkRerun{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
 		Attempts: c.Attempts, Code: c.Code,
 		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker,
@@ -75,7 +83,7 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 		EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
 		Status: api.BulkRerunStatus(c.Status), Stage: c.Stage, Error: c.Error,
 		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), StartBy: c.StartBy,
-		EndBy: c.EndBy}
+		EndBy: c.EndBy, ContextPatch: patch}
 	return c.run(ctx, g, many{
 		verb:  "run again",
 		count: func() (int64, error) { return g.client().CountRerun(ctx, b) },
@@ -90,11 +98,11 @@ func (c *tasksRerunCmd) runOne(ctx context.Context, g *globals) error {
 	if how.Claim, err = c.otherClaimFlags.change(); err != nil {
 		return usageError(err)
 	}
-	if c.Context != "" {
-		if !json.Valid([]byte(c.Context)) {
-			return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))
-		}
-		how.Context = json.RawMessage(c.Context)
+	if how.Context, err = contextFlag("--context", c.Context); err != nil {
+		return usageError(err)
+	}
+	if how.ContextPatch, err = contextFlag("--context-patch", c.ContextPatch); err != nil {
+		return usageError(err)
 	}
 	key := ""
 	if c.IdempotencyKey != nil {
@@ -103,4 +111,15 @@ func (c *tasksRerunCmd) runOne(ctx context.Context, g *globals) error {
 		}
 	}
 	return g.printSubmitted(g.client().Rerun(ctx, c.ID, how, key))
+}
+
+// contextFlag returns the JSON in a flag, nil without it.
+func contextFlag(name, text string) (client.JSON, error) {
+	switch {
+	case text == "":
+		return nil, nil
+	case !json.Valid([]byte(text)):
+		return nil, asyncflow.InvalidField(name, "is not valid JSON")
+	}
+	return client.JSON(text), nil
 }

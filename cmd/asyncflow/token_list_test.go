@@ -2,6 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/client"
 )
 
 // listedTokens returns the tokens that are listed.
@@ -111,6 +116,122 @@ func TestRevokeOnAllNodes(t *testing.T) {
 		r = runCLI(t, env, append([]string{"token", "revoke"}, args...)...)
 		assert.Equal(t, exitUsage, r.code, "%s: %s", args, r.stderr)
 	}
+}
+
+// What a token has open on any node ends when it is revoked: event streams, calls that wait for the
+// end of a task, calls that wait for tasks, and sessions of the console.
+func TestRevokeEndsWhatIsOpen(t *testing.T) {
+	t.Parallel()
+	url := database(t)
+	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_JWT_SECRET": testJWTSecret}
+	r := runCLI(t, env, "token", "create", "--tenant", testTenant, "--scope", "read", "--scope",
+		"work", "--subject", "anna")
+	require.Zero(t, r.code, r.stderr)
+	token := strings.TrimSpace(r.stdout)
+	d, err := auth.Describe(token)
+	require.NoError(t, err)
+	nodes := []*process{startNode(t, url), startNode(t, url)}
+	c := nodes[0].client()
+	_, err = c.PutTaskType(t.Context(), "judge", client.TaskTypeSpec{
+		Stages: []client.Stage{{Name: "look", Mode: "claim"}}})
+	require.NoError(t, err)
+	task, err := c.Submit(t.Context(), client.NewTask{Type: "judge", Context: client.JSON(`1`),
+		Delay: client.NewDuration(time.Hour)})
+	require.NoError(t, err)
+	ends := map[string]chan int{}
+	for i, p := range nodes {
+		for what, call := range map[string][2]string{
+			"stream": {"GET /v1/tasks/" + task.ID + "/events"},
+			"wait":   {"GET /v1/tasks/" + task.ID + "?wait=1m"},
+			"claim": {"POST /v1/claims",
+				`{"type":"judge","stage":"look","claimer":"anna","wait":"1m"}`},
+		} {
+			ends[fmt.Sprintf("%s of node %d", what, i)] = p.opened(t, token, call[0], call[1])
+		}
+	}
+	session := nodes[0].login(t, token)
+	for _, p := range nodes {
+		require.Equal(t, 200, p.inSession(t, session))
+	}
+
+	r = runCLI(t, env, "token", "revoke", d.ID)
+	require.Zero(t, r.code, r.stderr)
+	revoked := time.Now()
+	for what, end := range ends {
+		select {
+		case status := <-end:
+			want := 401
+			if strings.HasPrefix(what, "stream") {
+				want = 200 // it had begun
+			}
+			assert.Equal(t, want, status, what)
+		case <-time.After(50 * time.Second): // a wait would end by itself then
+			t.Errorf("%s goes on", what)
+		}
+	}
+	for _, p := range nodes {
+		require.Eventually(t, func() bool { return p.inSession(t, session) == 401 }, patience,
+			20*time.Millisecond)
+	}
+	t.Log("all have ended after", time.Since(revoked))
+}
+
+// opened makes a call, and returns a channel that gets its status when its answer is over. The
+// call was sent by then.
+func (p *process) opened(t *testing.T, token, call, body string) chan int {
+	t.Helper()
+	method, path, _ := strings.Cut(call, " ")
+	sent := make(chan struct{}, 1)
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		WroteRequest: func(httptrace.WroteRequestInfo) { sent <- struct{}{} }})
+	req, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	ended := make(chan int, 1)
+	go func() {
+		resp, err := new(http.Transport).RoundTrip(req)
+		if err != nil {
+			ended <- 0
+			return
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			ended <- -1
+			return
+		}
+		ended <- resp.StatusCode
+	}()
+	<-sent
+	return ended
+}
+
+// login returns the cookie of a session of the console that a token opens.
+func (p *process) login(t *testing.T, token string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", p.url+"/console/login", nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Sec-Fetch-Site", "same-origin")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, 200, resp.StatusCode)
+	require.NotEmpty(t, resp.Cookies())
+	return resp.Cookies()[0].Name + "=" + resp.Cookies()[0].Value
+}
+
+// inSession returns the status of a call in a session of the console.
+func (p *process) inSession(t *testing.T, session string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", p.url+"/v1/task-types", nil)
+	require.NoError(t, err)
+	req.Header.Set("Cookie", session)
+	req.Header.Set("Sec-Fetch-Site", "same-origin")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	return resp.StatusCode
 }
 
 // A token can be given itself: it is read from standard input.

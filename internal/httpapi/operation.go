@@ -122,6 +122,12 @@ func (s *Server) RerunTasks(
 		return nil, err
 	}
 	n.Filter.NoChildren = true
+	if n.ContextPatch = b.ContextPatch; n.ContextPatch != nil {
+		if err := asyncflow.CheckContextPatch(n.ContextPatch); err != nil {
+			return nil, err
+		}
+		store.AuditedCallOf(ctx).Note("context", "edited")
+	}
 	if err := s.setLifetime(ctx, &n, b.StartBy, b.EndBy); err != nil {
 		return nil, err
 	}
@@ -358,5 +364,7 @@ func operationOut(o store.Operation) api.Operation {
 		Error:      o.Error,
 		CreatedAt:  o.CreatedAt,
 		FinishedAt: o.FinishedAt,
+
+		ContextPatch: o.ContextPatch,
 	}
 }

@@ -25,7 +25,7 @@ func (s *Server) RerunTask(
 	call := store.AuditedCallOf(ctx)
 	task, err := s.cfg.Store.Rerun(ctx, tenant, id)
 	if err != nil {
-		made, known := s.rerunMade(ctx, id, r.Params.IdempotencyKey, changes.Context)
+		made, known := s.rerunMade(ctx, id, r.Params.IdempotencyKey, changes)
 		if !known {
 			return nil, err
 		}
@@ -39,8 +39,12 @@ func (s *Server) RerunTask(
 	task.StartBy = changes.StartBy
 	task.EndBy = changes.EndBy
 	noteLifetime(ctx, task.StartBy, task.EndBy)
-	if changes.Context != nil {
-		task.Context = changes.Context
+	edited, err := changes.edit(task.Context)
+	if err != nil {
+		return nil, err
+	}
+	if edited != nil {
+		task.Context = edited
 		call.Note("context", "edited")
 	}
 	if err := s.checkRerun(ctx, &task); err != nil {
@@ -66,26 +70,52 @@ func (s *Server) RerunTask(
 // rerunMade returns the task that the same call made before. The task that it runs again may have
 // changed since: it may be live again, or gone.
 func (s *Server) rerunMade(
-	ctx context.Context, of asyncflow.TaskID, key string, doc json.RawMessage,
+	ctx context.Context, of asyncflow.TaskID, key string, changes rerunChanges,
 ) (made store.Submitted, known bool) {
 	if key == "" {
 		return made, false
 	}
 	t, err := s.cfg.Store.RerunByKey(ctx, principalOf(ctx).Tenant, of, key)
-	if err != nil || doc != nil && !asyncflow.SameJSON(t.Context, doc) {
+	if err != nil {
+		return made, false
+	}
+	edited, err := changes.edit(t.Context) // a context that was patched so is the same once more
+	if err != nil || edited != nil && !asyncflow.SameJSON(t.Context, edited) {
 		return made, false
 	}
 	return store.Submitted{ID: t.ID, Existing: true, Stage: t.Stage, Status: t.Status,
 		OrderTime: t.OrderTime, CreatedAt: t.CreatedAt}, true
 }
 
+// rerunChanges is what a caller wants to have otherwise than in the task that runs again.
+type rerunChanges struct {
+	asyncflow.NewTask
+	patch json.RawMessage // of the context
+}
+
+// edit returns the context in place of that of the task; nil: that one stays.
+func (c rerunChanges) edit(context json.RawMessage) (json.RawMessage, error) {
+	if c.patch == nil {
+		return c.Context, nil
+	}
+	return asyncflow.PatchContext(context, c.patch)
+}
+
 // rerunIn returns what a caller wants to have otherwise than in the task that runs again.
-func (s *Server) rerunIn(ctx context.Context, in *api.Rerun) (task asyncflow.NewTask, err error) {
+func (s *Server) rerunIn(ctx context.Context, in *api.Rerun) (task rerunChanges, err error) {
 	if in == nil {
 		return task, nil
 	}
 	if task.Context = in.Context; task.Context != nil {
 		if err := s.checkNewContext(ctx, task.Context); err != nil {
+			return task, err
+		}
+	}
+	if task.patch = in.ContextPatch; task.patch != nil {
+		if task.Context != nil {
+			return task, asyncflow.InvalidField("context_patch", "and context exclude each other")
+		}
+		if err := asyncflow.CheckContextPatch(task.patch); err != nil {
 			return task, err
 		}
 	}

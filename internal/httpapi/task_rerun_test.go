@@ -142,6 +142,88 @@ func TestBulkRerun(t *testing.T) {
 	assert.Len(t, of, 3, fmt.Sprint(of))
 }
 
+// A task runs again with a context that is patched, also many at once. The operation shows the
+// patch. A patch that isn't one is refused, and so is one of a context that is no object.
+func TestRerunWithAPatch(t *testing.T) {
+	b := setup(t)
+	b.pipe()
+	end := func(doc string) (id string) {
+		t.Helper()
+		id = read[api.SubmittedTask](b, 201,
+			b.call("POST", "/v1/tasks", `{"type":"pipe","context":`+doc+`}`)).ID
+		require.Equal(t, 200, b.call("POST", "/v1/tasks/"+id+"/cancel", "").status)
+		return id
+	}
+	first, second, text := end(`{"n": 1.0, "footer":"old"}`), end(`{"n":2,"draft":true}`), end(`"x"`)
+	const patch = `{"footer": "new", "draft": null}`
+	made := read[api.SubmittedTask](b, 201,
+		b.rerun(first, "k", `{"context_patch":`+patch+`}`))
+	assert.Equal(t, `{"n":1.0,"footer":"new"}`, string(b.task(made.ID).Context))
+	again := func(status int, body string) string {
+		t.Helper()
+		a := b.rerun(first, "k", body)
+		require.Equal(t, status, a.status, "%s", a.body)
+		if status != 200 {
+			return ""
+		}
+		return read[api.SubmittedTask](b, status, a).ID
+	}
+	assert.Equal(t, made.ID, again(200, `{"context_patch":`+patch+`}`))
+	again(422, `{"context_patch":{"footer":"newer"}}`)
+	read[api.Task](b, 200, b.call("POST", "/v1/tasks/"+first+"/redrive", ""))
+	assert.Equal(t, made.ID, again(200, `{"context_patch":`+patch+`}`), "it is live again")
+	again(409, `{"context_patch":{"footer":"newer"}}`)
+	read[api.Task](b, 200, b.call("POST", "/v1/tasks/"+first+"/cancel", ""))
+
+	for body, field := range map[string]string{
+		`"context_patch":7`:                   "context_patch",
+		`"context_patch":null`:                "context_patch",
+		`"context_patch":["a"]`:               "context_patch",
+		`"context_patch":{"a":1},"context":2`: "context_patch",
+		`"context_patch":{"\ud800":1}`:        "context_patch",
+		`"context_patch":{"a":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`: "context_patch",
+	} {
+		calls := []answer{b.rerun(first, "", `{`+body+`}`)}
+		if !strings.Contains(body, `"context":`) {
+			calls = append(calls, b.call("POST", "/v1/tasks/rerun",
+				`{"type":"pipe","status":"cancelled",`+body+`}`))
+		}
+		for _, a := range calls {
+			require.Equal(t, 400, a.status, "%s: %s", body, a.body)
+			assert.Equal(t, field, a.problem.Errors[0].Field, body)
+		}
+	}
+	large := `"context_patch":{"a":"` + strings.Repeat("x", 17<<10) + `"}`
+	assert.Equal(t, 413, b.rerun(first, "", `{`+large+`}`).status)
+	assert.Equal(t, 413, b.call("POST", "/v1/tasks/rerun",
+		`{"type":"pipe","status":"cancelled",`+large+`}`).status)
+	a := b.rerun(text, "", `{"context_patch":`+patch+`}`)
+	assert.Equal(t, []any{409, "conflict"}, []any{a.status, a.problem.Code})
+	assert.Contains(t, a.problem.Detail, "no JSON object")
+	full := end(`{"a":"` + strings.Repeat("x", 900) + `"}`)
+	assert.Equal(t, 413, b.rerun(full, "",
+		`{"context_patch":{"b":"`+strings.Repeat("x", 200)+`"}}`).status, "together it is too long")
+
+	body := `{"ids":["` + first + `","` + second + `","` + text + `"],"status":"cancelled",` +
+		`"context_patch":` + patch + `}`
+	o := b.carryOn(read[api.Operation](b, 202, b.call("POST", "/v1/tasks/rerun", body)))
+	assert.Equal(t, []any{api.OperationState("done"), int64(2), int64(1),
+		`{"footer":"new","draft":null}`},
+		[]any{o.State, o.Done, o.Skipped, string(o.ContextPatch)})
+	contexts := map[string]string{}
+	for _, id := range b.found("type=pipe&status=pending") {
+		task := b.task(id)
+		if strings.HasPrefix(task.Key, "rerun:") {
+			contexts[task.RerunOf] = string(task.Context)
+		}
+	}
+	assert.Equal(t, map[string]string{first: `{"n":1.0,"footer":"new"}`,
+		second: `{"n":2,"footer":"new"}`}, contexts)
+	entries := read[api.AuditList](b, 200, b.call("GET", "/v1/audit?action=tasks.rerun", "")).Data
+	require.NotEmpty(t, entries)
+	assert.Equal(t, "edited", entries[0].Detail["context"])
+}
+
 // A change of the context is delivered, and shown in the journal with who made it.
 func TestPatchContext(t *testing.T) {
 	b := setup(t)

@@ -4235,6 +4235,12 @@ export interface components {
         };
         Rerun: {
             context?: components["schemas"]["JSON"];
+            /**
+             * @description Instead of context: changes that of the old task, by a JSON merge patch (RFC 7396). An
+             *     object of up to 16 KiB: its members replace those of the context, and null removes one.
+             *     If the context is no object, the answer is 409.
+             */
+            context_patch?: components["schemas"]["JSON"];
             claim?: components["schemas"]["ClaimRulesChange"];
             /**
              * Format: date-time
@@ -4619,6 +4625,12 @@ export interface components {
             start_by?: components["schemas"]["Deadline"];
             /** @description By when each new task must have ended. By default that of its type. */
             end_by?: components["schemas"]["Deadline"];
+            /**
+             * @description Changes the context of each task, by a JSON merge patch (RFC 7396). An object of up to
+             *     16 KiB: its members replace those of the context, and null removes one. Tasks with a
+             *     context that is no object are skipped.
+             */
+            context_patch?: components["schemas"]["JSON"];
         };
         BulkCount: {
             type?: components["schemas"]["Name"];
@@ -4772,6 +4784,8 @@ export interface components {
             skipped: number;
             /** @description The most tasks per second. */
             pace?: number;
+            /** @description What it changes in the contexts of the tasks that it runs again. */
+            context_patch?: components["schemas"]["JSON"];
             /** @description Why it can't continue or, while it is running, why it waits. */
             error?: string;
             /** Format: date-time */
@@ -8937,7 +8951,10 @@ export interface operations {
                  *       "status": "succeeded",
                  *       "ended_since": "2026-11-20T00:00:00Z",
                  *       "pace": 50,
-                 *       "end_by": "2h"
+                 *       "end_by": "2h",
+                 *       "context_patch": {
+                 *         "width": 800
+                 *       }
                  *     }
                  */
                 "application/json": components["schemas"]["BulkRerun"];

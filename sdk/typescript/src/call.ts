@@ -107,6 +107,21 @@ export class Caller {
     if (token !== "") this.headers["Authorization"] = `Bearer ${token}`;
   }
 
+  /** Returns a whole list, page by page. */
+  async pages<Row, List extends { data: Row[]; next_cursor?: string }>(
+    path: string,
+    params: Record<string, string>,
+    options: CallOptions,
+  ): Promise<Row[]> {
+    const rows: Row[] = [];
+    for (let query = params; ; ) {
+      const page = await this.call<List>("GET", path, { ...options, query });
+      for (const row of page.data) rows.push(row);
+      if (!page.next_cursor) return rows;
+      query = { ...params, cursor: page.next_cursor };
+    }
+  }
+
   /** Sends a request and reads its answer. Throws a ProblemError unless the answer is 2xx. */
   async call<T>(method: string, path: string, c: Call = {}): Promise<T> {
     const within = limit(this.timeoutMs + (c.extraMs ?? 0), c.signal);

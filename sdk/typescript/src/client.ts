@@ -7,15 +7,13 @@ import {
 import type { Delivery } from "./delivery.js";
 import { AsyncflowError, ConnectionError, ProblemError, SubmitManyError } from "./errors.js";
 import { workerHeader } from "./name.js";
+import { SettingCalls } from "./settings.js";
 import { formatDuration, pause } from "./time.js";
 import {
   isFinal,
   type Attempt,
   type AttemptList,
   type ChildResults,
-  type Endpoint,
-  type EndpointList,
-  type NewEndpoint,
   type NewSignal,
   type NewTask,
   type Redrive,
@@ -29,8 +27,6 @@ import {
   type TaskList,
   type TaskPatch,
   type TaskCheckpoint,
-  type TaskType,
-  type TaskTypeSpec,
   type VoteList,
 } from "./types.js";
 import { watchTask, type TaskEvent } from "./watch.js";
@@ -70,8 +66,18 @@ export interface CountParams {
   fingerprint?: string;
   /** Only tasks that this worker runs, or of which it ran an attempt. */
   worker?: string;
-  /** Only the children of this task, of all its fan-outs. */
+  /** Only tasks for this user. */
+  user?: string;
+  /** Only tasks with all of these tags, separated by commas. */
+  tags?: string;
+  /** Only tasks with at least one of these tags, separated by commas. */
+  anyTags?: string;
+  /** Only tasks with this entry of their metadata, as name=value. */
+  metadata?: string;
+  /** Only the children of this task, of all its fan-outs, and the tasks that it started. */
   parent?: string;
+  /** Leaves out children of earlier fan-outs of parent, and tasks that it doesn't wait for. */
+  latest?: boolean;
   /** false leaves out the children of fan-outs. It excludes parent. */
   children?: boolean;
 }
@@ -80,6 +86,10 @@ export interface CountParams {
 export interface ListParams extends CountParams {
   /** Only tasks whose context, or an output, contains this text as it was written. */
   text?: string;
+  /** "ended": final tasks of all types together, the latest end first. */
+  order?: "submitted" | "ended";
+  /** From the other end of the list: the oldest task, or the earliest end, first. */
+  reverse?: boolean;
   /** The most tasks of a page, 1 to 500. */
   limit?: number;
   /** The next_cursor of the page before. */
@@ -112,15 +122,13 @@ const maxWaitMs = 60_000; // the longest wait of the server
 const leastRoundMs = 250; // between two requests of wait, in case the server answers early
 
 /** Calls one server on behalf of one tenant. */
-export class Client {
-  private readonly caller: Caller;
-
+export class Client extends SettingCalls {
   /**
    * url is the server's, such as https://tasks.example.com. The token is sent with each call.
    * @throws AsyncflowError that names url or token
    */
   constructor(url: string, token: string, options: ClientOptions = {}) {
-    this.caller = new Caller(url, token, options);
+    super(new Caller(url, token, options));
   }
 
   /** The server's URL, without a slash at its end. */
@@ -269,7 +277,7 @@ export class Client {
 
   /** Returns the journal of a task, oldest first, with all outputs. */
   async attempts(id: string, options: CallOptions = {}): Promise<Attempt[]> {
-    return this.pages<Attempt, AttemptList>(
+    return this.caller.pages<Attempt, AttemptList>(
       `/v1/tasks/${pathPart("id", id)}/attempts`,
       { outputs: "true" },
       options,
@@ -306,8 +314,9 @@ export class Client {
    * few tasks, or none, without being the last one.
    */
   async list(params: ListParams, options: CallOptions = {}): Promise<TaskList> {
-    const { limit, ...rest } = params;
-    const query = { ...filterQuery(rest), limit: limit?.toString() };
+    const { limit, reverse, ...rest } = params;
+    const query = { ...filterQuery(rest), limit: limit?.toString(),
+      reverse: reverse?.toString() };
     return this.caller.call("GET", "/v1/tasks", { ...options, query });
   }
 
@@ -420,77 +429,15 @@ export class Client {
       })
     ).claims;
   }
-
-  /** Creates a task type, or changes it to spec. */
-  async putTaskType(
-    name: string,
-    spec: TaskTypeSpec,
-    options: ChangeOptions = {},
-  ): Promise<TaskType> {
-    return this.caller.call("PUT", `/v1/task-types/${pathPart("name", name)}`, {
-      ...options,
-      headers: conditions(options),
-      body: JSON.stringify(spec),
-    });
-  }
-
-  /** Returns a task type. See etagOf. */
-  async taskType(name: string, options: CallOptions = {}): Promise<TaskType> {
-    return this.caller.call("GET", `/v1/task-types/${pathPart("name", name)}`, options);
-  }
-
-  /** Returns the endpoints of a task type, without their secrets. */
-  async endpoints(type: string, options: CallOptions = {}): Promise<Endpoint[]> {
-    return this.pages<Endpoint, EndpointList>("/v1/endpoints", { type }, options);
-  }
-
-  /** Returns a whole list, page by page. */
-  private async pages<Row, List extends { data: Row[]; next_cursor?: string }>(
-    path: string,
-    params: Record<string, string>,
-    options: CallOptions,
-  ): Promise<Row[]> {
-    const rows: Row[] = [];
-    for (let query = params; ; ) {
-      const page = await this.caller.call<List>("GET", path, { ...options, query });
-      for (const row of page.data) rows.push(row);
-      if (!page.next_cursor) return rows;
-      query = { ...params, cursor: page.next_cursor };
-    }
-  }
-
-  /**
-   * Registers an endpoint for a stage. Only this answer contains its secret. If another endpoint of
-   * the stage has the same URL, the error is a "conflict", unless endpoint.allow_duplicate is true.
-   */
-  async createEndpoint(endpoint: NewEndpoint, options: CallOptions = {}): Promise<Endpoint> {
-    return this.caller.call("POST", "/v1/endpoints", {
-      ...options,
-      body: JSON.stringify(endpoint),
-    });
-  }
-
-  /** Challenges an endpoint. If it failed, the reason is in verification_error of the result. */
-  async verifyEndpoint(id: string, options: CallOptions = {}): Promise<Endpoint> {
-    return this.caller.call("POST", `/v1/endpoints/${pathPart("id", id)}/verify`, {
-      ...options,
-      extraMs: 10_000,
-    });
-  }
-
-  /** Deletes an endpoint. Its deliveries in flight are finished. */
-  async deleteEndpoint(id: string, options: Omit<ChangeOptions, "ifNew"> = {}): Promise<void> {
-    return this.caller.call("DELETE", `/v1/endpoints/${pathPart("id", id)}`,
-      { ...options, headers: conditions(options) });
-  }
 }
 
 /** Returns the parameters of a query that select tasks. */
 function filterQuery(
-  { since, until, endedSince, endedUntil, attempts, flowKey, children, ...rest }:
-    Omit<ListParams, "limit">,
+  { since, until, endedSince, endedUntil, attempts, flowKey, anyTags, latest, children, ...rest }:
+    Omit<ListParams, "limit" | "reverse">,
 ): Record<string, string | undefined> {
-  return { ...rest, children: children?.toString(), since: since?.toISOString(),
-    until: until?.toISOString(), ended_since: endedSince?.toISOString(),
-    ended_until: endedUntil?.toISOString(), attempts: attempts?.toString(), flow_key: flowKey };
+  return { ...rest, children: children?.toString(), latest: latest?.toString(),
+    since: since?.toISOString(), until: until?.toISOString(),
+    ended_since: endedSince?.toISOString(), ended_until: endedUntil?.toISOString(),
+    attempts: attempts?.toString(), flow_key: flowKey, any_tags: anyTags };
 }

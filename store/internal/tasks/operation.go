@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
@@ -60,6 +61,9 @@ type NewOperation struct {
 	// StartBy and EndBy are the lifetime of the tasks of a rerun or a redrive; zero: that which
 	// they have without.
 	StartBy, EndBy asyncflow.Deadline
+	// ContextPatch changes the context of each task of a rerun: see asyncflow.PatchContext. A task
+	// with a context that is no object is skipped. nil: the contexts stay.
+	ContextPatch json.RawMessage
 }
 
 // Operation cancels, redrives, reruns, changes, erases or counts the tasks that a filter selects,
@@ -141,14 +145,14 @@ func (n NewOperation) check(t *config.Type) error {
 // of an unknown kind alone.
 const narrowed = "_where"
 
-// chosen is the same for tasks that are named by their ids or by the kind of their error, which no
-// node of the version before knows.
+// chosen is the same for tasks that are named by their ids or by the kind of their error, and for
+// contexts that are patched, which no node of the version before knows.
 const chosen = "_chosen"
 
 // storedKind returns the kind in the table.
 func (n NewOperation) storedKind() string {
 	f := n.Filter
-	if len(f.IDs) > 0 || f.Fingerprint != "" {
+	if len(f.IDs) > 0 || f.Fingerprint != "" || n.ContextPatch != nil {
 		return string(n.Kind) + chosen
 	}
 	if n.Kind == DelayTasks || n.Kind == RerunTasks { // nodes that know the kind know all filters

@@ -165,6 +165,9 @@ func (st *step) newTasks(all []rerun) {
 	cost := 0
 	for _, r := range all {
 		task, err := r.task()
+		if err == nil && st.o.ContextPatch != nil {
+			task.Context, err = asyncflow.PatchContext(task.Context, st.o.ContextPatch)
+		}
 		if err != nil {
 			continue
 		}

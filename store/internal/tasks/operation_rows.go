@@ -54,6 +54,8 @@ type (
 		By        string             `json:"by,omitempty"`
 		StartBy   asyncflow.Deadline `json:"start_by,omitzero"`
 		EndBy     asyncflow.Deadline `json:"end_by,omitzero"`
+		// ContextPatch is the text of a document, so that it stays as it is written.
+		ContextPatch string `json:"context_patch,omitempty"`
 	}
 )
 
@@ -66,7 +68,7 @@ func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation)
 		return err
 	}
 	options, err := json.Marshal(operationOptions{o.Reason, o.Priority, o.FromStage, o.Pace,
-		o.RunAt, o.By, o.StartBy, o.EndBy})
+		o.RunAt, o.By, o.StartBy, o.EndBy, string(o.ContextPatch)})
 	if err != nil {
 		return err
 	}
@@ -144,7 +146,7 @@ func (s *Tasks) OperationPage(
 		func(o Operation) int {
 			f := o.Filter
 			return len(f.Error) + len(f.FlowKey) + len(f.Worker) + len(f.Key) + len(o.Reason) +
-				len(o.Error) + len(f.Fingerprint) + idBytes*len(f.IDs)
+				len(o.Error) + len(f.Fingerprint) + len(o.ContextPatch) + idBytes*len(f.IDs)
 		})
 	return page, more, postgres.Wrap(err, "OperationPage(%q)", tenant)
 }
@@ -230,6 +232,9 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 	o.RunAt = options.RunAt
 	o.StartBy = options.StartBy
 	o.EndBy = options.EndBy
+	if options.ContextPatch != "" {
+		o.ContextPatch = json.RawMessage(options.ContextPatch)
+	}
 	o.FinishedAt = postgres.OrZero(finished)
 	return o, err
 }

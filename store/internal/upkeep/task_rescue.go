@@ -15,8 +15,8 @@ import (
 )
 
 // Rescue ends the leases of a type that have run out. Each gets a journal row, and the verdict
-// decides whether the task is tried again. Rescue ends at most JobBatch leases and returns
-// how many it ended.
+// decides whether the task is tried again. Rescue logs them. It ends at most JobBatch leases, and
+// returns how many it ended.
 func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 	var settled []asyncflow.Settlement
 	var ts *records.Tokens
@@ -47,6 +47,9 @@ func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 		return 0, postgres.Wrap(err, "Rescue(%q, %q)", t.Tenant, t.Name)
 	}
 	hot.AnnounceTakenEnds(ctx, s.hot, t, settled, ts)
+	for _, lost := range settled {
+		asyncflow.LogAttempt(s.core.Log, t.Tenant, lost)
+	}
 	return len(settled), nil
 }
 

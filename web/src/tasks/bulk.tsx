@@ -11,10 +11,8 @@ import { Problem } from "../parts/problem.tsx";
 import { type Filter, selectionOf } from "./filters.tsx";
 import { inWords } from "./words.ts";
 
-type BulkRedrive = Schemas["BulkRedrive"];
-type BulkRerun = Schemas["BulkRerun"];
 type BulkCancellation = Schemas["BulkCancellation"];
-type BulkErasure = Schemas["BulkErasure"];
+type Change = "cancel" | "redrive" | "rerun" | "delay" | "priority" | "erase";
 
 interface AllThatMatchProps {
   filter: Filter;
@@ -70,48 +68,47 @@ interface ButtonsProps {
 function Buttons({ which, selection, status, said, ended, hidden }: ButtonsProps) {
   const priority = useSignal("0");
   const delay = useSignal("1h");
+  const patch = useSignal("");
   const final = status === "succeeded" || status === "failed" || status === "cancelled";
   const inLine = !ended && (status === undefined || status === "waiting" || status === "pending");
   const about = { said, hidden };
-  const later = (when: string) => (more: object) => api.POST("/v1/tasks/delay", {
-    body: { ...selection, status, delay: when, ...more } as Schemas["BulkDelay"],
-  });
+  /** Returns the call that makes a change, with further members of its body, and their text. */
+  const change = (what: Change, members: object = {}, text = "") => (more: object) =>
+    api.POST(`/v1/tasks/${what}` as "/v1/tasks/cancel", {
+      body: { ...selection, status, ...members, ...more } as BulkCancellation,
+      bodySerializer: (b) => `${JSON.stringify(b).slice(0, -1)}${text}}`,
+    });
   return (
     <p class="buttons">
       {!selection.ids && <span class="lead quiet">All that match:</span>}
       {(status === undefined || status === "failed" || status === "cancelled") && (
         <Bulk label={`Redrive ${which}`} what={status ?? "failed"} {...about}
-          call={(more) => api.POST("/v1/tasks/redrive",
-            { body: { ...selection, status, ...more } as BulkRedrive })} />
+          call={change("redrive")} />
       )}
       {(final || selection.ids) && (
         <Bulk label={`Run ${which} again`} what={`${status ?? "final"}, without children`}
           {...about}
-          call={(more) => {
-            const { children: _, ...without } = selection;
-            const body = { ...without, status, ...more } as BulkRerun;
-            return api.POST("/v1/tasks/rerun", { body });
-          }}>
+          call={change("rerun", { children: undefined },
+            patch.value && `,"context_patch":${patch.value}`)}>
           <p>Each gets one new task, which begins at the first stage.</p>
+          <Field label="JSON merge patch of each context" value={patch} />
         </Bulk>
       )}
       {inLine && (
         <>
           <Bulk label={`Run ${which} now`} what={status ?? "waiting or pending"} {...about}
-            call={later("0s")}>
+            call={change("delay", { delay: "0s" })}>
             <p>A delay or the pause before a retry ends at once. Limits, pauses and dependencies
               stay. Tasks that wait for their children or a signal are skipped.</p>
           </Bulk>
           <Bulk label={`Delay ${which}`} what={status ?? "waiting or pending"} {...about}
-            call={(more) => later(delay.value)(more)}>
+            call={change("delay", { delay: delay.value })}>
             <Field label="Run no sooner than in" name="delay" required
               placeholder="such as 30m or 2h" value={delay} />
           </Bulk>
           <Bulk label={`Change priority of ${which}`} what={status ?? "waiting or pending"}
             {...about}
-            call={(more) => api.POST("/v1/tasks/priority", {
-              body: { ...selection, status, priority: Number(priority.value), ...more },
-            })}>
+            call={change("priority", { priority: Number(priority.value) })}>
             <Field label="Head start in seconds" type="number" min="0" max="31536000" required
               value={priority} />
           </Bulk>
@@ -119,14 +116,12 @@ function Buttons({ which, selection, status, said, ended, hidden }: ButtonsProps
       )}
       {!ended && !final && (
         <Bulk label={`Cancel ${which}`} what={status ?? "not yet final"} {...about} danger
-          call={(more) => api.POST("/v1/tasks/cancel",
-            { body: { ...selection, status, ...more } as BulkCancellation })} />
+          call={change("cancel")} />
       )}
       {(status === undefined || final) && (
         <Bulk label={`Erase contents of ${which}`} what={status ?? "final"} {...about}
           danger scope="manage"
-          call={(more) => api.POST("/v1/tasks/erase",
-            { body: { ...selection, status, ...more } as BulkErasure })} />
+          call={change("erase")} />
       )}
     </p>
   );
