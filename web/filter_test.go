@@ -71,18 +71,6 @@ func TestPageComesBack(t *testing.T) {
 	p.See("▶ Resume")
 }
 
-// What isn't there isn't asked for again and again.
-func TestNotFoundIsFinal(t *testing.T) {
-	p := openPage(t, all...)
-	p.makeType("missing")
-	p.open("/console/tasks/missing.1.999999999")
-	p.See("Try again")
-	asked := `performance.getEntriesByType("resource").filter(e => e.name.endsWith("999999999")).length`
-	before := browsertest.Ask[int](t, p.ctx, asked)
-	p.Run(`return performance.now() > 10000`) // three times as long as the pause of this page
-	assert.Equal(t, before, browsertest.Ask[int](t, p.ctx, asked))
-}
-
 // Long words widen no page, and an error keeps its lines.
 func TestLongValues(t *testing.T) {
 	p := openPage(t, all...)

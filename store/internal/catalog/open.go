@@ -9,6 +9,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	_ "github.com/asyncflow/asyncflow/internal/expression" // evaluates retry expressions
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store/internal/news"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
@@ -100,17 +101,21 @@ func (c *Core) Ping(ctx context.Context) error {
 
 // A Loop is what Run does once a period.
 type Loop struct {
-	Name   string // for the log
+	Name   string        // for the log
+	Delay  time.Duration // before the first time
 	Period time.Duration
 	Do     func(context.Context) error
 }
 
 // Run maintains the clock, the catalog, the node's row and the wake-ups until ctx ends, and runs
-// the loops of the rooms above.
+// the loops of the rooms above. Open and Load have just read the clock and the catalog. The delays
+// keep the loops out of step: at once, each would take a connection of its own.
 func (c *Core) Run(ctx context.Context, loops ...Loop) error {
 	g, ctx := errgroup.WithContext(ctx)
-	loops = append(loops, Loop{"clock", news.ClockEvery, c.refreshClock},
-		Loop{"catalog", RefreshEvery, c.Catalog.follow}, Loop{"node", nodeEvery, c.beat})
+	loops = append(loops, Loop{Name: "node", Period: nodeEvery, Do: c.beat},
+		Loop{Name: "catalog", Delay: RefreshEvery, Period: RefreshEvery, Do: c.Catalog.follow},
+		Loop{Name: "clock", Delay: news.ClockEvery / 2, Period: news.ClockEvery,
+			Do: c.refreshClock})
 	for _, l := range loops {
 		g.Go(func() error { return c.every(ctx, l) })
 	}
@@ -129,9 +134,12 @@ func (c *Core) Run(ctx context.Context, loops ...Loop) error {
 
 func (c *Core) refreshClock(ctx context.Context) error { return news.RefreshClock(ctx, c.Clock) }
 
-// every runs a loop: at once, and then once a period. It logs failures and goes on, as the database
-// may be away for a while.
+// every runs a loop: after its delay, and then once a period. It logs failures and goes on, as the
+// database may be away for a while.
 func (c *Core) every(ctx context.Context, l Loop) error {
+	if !sleep.For(ctx, l.Delay) {
+		return nil
+	}
 	ticker := time.NewTicker(l.Period)
 	defer ticker.Stop()
 	for {
