@@ -26,10 +26,10 @@ type writer struct {
 
 // prepareWriter fills the template database.
 func prepareWriter(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, tenant)
+	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.OnCitus()))
 	return err
 }
 
@@ -43,7 +43,7 @@ func openWriter(t *testing.T, url, node string) *writer {
 	t.Helper()
 	s := pgtest.Insist(t, func() (*store.Store, error) {
 		return store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true,
-			Pool: 4, HotPool: 4})
+			NoRoles: pgtest.OnCitus(), Pool: 4, HotPool: 4})
 	})
 	c := dispatcher.NewCommitter(s, nil)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -25,10 +25,10 @@ const patience = 2 * time.Minute
 const tenant = "acme"
 
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, tenant)
+	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.OnCitus()))
 	return err
 }
 
@@ -47,6 +47,7 @@ func setup(t *testing.T, url, node string, cfg governance.Config) *bundle {
 
 func setupOn(t *testing.T, of store.Config, cfg governance.Config) *bundle {
 	t.Helper()
+	of.NoRoles = of.NoRoles || pgtest.OnCitus()
 	s := pgtest.Insist(t, func() (*store.Store, error) { return store.Open(t.Context(), of) })
 	t.Cleanup(s.Close)
 	c := dispatcher.NewCommitter(s, nil)

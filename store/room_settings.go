@@ -91,3 +91,6 @@ func Status(ctx context.Context, url string) ([]MigrationStatus, error) {
 
 // WithoutRoles makes and uses no database roles if off is set, see Config.NoRoles.
 func WithoutRoles(off bool) Option { return settings.WithoutRoles(off) }
+
+// NotDistributed makes tenants as if there were no Citus if off is set, see Config.NotDistributed.
+func NotDistributed(off bool) Option { return settings.NotDistributed(off) }

@@ -40,11 +40,12 @@ type bundle struct {
 
 // prepare fills the template database.
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
 		return err
 	}
 	for _, name := range []string{tenant, "other"} {
-		if _, err := store.CreateTenant(ctx, url, name); err != nil {
+		_, err := store.CreateTenant(ctx, url, name, store.WithoutRoles(pgtest.OnCitus()))
+		if err != nil {
 			return err
 		}
 	}
@@ -93,7 +94,7 @@ func openWith(t *testing.T, url, node string, before func(*store.Store)) *bundle
 	t.Helper()
 	s := pgtest.Insist(t, func() (*store.Store, error) {
 		return store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true, Pool: 4,
-			HotPool: 4, Log: slog.New(slog.DiscardHandler)})
+			HotPool: 4, NoRoles: pgtest.OnCitus(), Log: slog.New(slog.DiscardHandler)})
 	})
 	before(s)
 	return keepRunning(t, s, url)

@@ -48,6 +48,8 @@ var longTexts = map[string]map[string]string{
 			"calls and tasks. The rest goes over the database's URL, which must keep sessions.",
 		"--database-roles": "Whether each tenant's work runs under its own database role (on, off), " +
 			"so that Postgres itself keeps tenants apart. All nodes of a database must agree.",
+		"--distributed": "Where the database has the extension Citus: whether it gives each new " +
+			"tenant to one of its workers (auto), or all stay on the server of the URL (off).",
 		"--egress-allow": "The only destinations that deliveries may have: networks, hosts, " +
 			"*.suffix or *, each with an optional :port or :port-port. Listing a private network " +
 			"allows it. Separate several by commas, or repeat the flag.",

@@ -50,7 +50,7 @@ func (f alertFlags) createTenant(ctx context.Context, database store.Config) err
 		return nil
 	}
 	created, err := store.CreateTenant(ctx, database.URL, asyncflow.OperatorTenant,
-		store.WithoutRoles(database.NoRoles))
+		store.WithoutRoles(database.NoRoles), store.NotDistributed(database.NotDistributed))
 	if err != nil || !created {
 		return err
 	}
@@ -260,6 +260,13 @@ type rolesFlag struct {
 }
 
 func (f rolesFlag) off() bool { return f.DatabaseRoles == "off" }
+
+// citusFlag says whether tenants are distributed.
+type citusFlag struct {
+	Distributed string `env:"ASYNCFLOW_DISTRIBUTED" enum:"auto,off" default:"auto"`
+}
+
+func (f citusFlag) off() bool { return f.Distributed == "off" }
 
 // option returns the flag as an option of the store.
 func (f rolesFlag) option() store.Option { return store.WithoutRoles(f.off()) }

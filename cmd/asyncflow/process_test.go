@@ -181,11 +181,15 @@ func (p *process) wait() int {
 
 // nodeEnv is the environment of a node on a database.
 func nodeEnv(database string) []string {
-	return []string{"DATABASE_URL=" + database, "ASYNCFLOW_SECRET=" + testSecret,
+	env := []string{"DATABASE_URL=" + database, "ASYNCFLOW_SECRET=" + testSecret,
 		"ASYNCFLOW_JWT_SECRET=" + testJWTSecret,
 		"ASYNCFLOW_LISTEN=127.0.0.1:0", "ASYNCFLOW_ALLOW_HTTP=1",
 		"ASYNCFLOW_ALLOW_PRIVATE_NETWORKS=1",
 		"ASYNCFLOW_VERIFY_ENDPOINTS=false", "ASYNCFLOW_DRAIN_DELAY=0s"}
+	if pgtest.OnCitus() {
+		env = append(env, "ASYNCFLOW_DATABASE_ROLES=off")
+	}
+	return env
 }
 
 // startNode starts asyncflow serve on a database.
@@ -225,10 +229,10 @@ func tokenOf(t *testing.T, tenant string, scopes ...auth.Scope) string {
 }
 
 func prepareDatabase(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, testTenant)
+	_, err := store.CreateTenant(ctx, url, testTenant, store.WithoutRoles(pgtest.OnCitus()))
 	return err
 }
 

@@ -23,6 +23,7 @@ type serveCmd struct {
 	DatabaseURL string    `env:"DATABASE_URL" required:"" placeholder:"URL"`
 	PooledURL   string    `name:"pooled-url" env:"ASYNCFLOW_POOLED_URL" placeholder:"URL"`
 	DBRoles     rolesFlag `embed:""`
+	Citus       citusFlag `embed:""`
 	Listen      string    `env:"ASYNCFLOW_LISTEN" default:":8080" help:"Address of the API."`
 	AdminListen string    `env:"ASYNCFLOW_ADMIN_LISTEN" placeholder:"ADDRESS"`
 	PublicURL   string    `env:"ASYNCFLOW_PUBLIC_URL" placeholder:"URL"`

@@ -63,8 +63,8 @@ func (c *serveCmd) configParts(cfg *node.Config) error {
 	}
 	cfg.Store = store.Config{URL: c.DatabaseURL, PooledURL: c.PooledURL, Node: node.NewName(),
 		Build: version, Roles: strings.Join(c.Roles, ","), Pool: c.Pool, HotPool: c.HotPool,
-		Notify: c.Notify, NoRoles: c.DBRoles.off(), DefaultQuotas: quotas, MaxContext: c.MaxContext,
-		Log: cfg.Log}
+		Notify: c.Notify, NoRoles: c.DBRoles.off(), NotDistributed: c.Citus.off(),
+		DefaultQuotas: quotas, MaxContext: c.MaxContext, Log: cfg.Log}
 	cfg.Callbacks = callbacks.Config{PublicURL: public, Version: version, Egress: egress}
 	cfg.Dispatcher = dispatcher.Config{Concurrency: c.Concurrency, ContextBytes: c.ContextBytes}
 	if !c.Notify {

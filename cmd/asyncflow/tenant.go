@@ -36,12 +36,14 @@ with an operator's token: see /v1/tenants.`
 
 type tenantsCreateCmd struct {
 	databaseFlag
+	citusFlag
 	Tenant string `arg:""`
 }
 
 // Run creates the tenant.
 func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
-	created, err := createTenant(ctx, c.DatabaseURL, c.Tenant, c.option())
+	created, err := createTenant(ctx, c.DatabaseURL, c.Tenant, c.option(),
+		store.NotDistributed(c.citusFlag.off()))
 	if err != nil {
 		return err
 	}
@@ -58,12 +60,12 @@ func (c *tenantsCreateCmd) Run(ctx context.Context, g *globals) error {
 
 // createTenant creates a tenant, unless it exists.
 func createTenant(
-	ctx context.Context, url, tenant string, roles store.Option,
+	ctx context.Context, url, tenant string, how ...store.Option,
 ) (created bool, err error) {
 	b := auditedCommand{url: url, action: "tenant.create", objectType: "tenant", object: tenant,
 		detail: map[string]any{}}
 	err = b.do(ctx, func() error {
-		created, err = store.CreateTenant(ctx, url, tenant, roles)
+		created, err = store.CreateTenant(ctx, url, tenant, how...)
 		b.detail["created"] = created
 		return err
 	})

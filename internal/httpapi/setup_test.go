@@ -49,11 +49,12 @@ type bundle struct {
 const maxContext = 1000
 
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
 		return err
 	}
 	for _, tenant := range []string{"acme", "other"} {
-		if _, err := store.CreateTenant(ctx, url, tenant); err != nil {
+		_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.OnCitus()))
+		if err != nil {
 			return err
 		}
 	}
@@ -84,7 +85,8 @@ func setupOn(
 ) *bundle {
 	t.Helper()
 	url := pgtest.Database(t, prepare)
-	storeConfig := store.Config{URL: url, Node: "node-1", Log: slog.New(slog.DiscardHandler)}
+	storeConfig := store.Config{URL: url, Node: "node-1", NoRoles: pgtest.OnCitus(),
+		Log: slog.New(slog.DiscardHandler)}
 	configureStore(&storeConfig)
 	storeConfig.URL, storeConfig.PooledURL = pgtest.Ways(t, storeConfig.URL)
 	s := pgtest.Insist(t, func() (*store.Store, error) {

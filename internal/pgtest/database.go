@@ -39,6 +39,9 @@ func Database(t testing.TB, prepare func(ctx context.Context, url string) error)
 func Open(
 	prepare func(ctx context.Context, url string) error,
 ) (url string, drop func() error, err error) {
+	if OnCitus() {
+		return openOnCitus(prepare)
+	}
 	c, err := sharedCluster()
 	if err != nil {
 		return "", nil, err

@@ -36,6 +36,9 @@ type Config struct {
 	Notify bool
 	// NoRoles does all work as the user of URL, without a database role for each tenant.
 	NoRoles bool
+	// NotDistributed keeps the schemas of new tenants on the server of URL where the extension
+	// Citus could distribute them.
+	NotDistributed bool
 	// DefaultQuotas are the quotas of tenants without their own; 0: asyncflow.DefaultQuotas.
 	DefaultQuotas asyncflow.Quotas
 	// MaxContext is the limit of contexts in bytes. It and the quotas also apply to tasks that are
@@ -64,7 +67,9 @@ type Core struct {
 	pooler  *postgres.Pooler    // of pooled
 	through *postgres.Shares    // of pooled
 	HotPool *postgres.HotPool
+	workers *workers // nil: there is no Citus
 	Roles   *postgres.Roles
+	citus   string // the version of the extension Citus; "": the database doesn't have it
 
 	Clock   *news.Clock
 	Catalog *Catalog
@@ -106,6 +111,13 @@ func (c *Core) connect(ctx context.Context) (err error) {
 	if err = schema.Check(ctx, c.Base, c.Config.URL); err != nil {
 		return err
 	}
+	if c.citus, err = schema.CitusVersion(ctx, c.Base); err != nil {
+		return err
+	}
+	if c.citus != "" {
+		c.Log.Info("the database has the extension Citus", "version", c.citus,
+			"distributes_tenants", !c.Config.NotDistributed)
+	}
 	if err = c.connectPooled(ctx, base); err != nil {
 		return err
 	}
@@ -115,8 +127,7 @@ func (c *Core) connect(ctx context.Context) (err error) {
 
 // connectPooled makes the pools that go through the pooler, if there is one, and the prober of all.
 func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err error) {
-	hot := postgres.PoolConfig{URL: c.Config.URL, Size: c.Config.HotPool, NoRoles: c.Config.NoRoles,
-		Group: &postgres.PoolGroup{}}
+	hot := c.hotConfig(postgres.Server{})
 	groups := []*postgres.PoolGroup{c.group, hot.Group}
 	if through := c.Config.PooledURL; through != "" {
 		c.pooler, err = postgres.OpenPooler(ctx, through, c.Base, c.group, c.Config.NoRoles)
@@ -140,6 +151,12 @@ func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err
 	return nil
 }
 
+// hotConfig configures the connections that submit, lease and settle at a server.
+func (c *Core) hotConfig(s postgres.Server) postgres.PoolConfig {
+	return postgres.PoolConfig{URL: c.Config.URL, Server: s, Size: c.Config.HotPool,
+		NoRoles: c.Config.NoRoles, Group: &postgres.PoolGroup{}, Citus: c.citus != ""}
+}
+
 // start measures the clock, and makes the catalog and the wake-ups. The catalog is still empty.
 func (c *Core) start(ctx context.Context) error {
 	c.Clock = news.NewClock(c.Base)
@@ -148,5 +165,13 @@ func (c *Core) start(ctx context.Context) error {
 	}
 	c.Catalog = newCatalog(c)
 	c.Wakeups = newWakeups(c)
+	if c.citus == "" || c.Config.PooledURL != "" {
+		return nil
+	}
+	c.workers = newWorkers(c)
+	if err := c.workers.follow(ctx); err != nil {
+		c.Log.Warn("can't go straight to the workers of Citus; going through the coordinator",
+			"error", err)
+	}
 	return nil
 }

@@ -31,9 +31,22 @@ func (s *Core) HotDB(tenant string) postgres.TenantDB {
 		if err := s.Catalog.refuseBehind(tenant); err != nil {
 			return nil, nil, err
 		}
+		if s.workers != nil {
+			return s.workers.acquire(ctx, tenant)
+		}
 		return s.HotPool.Acquire(ctx, tenant)
 	}
 	return postgres.NewTenantDB(acquire, s.Roles, tenant)
+}
+
+// Home returns the number of a tenant's home among the connections of HotDB. Tenants of one home
+// are on one server.
+func (s *Core) Home(tenant string) int {
+	if s.workers == nil {
+		return s.HotPool.Home(tenant)
+	}
+	pool, first := s.workers.of(tenant)
+	return first + pool.Home(tenant)
 }
 
 // PoolStat counts the connections of a pool and the waits for them.
@@ -43,7 +56,13 @@ type PoolStat = postgres.PoolStat
 func (s *Core) PoolStats() []PoolStat {
 	base := PoolStat{Name: "pool"}
 	base.Add(s.Base.Stat())
-	all := []PoolStat{base, s.HotPool.Stat()}
+	hot := s.HotPool.Stat()
+	if s.workers != nil {
+		for _, w := range s.workers.known.Load().servers {
+			hot.Join(w.pool.Stat())
+		}
+	}
+	all := []PoolStat{base, hot}
 	if s.pooled != nil {
 		pooled := PoolStat{Name: "pooled"}
 		pooled.Add(s.pooled.Stat())

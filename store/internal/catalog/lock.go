@@ -37,7 +37,7 @@ const (
 // and the transaction that has it otherwise.
 const TryLockSQL = `
 WITH free AS MATERIALIZED (
-  SELECT FROM {locks} WHERE name = $1::text AND number = $2::int FOR UPDATE SKIP LOCKED),
+  SELECT number FROM {locks} WHERE name = $1::text AND number = $2::int FOR UPDATE SKIP LOCKED),
 made AS (
   INSERT INTO {locks} (name, number) SELECT $1::text, $2::int
   WHERE NOT EXISTS (SELECT FROM {locks} WHERE name = $1::text AND number = $2::int)

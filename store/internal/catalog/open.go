@@ -63,6 +63,9 @@ func (c *Core) Close() {
 		if c.pooled != nil {
 			c.pooled.Close()
 		}
+		if c.workers != nil {
+			c.workers.close()
+		}
 		if c.HotPool != nil {
 			c.HotPool.Close()
 		}
@@ -116,6 +119,10 @@ func (c *Core) Run(ctx context.Context, loops ...Loop) error {
 		Loop{Name: "catalog", Delay: RefreshEvery, Period: RefreshEvery, Do: c.Catalog.follow},
 		Loop{Name: "clock", Delay: news.ClockEvery / 2, Period: news.ClockEvery,
 			Do: c.refreshClock})
+	if c.workers != nil {
+		loops = append(loops, Loop{Name: "placements", Delay: RefreshEvery, Period: RefreshEvery,
+			Do: c.workers.follow})
+	}
 	for _, l := range loops {
 		g.Go(func() error { return c.every(ctx, l) })
 	}

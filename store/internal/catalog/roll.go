@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,13 +16,13 @@ import (
 func (s *Core) Rolls(ctx context.Context, tenant string) ([]config.Roll, error) {
 	of := postgres.Quote(schema.Of(tenant))
 	rows, err := s.DB(tenant).Query(ctx, `SELECT table_set, position,
-		  coalesce(pg_relation_size(to_regclass(format('%I.%I', $1::text,
+		  coalesce(`+of+`.table_size(to_regclass(format('%I.%I', $1::text,
 		      concat_ws('_', 'task', nullif(table_set, ''), position)))) / $2, 0),
 		  opened_at, sealed_at, drained_at, ready_dropped, idle_since,
 		  remaining_since, trim_at, remaining_types IS NOT NULL AND remaining_ids IS NULL,
-		  history <> (SELECT `+of+`.history($3::regclass))
+		  history <> (SELECT `+of+`.history(tableoid) FROM `+of+`.rolls LIMIT 1)
 		FROM `+of+`.rolls
-		ORDER BY table_set, position`, schema.Of(tenant), leastTask, of+".rolls")
+		ORDER BY table_set, position`, schema.Of(tenant), leastTask)
 	if err != nil {
 		return nil, postgres.Wrap(err, "Rolls(%q)", tenant)
 	}
@@ -49,17 +50,17 @@ const samplePages = 100
 // the size of the table.
 func (s *Core) TasksIn(ctx context.Context, set *config.TableSet, position int) (int64, error) {
 	var pages int64
-	err := s.DB(set.Tenant).QueryRow(ctx,
-		`SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint`,
-		set.Tables.Task(position)).Scan(&pages)
+	db := postgres.Unprepared{Q: s.DB(set.Tenant)}
+	err := db.QueryRow(ctx, `SELECT `+set.Tables.Qualify("table_size")+`($1::text::regclass)
+		/ current_setting('block_size')::bigint`, set.Tables.Task(position)).Scan(&pages)
 	if err != nil || pages == 0 {
 		return 0, postgres.Wrap(err, "TasksIn(%q, %q, %d)", set.Tenant, set.Name, position)
 	}
 	percent := min(100, 100*float64(samplePages)/float64(pages))
+	sample := strconv.FormatFloat(percent, 'f', -1, 64) // Citus takes no parameter here
 	var rows float64
-	err = s.DB(set.Tenant).QueryRow(ctx,
-		set.Tables.SQL(position, `SELECT count(*) FROM {task} TABLESAMPLE SYSTEM ($1)`), percent).
-		Scan(&rows)
+	err = db.QueryRow(ctx, `SELECT count(*) FROM `+set.Tables.Task(position)+
+		` TABLESAMPLE SYSTEM (`+sample+`)`).Scan(&rows)
 	return int64(rows * 100 / percent),
 		postgres.Wrap(err, "TasksIn(%q, %q, %d)", set.Tenant, set.Name, position)
 }

@@ -81,11 +81,11 @@ func (m *endpointMinutes) read() map[string]map[string]*EndpointCounts {
 // writeMinutesSQL adds counts to the row of a minute, in {schema}.
 const writeMinutesSQL = `
 INSERT INTO {schema}.endpoint_minutes AS m (endpoint, at, attempts, failures, codes, latencies)
-SELECT e.id, date_trunc('minute', $6::timestamptz), n.attempts, n.failures, n.codes::int[],
-  n.latencies::int[]
+SELECT e.id, $6::timestamptz, n.attempts, n.failures, string_to_array(n.codes, ',')::int[],
+  string_to_array(n.latencies, ',')::int[]
 FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[])
     n (id, attempts, failures, codes, latencies)
-  JOIN {schema}.endpoints e USING (id) ORDER BY 1
+  JOIN {schema}.endpoints e ON e.id = n.id ORDER BY 1
 ON CONFLICT (endpoint, at) DO UPDATE SET attempts = m.attempts + excluded.attempts,
   failures = m.failures + excluded.failures,
   codes = ARRAY(SELECT coalesce(a, 0) + coalesce(b, 0)
@@ -109,12 +109,12 @@ func WriteMinutes(ctx context.Context, s *Counts) error {
 			c := counts[id]
 			attempts[i] = c.Attempts
 			failures[i] = c.Failures
-			codes[i] = arrayText(c.Codes[:])
-			latencies[i] = arrayText(c.Latencies[:])
+			codes[i] = listText(c.Codes[:])
+			latencies[i] = listText(c.Latencies[:])
 		}
 		_, err := s.core.DB(tenant).Exec(ctx,
 			strings.ReplaceAll(writeMinutesSQL, "{schema}", postgres.Quote(schema.Of(tenant))),
-			ids, attempts, failures, codes, latencies, s.core.Clock.Now())
+			ids, attempts, failures, codes, latencies, s.core.Clock.Now().Truncate(time.Minute))
 		// The endpoint, or its tenant, was deleted.
 		if state := postgres.State(err); state == pgerrcode.ForeignKeyViolation ||
 			state == pgerrcode.InvalidSchemaName || state == pgerrcode.UndefinedTable {
@@ -125,19 +125,19 @@ func WriteMinutes(ctx context.Context, s *Counts) error {
 	return errors.Join(append(errs, s.writeTimes(ctx)...)...)
 }
 
-// arrayText returns counts as Postgres writes an array, without the zeros at the end.
-func arrayText(counts []int64) string {
+// listText returns counts, separated by commas, without the zeros at the end.
+func listText(counts []int64) string {
 	for len(counts) > 0 && counts[len(counts)-1] == 0 {
 		counts = counts[:len(counts)-1]
 	}
-	text := []byte{'{'}
+	var text []byte
 	for i, n := range counts {
 		if i > 0 {
 			text = append(text, ',')
 		}
 		text = strconv.AppendInt(text, n, 10)
 	}
-	return string(append(text, '}'))
+	return string(text)
 }
 
 // ForgetMinutes deletes a tenant's minutes that are older than MinutesKept, and returns how many

@@ -52,15 +52,16 @@ func (s *Counts) CountDeliveries(key config.TypeKey, all []asyncflow.Delivery) {
 
 // writeTimesSQL adds counts to the rows of a minute, in {schema}. It locks each type before its
 // rows, as the deletion of a type does: in another order they could deadlock. It never waits for a
-// deletion.
+// deletion. Citus takes no function of the time, and no text of an array, beside a table of the
+// tenant.
 const writeTimesSQL = `
 INSERT INTO {schema}.type_minutes AS m
   (type, stage, at, latencies, late_votes, closed_windows, attempts, busy)
-SELECT t.name, n.stage, date_trunc('minute', $4::timestamptz), n.latencies::int[], n.late,
-  n.closed, n.attempts, n.busy
+SELECT t.name, n.stage, $4::timestamptz, string_to_array(n.latencies, ',')::int[], n.late, n.closed,
+  n.attempts, n.busy
 FROM unnest($1::text[], $2::text[], $3::text[], $5::bigint[], $6::bigint[], $7::bigint[],
     $8::float8[]) n (name, stage, latencies, late, closed, attempts, busy)
-  JOIN {schema}.task_types t USING (name) ORDER BY 1, 2
+  JOIN {schema}.task_types t ON t.name = n.name ORDER BY 1, 2
 FOR KEY SHARE OF t SKIP LOCKED
 ON CONFLICT (type, stage, at) DO UPDATE SET late_votes = m.late_votes + excluded.late_votes,
   closed_windows = m.closed_windows + excluded.closed_windows,
@@ -90,7 +91,7 @@ func (s *Counts) writeTimes(ctx context.Context) (errs []error) {
 			names[i] = key.Type
 			stages[i] = key.Stage
 			c := counts[key]
-			latencies[i] = arrayText(c.Latencies[:])
+			latencies[i] = listText(c.Latencies[:])
 			late[i] = c.LateVotes
 			closed[i] = c.ClosedWindows
 			attempts[i] = c.Attempts
@@ -98,7 +99,8 @@ func (s *Counts) writeTimes(ctx context.Context) (errs []error) {
 		}
 		_, err := s.core.DB(tenant).Exec(ctx,
 			strings.ReplaceAll(writeTimesSQL, "{schema}", postgres.Quote(schema.Of(tenant))),
-			names, stages, latencies, s.core.Clock.Now(), late, closed, attempts, busy)
+			names, stages, latencies, s.core.Clock.Now().Truncate(time.Minute), late, closed,
+			attempts, busy)
 		// The type, or its tenant, was deleted.
 		if state := postgres.State(err); state == pgerrcode.ForeignKeyViolation ||
 			state == pgerrcode.InvalidSchemaName || state == pgerrcode.UndefinedTable {

@@ -181,7 +181,7 @@ func (s *Path) Doubtful() bool { return s.doubtful.Load() }
 
 // Home returns the number of a tenant's home among the hot connections, from 0: the home prepares
 // the statements of its tables. Writes of tenants with the same home should go together.
-func (s *Path) Home(tenant string) int { return s.core.HotPool.Home(tenant) }
+func (s *Path) Home(tenant string) int { return s.core.Home(tenant) }
 
 // Distributed reports whether Postgres keeps tenants on several servers (Citus). A transaction
 // should have one tenant then: with several it would be committed in two phases.

@@ -74,12 +74,13 @@ func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
 // their tasks were dropped with their roll because the retention was lowered; $7 is the least
 // number that is kept. The rows are sorted by key, so that two batches wait for each other in one
 // order. The statement locks the rows of the other keys, which is a write: so the commit waits
-// until a synchronous standby has the rows, too.
+// until a synchronous standby has the rows, too. With a table of the tenant in it, Citus runs it as
+// it is: otherwise it would lose the parameters of the last condition.
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
-SELECT $1, key, id, hash, expires_at
+SELECT $1, u.key, u.id, u.hash, u.expires_at
 FROM unnest($2::text[], $3::bigint[], $4::bytea[], $5::timestamptz[])
-  AS u (key, id, hash, expires_at)
+  AS u (key, id, hash, expires_at) JOIN {types} y ON y.name = $1
 ON CONFLICT (type, key) DO UPDATE
 SET id = excluded.id, hash = excluded.hash, expires_at = excluded.expires_at
 WHERE k.expires_at <= $6 OR k.id < $7`
@@ -216,7 +217,8 @@ func claimKeys(
 		return err
 	})
 	err = tx.SendBatch(ctx, b).Close()
-	if postgres.State(err) == pgerrcode.ForeignKeyViolation {
+	if postgres.State(err) == pgerrcode.ForeignKeyViolation ||
+		err == nil && len(holders)+len(others) < len(names) { // there is no such type
 		err = config.UnknownType(t.Name)
 	}
 	if err != nil {

@@ -157,11 +157,8 @@ func (ns *numbers) refill(ctx context.Context, t *config.Type, b *block, need in
 	defer cancel()
 	var first int64
 	set := t.Set()
-	err := ns.store.core.HotDB(t.Tenant).QueryRow(ctx, set.Tables.SQL(0, `
-		UPDATE {rolls} SET next_number = next_number + $3
-		WHERE table_set = $1 AND position = $2
-		  AND history = `+set.Tables.Qualify("history")+`(tableoid) AND next_number < $4
-		RETURNING next_number - $3`), set.Name, set.End, b.size, UsedUp).Scan(&first)
+	err := ns.store.core.HotDB(t.Tenant).QueryRow(ctx, TakeNumbersSQL(set), set.Name, set.End,
+		b.size, UsedUp).Scan(&first)
 	if err == pgx.ErrNoRows {
 		return errOtherHistory
 	}
@@ -176,6 +173,17 @@ func (ns *numbers) refill(ctx context.Context, t *config.Type, b *block, need in
 	b.end = first + b.size
 	b.taken = time.Now()
 	return nil
+}
+
+// TakeNumbersSQL takes $3 numbers from a roll, and returns the first one. The LIMIT keeps the
+// history out of the condition, where Citus doesn't take it.
+func TakeNumbersSQL(set *config.TableSet) string {
+	return set.Tables.SQL(0, `
+		UPDATE {rolls} SET next_number = next_number + $3
+		FROM (SELECT `+set.Tables.Qualify("history")+`(tableoid) AS present FROM {rolls}
+		  WHERE table_set = $1 AND position = $2 LIMIT 1) here
+		WHERE table_set = $1 AND position = $2 AND history = present AND next_number < $4
+		RETURNING next_number - $3`)
 }
 
 // forget drops the unused numbers of table sets that are gone.

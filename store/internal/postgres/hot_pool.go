@@ -27,12 +27,16 @@ type HotPool struct {
 }
 
 // NewHotPool returns a pool of at most config.Size connections to config.URL or through
-// config.Pooler, without opening any. The rest of config but NoRoles and Group is the pool's own.
+// config.Pooler, without opening any. The rest of config but NoRoles, Citus and Group is the pool's
+// own.
 func NewHotPool(ctx context.Context, config PoolConfig) (*HotPool, error) {
 	size := config.Size
 	p := &HotPool{seed: maphash.MakeSeed(), slots: semaphore.NewWeighted(int64(size))}
 	config.Size = 1
 	config.Settings = HotSettings
+	if config.Citus { // it can't plan an INSERT … SELECT for all parameters at once
+		config.Settings = merged(HotSettings, map[string]string{"plan_cache_mode": "auto"})
+	}
 	config.Statement = hotStatement
 	if config.Group == nil {
 		config.Group = &PoolGroup{}
@@ -65,6 +69,9 @@ func (p *HotPool) Acquire(ctx context.Context, tenant string) (
 	}
 	return conn, func() { p.release(seat) }, nil
 }
+
+// Reach connects, to see whether the server can be reached.
+func (p *HotPool) Reach(ctx context.Context) error { return p.seats[0].Ping(ctx) }
 
 // waitForSlot waits until one of the free seats is the caller's, but no longer than acquireTime.
 func (p *HotPool) waitForSlot(ctx context.Context) error {

@@ -44,6 +44,26 @@ type PoolConfig struct {
 	Hot       bool              // for submits, leases and settlements
 	Group     *PoolGroup        // the pools whose connections break together
 	Pooler    *Pooler           // instead of URL, for pooled connections; nil: they are direct
+	Citus     bool              // the database has the extension Citus
+	Server    Server            // instead of the one of URL; zero: that one
+}
+
+// Server is the address of a server.
+type Server struct {
+	Host string
+	Port uint16
+}
+
+// replace lets a connection lead to the server.
+func (s Server) replace(cfg *pgconn.Config) {
+	if s == (Server{}) {
+		return
+	}
+	cfg.Host, cfg.Port, cfg.Fallbacks = s.Host, s.Port, nil
+	if cfg.TLSConfig != nil && cfg.TLSConfig.ServerName != "" {
+		cfg.TLSConfig = cfg.TLSConfig.Clone()
+		cfg.TLSConfig.ServerName = s.Host
+	}
 }
 
 // NewPool opens a pool.
@@ -69,6 +89,7 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.Server.replace(&cfg.ConnConfig.Config)
 	cfg.MaxConns = int32(config.Size)
 	life := baseLifetimes
 	if config.Hot {

@@ -20,3 +20,13 @@ func (p *PoolStat) Add(stat *pgxpool.Stat) {
 	p.Waits += stat.EmptyAcquireCount()
 	p.WaitSeconds += stat.AcquireDuration().Seconds()
 }
+
+// Join adds the counts of another pool.
+func (p *PoolStat) Join(other PoolStat) {
+	p.Most += other.Most
+	p.Idle += other.Idle
+	p.InUse += other.InUse
+	p.Acquires += other.Acquires
+	p.Waits += other.Waits
+	p.WaitSeconds += other.WaitSeconds
+}

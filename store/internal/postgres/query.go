@@ -56,7 +56,8 @@ func OrNull[V comparable](v V) *V {
 	return &v
 }
 
-// QueueSettings sets settings for the rest of the transaction.
+// QueueSettings sets settings for the rest of the transaction. Citus can't plan some statements for
+// all parameters at once, so where it is loaded, the mode of plans stays as it is.
 func QueueSettings(b *pgx.Batch, settings map[string]string) {
 	names := slices.Sorted(maps.Keys(settings))
 	values := make([]string, len(names))
@@ -64,7 +65,9 @@ func QueueSettings(b *pgx.Batch, settings map[string]string) {
 		values[i] = settings[name]
 	}
 	b.Queue(`SELECT set_config(name, value, true)
-		FROM unnest($1::text[], $2::text[]) AS u (name, value)`, names, values)
+		FROM unnest($1::text[], $2::text[]) AS u (name, value)
+		WHERE name <> 'plan_cache_mode' OR current_setting('citus.shard_count', true) IS NULL`,
+		names, values)
 }
 
 // SearchSettings plan a search, and the work on its findings, like the hot statements: the

@@ -170,7 +170,7 @@ func TestCreateAtOnce(t *testing.T) {
 		defer conn.Close(context.Background())
 		all.Go(func() {
 			made <- pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-				return Create(t.Context(), tx, "acme")
+				return Create(t.Context(), tx, "acme", false)
 			})
 		})
 	}

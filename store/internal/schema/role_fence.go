@@ -105,7 +105,7 @@ func (f *RoleFence) RoleOf(tenant string) string { return f.prefix + "_" + tenan
 func (f *RoleFence) Create(
 	ctx context.Context, tx pgx.Tx, tenant string, enter func() error,
 ) error {
-	n := newTenant{tenant, f.RoleOf(tenant), f.tenantGrants(tenant)}
+	n := newTenant{tenant: tenant, role: f.RoleOf(tenant), grants: f.tenantGrants(tenant)}
 	if err := f.need(ctx, f.prefix, n.role); err != nil {
 		return err
 	}

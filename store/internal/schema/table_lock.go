@@ -105,8 +105,19 @@ type migrationLock struct {
 
 // SessionLock implements lock.SessionLocker. Migrations have transactions of their own on the given
 // connection, so the lock has another one.
+//
+// Citus changes a table only without that lock in another session. So migrations of distributed
+// schemas run one at a time.
 func (l *migrationLock) SessionLock(ctx context.Context, _ *sql.Conn) error {
-	return l.lock(ctx, postgres.Quote(l.schema)+"."+versionTable, l.patience)
+	schema := l.schema
+	distributed, err := isDistributed(ctx, l.db, schema)
+	if err != nil {
+		return err
+	}
+	if distributed {
+		schema = Base
+	}
+	return l.lock(ctx, postgres.Quote(schema)+"."+versionTable, l.patience)
 }
 
 // SessionUnlock implements lock.SessionLocker.

@@ -12,7 +12,7 @@ type MigrationStatus = schema.Status
 // Option says how a database is administered.
 type Option func(*options)
 
-type options struct{ noRoles, stale bool }
+type options struct{ noRoles, stale, notDistributed bool }
 
 func with(opts []Option) (all options) {
 	for _, o := range opts {
@@ -23,6 +23,9 @@ func with(opts []Option) (all options) {
 
 // WithoutRoles makes and uses no database roles if off is set, see Config.NoRoles.
 func WithoutRoles(off bool) Option { return func(all *options) { all.noRoles = off } }
+
+// NotDistributed makes tenants as if there were no Citus if off is set, see Config.NotDistributed.
+func NotDistributed(off bool) Option { return func(all *options) { all.notDistributed = off } }
 
 // StaleOnly limits Migrate to the tenants with a row that says that they need it. A node that
 // starts does so: otherwise its start would take longer with each tenant.

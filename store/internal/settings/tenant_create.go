@@ -31,13 +31,13 @@ func CreateTenant(
 		return false, postgres.ConnectError(url, err)
 	}
 	defer conn.Close(ctx)
-	noRoles := with(opts).noRoles
+	how := with(opts)
 	err = postgres.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
-		_, created, err = makeTenant(ctx, tx, tenant, asyncflow.Quotas{}, noRoles)
+		_, created, err = makeTenant(ctx, tx, tenant, asyncflow.Quotas{}, how)
 		return err
 	})
 	if errors.Is(err, schema.ErrThere) {
-		_, created, err = adoptTenant(ctx, url, tenant, asyncflow.Quotas{}, noRoles)
+		_, created, err = adoptTenant(ctx, url, tenant, asyncflow.Quotas{}, how)
 	}
 	return created && err == nil, postgres.Wrap(err, "CreateTenant(%q)", tenant)
 }
@@ -57,7 +57,7 @@ func (s *Settings) CreateTenant(
 	defer s.creating.Release(1)
 	var created bool
 	whole := func(tx pgx.Tx) (err error) {
-		if t, created, err = makeTenant(ctx, tx, slug, own, s.core.Config.NoRoles); err != nil {
+		if t, created, err = makeTenant(ctx, tx, slug, own, s.options()); err != nil {
 			return err
 		}
 		if !created {
@@ -73,11 +73,24 @@ func (s *Settings) CreateTenant(
 	return t, postgres.Wrap(err, "CreateTenant(%q)", slug)
 }
 
+// options returns how this node makes tenants.
+func (s *Settings) options() options {
+	return options{noRoles: s.core.Config.NoRoles, notDistributed: s.core.Config.NotDistributed}
+}
+
+// distributes reports whether a new tenant is distributed.
+func (o options) distributes(ctx context.Context, tx pgx.Tx) (bool, error) {
+	if o.notDistributed {
+		return false, nil
+	}
+	return schema.Distributes(ctx, tx, o.noRoles)
+}
+
 // adopt is CreateTenant for a tenant with a schema that is there already.
 func (s *Settings) adopt(
 	ctx context.Context, slug string, own asyncflow.Quotas,
 ) (config.StoredTenant, error) {
-	t, created, err := adoptTenant(ctx, s.core.Config.URL, slug, own, s.core.Config.NoRoles)
+	t, created, err := adoptTenant(ctx, s.core.Config.URL, slug, own, s.options())
 	if err != nil {
 		return t, err
 	}
@@ -98,10 +111,14 @@ func checkSlug(slug string) error {
 // there, its row. It reports whether it has made the row. If there is such a schema, it returns
 // schema.ErrThere.
 func makeTenant(
-	ctx context.Context, tx pgx.Tx, slug string, own asyncflow.Quotas, noRoles bool,
+	ctx context.Context, tx pgx.Tx, slug string, own asyncflow.Quotas, how options,
 ) (t config.StoredTenant, created bool, err error) {
-	if noRoles {
-		return makePlain(ctx, tx, slug, own)
+	distributed, err := how.distributes(ctx, tx)
+	if err != nil {
+		return t, false, err
+	}
+	if how.noRoles {
+		return makePlain(ctx, tx, slug, own, distributed)
 	}
 	f, err := schema.RoleFenceIn(ctx, tx)
 	if err != nil {
@@ -122,7 +139,7 @@ func makeTenant(
 
 // makePlain is makeTenant without a role.
 func makePlain(
-	ctx context.Context, tx pgx.Tx, slug string, own asyncflow.Quotas,
+	ctx context.Context, tx pgx.Tx, slug string, own asyncflow.Quotas, distributed bool,
 ) (t config.StoredTenant, created bool, err error) {
 	if err := schema.RefuseDevelopment(ctx, tx); err != nil {
 		return t, false, err
@@ -130,7 +147,7 @@ func makePlain(
 	if err := checkNew(ctx, tx, slug); err != nil {
 		return t, false, err
 	}
-	if err := schema.Create(ctx, tx, slug); err != nil {
+	if err := schema.Create(ctx, tx, slug, distributed); err != nil {
 		return t, false, err
 	}
 	return enterTenant(ctx, tx, slug, "", own)
@@ -153,10 +170,10 @@ func checkNew(ctx context.Context, tx pgx.Tx, slug string) error {
 // adoptTenant completes a tenant that is there in part, and reports whether its row was missing. If
 // it fails, there is no row, so that another call goes on.
 func adoptTenant(
-	ctx context.Context, url, slug string, own asyncflow.Quotas, noRoles bool,
+	ctx context.Context, url, slug string, own asyncflow.Quotas, how options,
 ) (t config.StoredTenant, created bool, err error) {
-	if noRoles {
-		return adoptPlain(ctx, url, slug, own)
+	if how.noRoles {
+		return adoptPlain(ctx, url, slug, own, how)
 	}
 	f, err := schema.OpenRoleFence(ctx, url)
 	if err != nil {
@@ -187,7 +204,7 @@ func adoptTenant(
 
 // adoptPlain is adoptTenant without a role.
 func adoptPlain(
-	ctx context.Context, url, slug string, own asyncflow.Quotas,
+	ctx context.Context, url, slug string, own asyncflow.Quotas, how options,
 ) (t config.StoredTenant, created bool, err error) {
 	_, err = schema.MigrateOne(ctx, url, schema.Of(slug), migrations.Tenant(), "")
 	if err != nil {
@@ -202,8 +219,14 @@ func adoptPlain(
 		if t, created, err = enterTenant(ctx, tx, slug, "", own); err != nil {
 			return err
 		}
-		_, err = schema.RestoreRights(ctx, tx, slug, "")
-		return err
+		if _, err = schema.RestoreRights(ctx, tx, slug, ""); err != nil {
+			return err
+		}
+		distributed, err := how.distributes(ctx, tx)
+		if err != nil || !distributed {
+			return err
+		}
+		return schema.Distribute(ctx, tx, slug)
 	})
 	return t, created, err
 }

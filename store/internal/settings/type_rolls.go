@@ -162,12 +162,13 @@ func (s *Settings) measureRolls(ctx context.Context, t *config.Type, rolls []Typ
 		readies = append(readies, tables.Ready(r.Position))
 		searches = append(searches, tables.Search(r.Position))
 	}
+	bytesOf := t.Set().Tables.Qualify("table_size")
 	rows, err := s.core.DB(t.Tenant).Query(ctx, `
-		SELECT coalesce(pg_total_relation_size(c.oid), 0)
-		    + coalesce(pg_total_relation_size(to_regclass(journal)), 0)
-		    + coalesce(pg_total_relation_size(to_regclass(ready)), 0)
-		    + coalesce(pg_total_relation_size(to_regclass(search)), 0),
-		  coalesce(pg_relation_size(c.oid) / current_setting('block_size')::bigint, 0),
+		SELECT coalesce(`+bytesOf+`(c.oid, true), 0)
+		    + coalesce(`+bytesOf+`(to_regclass(journal), true), 0)
+		    + coalesce(`+bytesOf+`(to_regclass(ready), true), 0)
+		    + coalesce(`+bytesOf+`(to_regclass(search), true), 0),
+		  coalesce(`+bytesOf+`(c.oid) / current_setting('block_size')::bigint, 0),
 		  coalesce(c.reltuples / nullif(c.relpages, 0), -1)
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
 		  WITH ORDINALITY r (task, journal, ready, search, n)

@@ -71,7 +71,7 @@ func (s *spawns) queueRuns(b *pgx.Batch) {
 	if sum == 0 {
 		return
 	}
-	b.Queue(takeNumbersSQL(t), t.Set().Name, t.End, sum,
+	b.Queue(hot.TakeNumbersSQL(t.Set()), t.Set().Name, t.End, sum,
 		hot.UsedUp).QueryRow(func(row pgx.Row) error {
 		var first int64
 		err := row.Scan(&first)
@@ -85,15 +85,6 @@ func (s *spawns) queueRuns(b *pgx.Batch) {
 		}
 		return err
 	})
-}
-
-// takeNumbersSQL takes $3 numbers from the open roll of a type, and returns the first one.
-func takeNumbersSQL(t *config.Type) string {
-	return t.SQL(0, `
-		UPDATE {rolls} SET next_number = next_number + $3
-		WHERE table_set = $1 AND position = $2
-		  AND history = `+t.Set().Tables.Qualify("history")+`(tableoid) AND next_number < $4
-		RETURNING next_number - $3`)
 }
 
 // spawn makes the children, once the batch has been read.

@@ -237,7 +237,7 @@ func (f *followUp) enterRun(o *records.FanOut, list *startList, t *config.Type) 
 // takeIDs returns the first of n new ids in the open roll of a type.
 func (f *followUp) takeIDs(t *config.Type, n int) (int64, error) {
 	var first int64
-	err := f.tx.QueryRow(f.ctx, takeNumbersSQL(t), t.Set().Name, t.End, n, hot.UsedUp).
+	err := f.tx.QueryRow(f.ctx, hot.TakeNumbersSQL(t.Set()), t.Set().Name, t.End, n, hot.UsedUp).
 		Scan(&first)
 	if errors.Is(err, pgx.ErrNoRows) { // the database has lost history: a submit opens a roll
 		return 0, config.ErrElsewhere

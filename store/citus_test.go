@@ -1,0 +1,74 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+)
+
+// The tests of this package that also run on a coordinator of Citus with two workers.
+func TestStoreOnCitus(t *testing.T) {
+	t.Parallel()
+	pgtest.OnCitusToo(t, "TestTenantsAreOnWorkers", "TestConcurrentSubmits",
+		"TestSubmitsAreCounted", "TestFence", "TestTaskPassesItsStages", "TestPutTaskType",
+		"TestDeleteTaskType", "TestRollsLife", "TestOtherHistoryOpensOneRoll", "TestSQLSubmit",
+		"TestSignalsBySQL", "TestASignalMovesATaskOn", "TestADependentWaitsForATask", "TestSpawn",
+		"TestJoinNested", "TestClaimersOfOneTransactionWithRules", "TestOperationFilters",
+		"TestEraseOrRedrive", "TestPutSchedule", "TestStatsByTypeAndTenant")
+}
+
+// Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of
+// tasks begin at 1 in the history of the worker, and tables have a size.
+func TestTenantsAreOnWorkers(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	b := setup(t)
+	pipe := b.put(twoStages())
+	tasks := make([]asyncflow.NewTask, 100)
+	for i := range tasks {
+		tasks[i] = newTask(fmt.Sprint(i))
+	}
+	ids := b.submit(tasks...)
+	assert.Less(t, ids[0].ID.Sequence(), int64(1000))
+	for _, l := range b.lease(pipe, len(tasks)) {
+		b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	}
+	b.checkTokens("pipe")
+	assert.Positive(t, b.connectionsToWorkers(), "submits go straight to the worker")
+
+	rows, _ := b.db.Query(t.Context(), `SELECT schemaid::regnamespace::text
+		FROM pg_dist_schema ORDER BY 1`)
+	schemas, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	assert.Equal(t, []string{"tenant_acme", "tenant_other"}, schemas)
+	var here, size int64
+	require.NoError(t, b.db.QueryRow(t.Context(), b.at(1, `SELECT pg_relation_size('{task}'),
+		tenant_acme.table_size('{task}')`)).Scan(&here, &size))
+	assert.Zero(t, here)
+	assert.Positive(t, size)
+}
+
+// connectionsToWorkers returns how many connections of nodes the workers have.
+func (b *bundle) connectionsToWorkers() (n int) {
+	b.t.Helper()
+	workers, err := pgtest.WorkersOf(b.t.Context(), b.url)
+	require.NoError(b.t, err)
+	require.Len(b.t, workers, 2)
+	for _, url := range workers {
+		conn, err := pgx.Connect(b.t.Context(), url)
+		require.NoError(b.t, err)
+		var here int
+		require.NoError(b.t, conn.QueryRow(b.t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE application_name = 'asyncflow' AND datname = current_database()`).Scan(&here))
+		require.NoError(b.t, conn.Close(b.t.Context()))
+		n += here
+	}
+	return n
+}

@@ -1,0 +1,102 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// Where a database has the extension Citus, the schema of a new tenant is distributed: Citus
+// chooses a server that has all of its tables, a worker, and nodes connect to the coordinator,
+// which knows of them. The schema asyncflow stays on the coordinator. See ADR 70.
+
+// CitusVersion returns the version of the extension Citus in a database; "": it isn't there.
+func CitusVersion(ctx context.Context, q querier) (version string, err error) {
+	err = q.QueryRow(ctx, `SELECT coalesce((SELECT extversion FROM pg_extension
+		WHERE extname = 'citus'), '')`).Scan(&version)
+	return version, postgres.Wrap(err, "look for Citus")
+}
+
+// Distributes reports whether the schema of a new tenant is to be distributed. It refuses to with
+// database roles: Citus neither grants columns nor connects to a worker as a role without login.
+func Distributes(ctx context.Context, q querier, noRoles bool) (bool, error) {
+	version, err := CitusVersion(ctx, q)
+	if err != nil || version == "" {
+		return false, err
+	}
+	if !noRoles {
+		return false, asyncflow.Errorf(asyncflow.CodeUnavailable, "the database has the extension "+
+			"Citus %s, with which tenants have no database roles: use --database-roles=off, or "+
+			"keep new tenants on this server by --distributed=off", version)
+	}
+	return true, nil
+}
+
+// byItself are statements that make all of a schema on this server, before it is distributed.
+var byItself = []string{
+	`SET LOCAL citus.enable_schema_based_sharding = off`,
+	`SET LOCAL citus.enable_ddl_propagation = off`,
+}
+
+// Distribute gives a tenant's schema to a worker, unless it has one. It needs a transaction.
+func Distribute(ctx context.Context, tx pgx.Tx, tenant string) error {
+	name := Of(tenant)
+	var done bool
+	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_schema
+		WHERE schemaid = $1::text::regnamespace)`, postgres.Quote(name)).Scan(&done)
+	if err != nil || done {
+		return postgres.Wrap(err, "look at the schema of %q", tenant)
+	}
+	for _, statement := range []string{
+		`SET LOCAL citus.enable_ddl_propagation = on`,
+		`SET LOCAL citus.multi_shard_modify_mode = 'sequential'`,
+		// On workers, too: the names in functions lead nowhere yet.
+		`SET LOCAL citus.propagate_set_commands = 'local'`,
+		`SET LOCAL check_function_bodies = off`,
+	} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return postgres.Wrap(err, "distribute the schema of %q", tenant)
+		}
+	}
+	_, err = tx.Exec(ctx, `SELECT citus_schema_distribute($1::text::regnamespace)`,
+		postgres.Quote(name))
+	if err != nil {
+		return postgres.Wrap(err, "distribute the schema of %q", tenant)
+	}
+	return distributeRest(ctx, tx, tenant)
+}
+
+// distributeRest brings the functions of a schema to the workers, and has the numbers of its tasks
+// begin in the history of the worker.
+func distributeRest(ctx context.Context, tx pgx.Tx, tenant string) error {
+	name := postgres.Quote(Of(tenant))
+	_, err := tx.Exec(ctx, `SELECT create_distributed_function(p.oid::regprocedure)
+		FROM pg_proc p WHERE p.pronamespace = $1::text::regnamespace`, name)
+	if err != nil {
+		return postgres.Wrap(err, "distribute the functions of %q", tenant)
+	}
+	var present string
+	err = tx.QueryRow(ctx, `SELECT `+name+`.history(tableoid) FROM `+name+`.numbering`).
+		Scan(&present)
+	if err == nil {
+		_, err = tx.Exec(ctx, `UPDATE `+name+`.numbering SET history = $1`, present)
+	}
+	return postgres.Wrap(err, "number the tasks of %q", tenant)
+}
+
+// isDistributed reports whether a schema is distributed.
+func isDistributed(ctx context.Context, db *sql.DB, schema string) (done bool, err error) {
+	var citus bool
+	err = db.QueryRowContext(ctx, `SELECT to_regclass('pg_catalog.pg_dist_schema') IS NOT NULL`).
+		Scan(&citus)
+	if err != nil || !citus {
+		return false, err
+	}
+	err = db.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_schema
+		WHERE schemaid = to_regnamespace($1))`, postgres.Quote(schema)).Scan(&done)
+	return done, err
+}
