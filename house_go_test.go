@@ -8,6 +8,7 @@ import (
 	"go/scanner"
 	"go/token"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -93,6 +94,151 @@ func rawLines(text []byte) map[int]bool {
 			}
 		}
 	}
+}
+
+// mostNested and mostTuples are bounds, each just above what is there: lower them when they can be.
+const (
+	// Of the checks of an error, how many take "err == nil" for the condition. It suits an attempt
+	// that may fail, such as to read a text as a number; a normal path isn't inside an if.
+	mostNested = 0.033
+	// How many assignments of several values to as many variables stand in 1,000 lines.
+	mostTuples = 2.4
+)
+
+// The normal path of a function goes down its left edge, a statement a line.
+func TestNormalPathIsNotNested(t *testing.T) {
+	t.Parallel()
+	var nested, checks, tuples, lines float64
+	walkGo(t, func(path string, text []byte, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		lines += float64(bytes.Count(text, []byte("\n")))
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.IfStmt:
+				is, known := checksError(n.Cond)
+				if known {
+					checks++
+				}
+				if is == token.EQL {
+					nested++
+				}
+			case *ast.AssignStmt:
+				if len(n.Lhs) > 1 && len(n.Lhs) == len(n.Rhs) {
+					tuples++
+				}
+			}
+			return true
+		})
+	})
+	require.Greater(t, checks, 2000.0)
+	assert.LessOrEqual(t, nested/checks, mostNested, "%v of %v checks are err == nil: return early",
+		nested, checks)
+	assert.LessOrEqual(t, 1000*tuples/lines, mostTuples, "%v assign several values at once", tuples)
+}
+
+// checksError reports whether a condition compares err with nil and nothing else, and how.
+func checksError(cond ast.Expr) (how token.Token, is bool) {
+	compared, ok := cond.(*ast.BinaryExpr)
+	if !ok {
+		return token.ILLEGAL, false
+	}
+	left, ok := compared.X.(*ast.Ident)
+	right, isName := compared.Y.(*ast.Ident)
+	if !ok || !isName || left.Name != "err" || right.Name != "nil" {
+		return token.ILLEGAL, false
+	}
+	return compared.Op, true
+}
+
+// A signature of several lines has its parameters on lines of their own, between "func name(" and
+// ") results {". One with a struct or an interface in it may be written otherwise.
+func TestLongSignaturesHaveOneForm(t *testing.T) {
+	t.Parallel()
+	long := 0
+	files := token.NewFileSet()
+	walkFiles(t, func(path string, text []byte) {
+		if !strings.HasSuffix(path, ".go") || bytes.Contains(text, []byte("Code generated")) {
+			return
+		}
+		file, err := parser.ParseFile(files, path, text, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Body == nil {
+				continue
+			}
+			from := files.Position(f.Pos()).Offset
+			signature := string(text[from:files.Position(f.Body.Lbrace).Offset])
+			if !strings.Contains(signature, "\n") {
+				continue
+			}
+			long++
+			assert.True(t, hasLongForm(signature), "%s: %s", path, signature)
+		}
+	})
+	require.Greater(t, long, 500)
+}
+
+func TestLongForm(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{
+		"func f(\n\ta int,\n) ", "func (x X) f(\n\ta int, b int,\n\tc int,\n) (d int) ",
+		"func f(of struct {\n\ta int\n}) ",
+	} {
+		assert.True(t, hasLongForm(good), good)
+	}
+	for _, bad := range []string{
+		"func f(a int,\n\tb int) ", "func f(a int) (\n\tb int) ", "func f(\n\ta int) ",
+		"func f(\n\ta int,\n) (\n\tb int) ",
+	} {
+		assert.False(t, hasLongForm(bad), bad)
+	}
+}
+
+var (
+	longForm = regexp.MustCompile(`^func (\(.+\) )?\w+(\[.+\])?\(\n(\t.*[,(]\n)+\) .*$`)
+	withType = regexp.MustCompile(`(struct|interface) ?\{`)
+)
+
+func hasLongForm(signature string) bool {
+	return longForm.MatchString(signature) || withType.MatchString(signature)
+}
+
+// unclear are names that tell a reader nothing.
+var unclear = regexp.MustCompile(`(?i)^(spot|typed|rolled|told|full|double|followed|onward|` +
+	`knowledge|fate|churn|doubt|doubtful|sure|tellLinger|leftToDo|aside|turns|stumbled|calm)$`)
+
+// Types, functions and fields have names that explain themselves, and a method is not called "of"
+// or "at". It holds for declarations of programs; a local variable has its few lines around it.
+func TestNamesExplainThemselves(t *testing.T) {
+	t.Parallel()
+	walkGo(t, func(path string, _ []byte, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		check := func(name *ast.Ident) {
+			assert.NotRegexp(t, unclear, name.Name, "%s: name it after what it is", path)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				check(n.Name)
+				isPart := n.Recv != nil && (n.Name.Name == "of" || n.Name.Name == "at")
+				assert.False(t, isPart, "%s has a method %s", path, n.Name.Name)
+			case *ast.TypeSpec:
+				check(n.Name)
+			case *ast.StructType:
+				for _, field := range n.Fields.List {
+					for _, name := range field.Names {
+						check(name)
+					}
+				}
+			}
+			return true
+		})
+	})
 }
 
 // A name of another package says which one.

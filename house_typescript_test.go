@@ -61,8 +61,9 @@ func TestTypeScriptHasNoCircles(t *testing.T) {
 }
 
 // wayBack returns a way from the last file of a way to its first one; nil: there is none.
-func wayBack(imports map[string][]string, from string, way []string,
-	seen map[string]bool) []string {
+func wayBack(
+	imports map[string][]string, from string, way []string, seen map[string]bool,
+) []string {
 	for _, next := range imports[from] {
 		if next == way[0] {
 			return append(way, next)

@@ -132,11 +132,10 @@ func (t TaskType) CheckStep(l Lease, o Outcome) error {
 // Judged returns an outcome as it counts: an answer that chooses what is not allowed is
 // a failed attempt.
 func (t TaskType) Judged(l Lease, o Outcome) Outcome {
-	err := t.CheckStep(l, o)
-	if err == nil {
-		return o
+	if err := t.CheckStep(l, o); err != nil {
+		return o.Refused(err)
 	}
-	return o.Refused(err)
+	return o
 }
 
 // Chosen returns the names in the journal of the stage that an outcome names; "" stands for the

@@ -65,8 +65,8 @@ type NewTask struct {
 	Operates bool
 	// By is who submits the task, for the journal of the one that it replaces; "": unknown.
 	By string
-	// Full is why it can't be another task, so that it only replaces one; nil: it can.
-	Full error
+	// OnlyReplaces is why it can't be another task, so that it only replaces one; nil: it can.
+	OnlyReplaces error
 	// Takes is the task from which the new one takes the key, if that still has it; zero: none.
 	Takes TaskID
 	// DependsOn are the tasks that it waits for.

@@ -72,10 +72,12 @@ func (s *source) loadOnce(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loading = false
-	if s.failure = err; err == nil {
-		s.text = text
+	s.failure = err
+	if err != nil {
+		return err
 	}
-	return err
+	s.text = text
+	return nil
 }
 
 // current returns the text of the keys in use; nil: none yet.

@@ -22,9 +22,10 @@ func claiming(claimers, most int) func(context.Context, *rounds) (measure, error
 			name = "one-claim"
 		}
 		t, err := r.Register(ctx, name, rig.Shape{Claim: true})
-		if err == nil {
-			_, err = r.PassClaims(ctx, t, rig.WarmUpTasks, claimers, most)
+		if err != nil {
+			return nil, err
 		}
+		_, err = r.PassClaims(ctx, t, rig.WarmUpTasks, claimers, most)
 		return func(ctx context.Context) (all report.Figures, err error) {
 			n := r.treeSize()
 			cost, err := r.PassClaims(ctx, t, n, claimers, most)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -93,9 +94,7 @@ func besideEachOther(
 		return err
 	})
 	took, err = timedTrickle(ctx, r.Rig, busy, seconds*debounceRate, debounceRate, more)
-	if other := g.Wait(); err == nil {
-		err = other
-	}
+	err = errors.Join(err, g.Wait())
 	return took, beside, err
 }
 

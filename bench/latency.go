@@ -14,10 +14,7 @@ var latency = scenario{
 }
 
 func beginLatency(ctx context.Context, r *rounds) (measure, error) {
-	t, err := r.Register(ctx, "latency", rig.Shape{})
-	if err == nil {
-		err = r.WarmUp(ctx, t)
-	}
+	t, err := registerWarm(ctx, r.Rig, "latency", rig.Shape{})
 	return func(ctx context.Context) (report.Figures, error) {
 		meter, err := r.StartMeter(ctx)
 		if err != nil {

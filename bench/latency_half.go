@@ -15,10 +15,7 @@ var half = scenario{
 }
 
 func beginHalf(ctx context.Context, r *rounds) (measure, error) {
-	t, err := r.Register(ctx, "half", rig.Shape{})
-	if err == nil {
-		err = r.WarmUp(ctx, t)
-	}
+	t, err := registerWarm(ctx, r.Rig, "half", rig.Shape{})
 	return func(ctx context.Context) (report.Figures, error) {
 		if r.mostRate == 0 {
 			all, err := r.Measure(ctx, t, r.tasks)

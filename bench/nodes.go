@@ -82,9 +82,10 @@ func (r *rounds) nodesRig(ctx context.Context, count int, s rig.Shape) (n nodesR
 		return n, err
 	}
 	return n, n.WithNode(ctx, func(ctx context.Context) (err error) {
-		if err = n.MakeTenant(ctx); err == nil {
-			n.taskType, err = n.Register(ctx, "nodes", s)
+		if err = n.MakeTenant(ctx); err != nil {
+			return err
 		}
+		n.taskType, err = n.Register(ctx, "nodes", s)
 		return err
 	})
 }

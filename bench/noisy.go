@@ -61,10 +61,7 @@ func runNoisy(ctx context.Context, args []string) error {
 		By:      "Tenant",
 		Columns: []string{"alone", "beside a noisy one"},
 	}
-	t, err := r.Register(ctx, "bench", rig.Shape{})
-	if err == nil {
-		err = r.WarmUp(ctx, t)
-	}
+	t, err := registerWarm(ctx, r, "bench", rig.Shape{})
 	if err != nil {
 		return err
 	}

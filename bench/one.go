@@ -22,10 +22,10 @@ const (
 
 func beginOne(ctx context.Context, r *rounds) (measure, error) {
 	t, err := r.Register(ctx, "one", rig.Shape{})
-	if err == nil {
-		_, _, err = passSingly(ctx, r.Rig, t, rig.WarmUpTasks)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if _, _, err = passSingly(ctx, r.Rig, t, rig.WarmUpTasks); err != nil {
 		return nil, err
 	}
 	r.countDead(r.Rig, t)

@@ -94,9 +94,10 @@ func newPools(ctx context.Context, r *rig.Rig, cfg poolsConfig) (p pools, err er
 		return p, err
 	}
 	err = p.one.WithNode(ctx, func(ctx context.Context) (err error) {
-		if err = p.one.MakeTenant(ctx); err == nil {
-			p.taskType, err = p.one.Register(ctx, "bench", rig.Shape{})
+		if err = p.one.MakeTenant(ctx); err != nil {
+			return err
 		}
+		p.taskType, err = p.one.Register(ctx, "bench", rig.Shape{})
 		return err
 	})
 	if err != nil {

@@ -24,10 +24,10 @@ func delivering(s rig.Shape, part int) func(context.Context, *rounds) (measure, 
 		if why := unknownMember(s, err); why != "" {
 			return nil, notAvailable(why)
 		}
-		if err == nil {
-			err = r.WarmUp(ctx, t)
-		}
 		if err != nil {
+			return nil, err
+		}
+		if err = r.WarmUp(ctx, t); err != nil {
 			return nil, err
 		}
 		r.countDead(r.Rig, t)

@@ -117,10 +117,7 @@ func (cfg profileConfig) begin(
 	case cfg.tree:
 		return cfg.beginTree(ctx, r)
 	}
-	t, err := r.Register(ctx, "bench", rig.Shape{})
-	if err == nil {
-		err = r.WarmUp(ctx, t)
-	}
+	t, err := registerWarm(ctx, r, "bench", rig.Shape{})
 	return func(ctx context.Context) (report.Figures, error) {
 		p, err := r.Pass(ctx, t, cfg.tasks)
 		return p.Figures(), err
@@ -140,12 +137,13 @@ func (cfg profileConfig) beginMany(
 ) (pass func(context.Context) (report.Figures, error), err error) {
 	types, tenants := config{options: cfg.options}.many()
 	m := manyRig{Rig: r, count: types}
-	if m.types, err = r.NewManyTypes(ctx, tenants); err == nil {
-		err = m.types.Add(ctx, types, true)
+	if m.types, err = r.NewManyTypes(ctx, tenants); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = m.warmUp(ctx)
+	if err = m.types.Add(ctx, types, true); err != nil {
+		return nil, err
 	}
+	err = m.warmUp(ctx)
 	return func(ctx context.Context) (all report.Figures, err error) {
 		if cfg.rate > 0 {
 			return m.measureTrickle(ctx, cfg.rate, typesWarmUp, cfg.tasks)
@@ -161,9 +159,10 @@ func (cfg profileConfig) beginTree(
 ) (pass func(context.Context) (report.Figures, error), err error) {
 	n := min(cfg.tasks, treeSize)
 	t, err := r.Register(ctx, "children", rig.Shape{FanOut: fmt.Sprintf(`{"shards":%d}`, n)})
-	if err == nil {
-		_, err = r.PassTree(ctx, t, n)
+	if err != nil {
+		return nil, err
 	}
+	_, err = r.PassTree(ctx, t, n)
 	return func(ctx context.Context) (report.Figures, error) {
 		var sum rig.Cost
 		for range cfg.tasks / n {
@@ -189,10 +188,10 @@ func buildProfiled(ctx context.Context, r *rig.Rig) error {
 	err = errors.Join(err,
 		os.WriteFile(source, profiled, 0o600),
 		os.WriteFile(overlay, document, 0o600))
-	if err == nil {
-		err = r.BuildWith(ctx, "-overlay", overlay)
-	}
 	if err != nil {
+		return err
+	}
+	if err = r.BuildWith(ctx, "-overlay", overlay); err != nil {
 		return err
 	}
 	return os.Setenv("BENCH_PROFILES", r.Path("")) // which the node gets too

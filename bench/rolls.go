@@ -59,10 +59,7 @@ func runRolls(ctx context.Context, args []string) error {
 		{"still", ""},
 		{"rolling", fmt.Sprintf(`"roll_rows":%d,`, rollRows)},
 	} {
-		t, err := r.Register(ctx, of.name, rig.Shape{More: of.more})
-		if err == nil {
-			err = r.WarmUp(ctx, t)
-		}
+		t, err := registerWarm(ctx, r, of.name, rig.Shape{More: of.more})
 		if err != nil {
 			return err
 		}

@@ -130,10 +130,10 @@ func (r *rounds) beginAll(
 // run measures once, and refuses a result that is broken.
 func (s started) run(ctx context.Context) (report.Figures, error) {
 	f, err := s.measure(ctx)
-	if err == nil {
-		err = f.Check()
-	}
 	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	if err = f.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	return f, nil
@@ -168,20 +168,20 @@ func (r *rounds) round(ctx context.Context, n int, begun []started) (report.Figu
 
 // byTurns lists scenarios as often as they have their turn: those side by side with several turns
 // one after the other, and then the other way round. In a short run each has one turn.
-func byTurns(begun []started, short bool) (turns []started) {
+func byTurns(begun []started, short bool) (order []started) {
 	for len(begun) > 0 {
 		n := 1
-		for n < len(begun) && begun[n].turns == begun[0].turns {
+		for n < len(begun) && begun[n].times == begun[0].times {
 			n++
 		}
 		beside := slices.Clone(begun[:n])
 		begun = begun[n:]
-		for range beside[0].turns {
-			turns = append(turns, beside...)
+		for range beside[0].times {
+			order = append(order, beside...)
 			if slices.Reverse(beside); short {
 				break
 			}
 		}
 	}
-	return turns
+	return order
 }

@@ -14,9 +14,9 @@ import (
 type scenario struct {
 	name  string // for --only; the keys of its figures begin with it
 	title string
-	// turns is how often it is measured in a round, by turns with the ones beside it that are
+	// times is how often it is measured in a round, by turns with the ones beside it that are
 	// measured as often: when the machine gets faster or slower, it does so for all of them.
-	turns int
+	times int
 	// begin makes what all rounds need, once, and returns what measures a round.
 	begin func(context.Context, *rounds) (measure, error)
 }

@@ -12,7 +12,7 @@ func TestByTurns(t *testing.T) {
 	t.Parallel()
 	var begun []started
 	for _, s := range []scenario{
-		{name: "a", turns: 3}, {name: "b", turns: 3}, {name: "c", turns: 1}, {name: "d", turns: 1},
+		{name: "a", times: 3}, {name: "b", times: 3}, {name: "c", times: 1}, {name: "d", times: 1},
 	} {
 		begun = append(begun, started{scenario: s})
 	}

@@ -18,13 +18,13 @@ const singleWarmUp = 2000 // submits
 
 func beginSingle(ctx context.Context, r *rounds) (measure, error) {
 	t, err := r.Register(ctx, "single", rig.Shape{})
-	if err == nil {
-		err = r.Pause(ctx, t)
-	}
-	if err == nil {
-		_, err = submitOneType(ctx, r.Rig, t, singleWarmUp)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err = r.Pause(ctx, t); err != nil {
+		return nil, err
+	}
+	if _, err = submitOneType(ctx, r.Rig, t, singleWarmUp); err != nil {
 		return nil, err
 	}
 	r.countDead(r.Rig, t)

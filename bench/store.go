@@ -44,9 +44,10 @@ func measureStore(
 			"measured")
 	}
 	url, err := r.MakeDatabase(ctx, database)
-	if err == nil {
-		err = rawstore.Prepare(ctx, url)
+	if err != nil {
+		return nil, err
 	}
+	err = rawstore.Prepare(ctx, url)
 	return func(ctx context.Context) (report.Figures, error) {
 		return storeCycle(ctx, r.Rig, url, r.tasks, labelled, searchable)
 	}, err

@@ -53,10 +53,10 @@ func runSustained(ctx context.Context, args []string) error {
 		fmt.Sprintf("Tasks are submitted as fast as they are done, for %s.", cfg.lasting),
 	}}
 	t, err := registerWarm(ctx, r, "bench", rig.Shape{})
-	if err == nil {
-		err = sustain(ctx, r, t, cfg.lasting, &line)
-	}
 	if err != nil {
+		return err
+	}
+	if err = sustain(ctx, r, t, cfg.lasting, &line); err != nil {
 		return err
 	}
 	line.WriteMarkdown(os.Stdout)
@@ -158,8 +158,9 @@ func sizesOf(ctx context.Context, d *rig.Database, taskType string) (s tableSize
 	}
 	var ignored float64
 	err = sum(&s.history, &ignored, "task", "journal")
-	if err == nil {
-		err = sum(&s.live, &s.dead, "ready", "lease", "wait")
+	if err != nil {
+		return s, err
 	}
+	err = sum(&s.live, &s.dead, "ready", "lease", "wait")
 	return s, err
 }

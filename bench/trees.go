@@ -36,9 +36,10 @@ func (r *rounds) treeSize() int {
 func beginChildren(ctx context.Context, r *rounds) (measure, error) {
 	n := r.treeSize()
 	t, err := r.Register(ctx, "children", rig.Shape{FanOut: fmt.Sprintf(`{"shards":%d}`, n)})
-	if err == nil {
-		_, err = r.PassTree(ctx, t, n)
+	if err != nil {
+		return nil, err
 	}
+	_, err = r.PassTree(ctx, t, n)
 	return func(ctx context.Context) (all report.Figures, err error) {
 		cost, err := r.PassTree(ctx, t, n)
 		all.Add("rate", "Rate", "tasks/s", cost.Rate(n))
@@ -47,10 +48,7 @@ func beginChildren(ctx context.Context, r *rounds) (measure, error) {
 }
 
 func beginPlain(ctx context.Context, r *rounds) (measure, error) {
-	t, err := r.Register(ctx, "plain", rig.Shape{})
-	if err == nil {
-		err = r.WarmUp(ctx, t)
-	}
+	t, err := registerWarm(ctx, r.Rig, "plain", rig.Shape{})
 	return func(ctx context.Context) (report.Figures, error) {
 		return r.Measure(ctx, t, r.treeSize())
 	}, err
@@ -95,10 +93,7 @@ func beginRelease(ctx context.Context, r *rounds) (measure, error) {
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := r.Register(ctx, "waiting", rig.Shape{})
-	if err == nil {
-		err = r.WarmUp(ctx, waiting)
-	}
+	waiting, err := registerWarm(ctx, r.Rig, "waiting", rig.Shape{})
 	return func(ctx context.Context) (all report.Figures, err error) {
 		ctx, cancel := context.WithTimeout(ctx, rig.Patience(r.treeSize()))
 		defer cancel()
@@ -138,10 +133,10 @@ func (r *rounds) release(
 		return 0, 0, err
 	}
 	before, err := r.WorkerCounts(ctx)
-	if err == nil {
-		err = r.Resume(ctx, gate)
-	}
 	if err != nil {
+		return 0, 0, err
+	}
+	if err = r.Resume(ctx, gate); err != nil {
 		return 0, 0, err
 	}
 	var last time.Time

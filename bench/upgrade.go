@@ -151,9 +151,7 @@ func (i newIndex) measure(
 	_, err = r.DB.Conn.Exec(ctx, i.statement)
 	took := time.Since(start)
 	close(made)
-	if other := g.Wait(); err == nil {
-		err = other
-	}
+	err = errors.Join(err, g.Wait())
 	key, name := i.migration[:5], fmt.Sprintf("`%s`, on `%s`", i.migration, i.table)
 	all.Add(key+"_made", name+": made in", "s", took.Seconds())
 	plain.add(&all, key+"_plain", "– submits")

@@ -84,8 +84,9 @@ func (h *claims) nextCalls(line *claimLine) (calls []*claimCall, most int) {
 }
 
 // claim is one transaction. A call without a client any more gets nothing.
-func (h *claims) claim(line *claimLine, calls []*claimCall, most int) (
-	r claimResult, next time.Time) {
+func (h *claims) claim(
+	line *claimLine, calls []*claimCall, most int,
+) (r claimResult, next time.Time) {
 	ctx, cancel := context.WithTimeout(h.c.writing, leaseTime)
 	defer cancel()
 	if r.t, r.err = h.typeOf(ctx, line.key, line.stage); r.err != nil || r.t.Paused() {

@@ -88,8 +88,9 @@ func stopped(t *store.Type) string {
 // endpointFor returns the endpoint of a leased task: the one that the lease is for, or another of
 // the stage's endpoints, picked by weight. If none takes it, endpointFor returns the reason, also
 // in words.
-func endpointFor(t *store.Type, l asyncflow.Lease, now time.Time) (
-	e *asyncflow.Endpoint, blocked asyncflow.WaitReason, why string) {
+func endpointFor(
+	t *store.Type, l asyncflow.Lease, now time.Time,
+) (e *asyncflow.Endpoint, blocked asyncflow.WaitReason, why string) {
 	if t.StageIndex(l.Stage) < 0 {
 		return e, asyncflow.WaitEndpoint, "the task type has no stage " + l.Stage + " any more"
 	}

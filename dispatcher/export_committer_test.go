@@ -57,8 +57,9 @@ func (c *Committer) WritesApart() int {
 
 // Nexts returns the leases with which tasks go on at once that have taken the node's capacity, and
 // gives back all of it; nil: there are none, or others may stand in line.
-func (d *Dispatcher) Nexts(t *store.Type, settlements []asyncflow.Settlement) (
-	nexts []*asyncflow.Lease) {
+func (d *Dispatcher) Nexts(
+	t *store.Type, settlements []asyncflow.Settlement,
+) (nexts []*asyncflow.Lease) {
 	if empty, _ := d.idle(t.Key()); !empty {
 		return nil
 	}

@@ -88,10 +88,11 @@ func (c *Committer) FollowUp(ctx context.Context, tenant string) (more bool, err
 		return false, err
 	}
 	again, err := c.store.RestFollowUp(ctx, tenant, row, err)
-	if err == nil {
-		c.followUpAgain(tenant, again)
+	if err != nil {
+		return again > 0, err
 	}
-	return again > 0, err // other rows go on
+	c.followUpAgain(tenant, again)
+	return again > 0, nil // other rows go on
 }
 
 // followUpAgain calls FollowUp after a while, unless that is 0.
@@ -118,10 +119,11 @@ func (c *Committer) followUp(
 	for _, b := range begin {
 		c.dispatcher.startFollowing(b, work.Committed())
 	}
-	if err == nil {
-		c.followUpAgain(tenant, work.Again())
+	if err != nil {
+		return more, work.Row(), err
 	}
-	return more, work.Row(), err
+	c.followUpAgain(tenant, work.Again())
+	return more, work.Row(), nil
 }
 
 // SweepFollowUps is FollowUp for a background job. It also ends the waits for tasks that didn't

@@ -132,8 +132,9 @@ func contextBytes(leases []asyncflow.Lease) (sum int) {
 
 // lease leases up to n tasks of a type within its limits. Their capacity was taken before. more
 // reports whether the lease moved blocked tasks out of the way, so that another may find more.
-func (d *Dispatcher) lease(ctx context.Context, t *store.Type, n int) (
-	leases []asyncflow.Lease, next time.Time, more bool, err error) {
+func (d *Dispatcher) lease(
+	ctx context.Context, t *store.Type, n int,
+) (leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	now := d.store.Clock.Now()
 	most := d.ledger.ForAnyEndpoint(t.Key(), d.limits(t, now).Endpoints, n)
 	if !d.blocked.has(t.Key()) && !t.Limited(now) && most > 0 {

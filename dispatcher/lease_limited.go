@@ -14,8 +14,9 @@ import (
 )
 
 // leaseLimited is lease for a type with limits besides capacity.
-func (d *Dispatcher) leaseLimited(ctx context.Context, t *store.Type, n int, now time.Time) (
-	leases []asyncflow.Lease, next time.Time, more bool, err error) {
+func (d *Dispatcher) leaseLimited(
+	ctx context.Context, t *store.Type, n int, now time.Time,
+) (leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	of := rates.Key{Tenant: t.Tenant, Scope: "type", Name: t.Name}
 	if !t.Rate.IsZero() {
 		tokens, at := d.rates.Available(of, t.Rate.PerSecond(), now)

@@ -106,8 +106,9 @@ type lookedUp struct {
 
 // LeaseOf returns the lease of a task's attempt, without its context, if it stands. It reads leases
 // that several callers ask for at the same time together.
-func (c *Committer) LeaseOf(ctx context.Context, tenant string, id asyncflow.TaskID, seq int) (
-	l asyncflow.Lease, stands bool, err error) {
+func (c *Committer) LeaseOf(
+	ctx context.Context, tenant string, id asyncflow.TaskID, seq int,
+) (l asyncflow.Lease, stands bool, err error) {
 	answer := make(chan lookedUp, 1)
 	c.lookups.Add(store.TypeKey{Tenant: tenant, Type: id.Type}, lookup{id, seq, answer})
 	select {

@@ -17,13 +17,12 @@ func (d *Dispatcher) judgeSpawn(
 	if len(o.Spawn) == 0 || o.Kind != asyncflow.OutcomeDone {
 		return o
 	}
-	err := t.CheckSpawn(l, o)
-	if err == nil {
-		ctx, cancel := context.WithDeadline(context.Background(), until)
-		defer cancel()
-		err = d.committer.AdmitSpawn(ctx, t, l.ID, l.Seq, o)
+	if err := t.CheckSpawn(l, o); err != nil {
+		return o.Refused(err)
 	}
-	if err != nil {
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	if err := d.committer.AdmitSpawn(ctx, t, l.ID, l.Seq, o); err != nil {
 		return o.Refused(err)
 	}
 	return o

@@ -89,8 +89,9 @@ func (c *Committer) SubmitNotice(
 
 // submit submits the tasks that have no error in results, and calls written when all of them are
 // written or refused. If ctx ends before that, it isn't known yet whether they are written.
-func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
-	results []store.Submitted, written func(),
+func (c *Committer) submit(
+	ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
+	written func(),
 ) []store.Submitted {
 	results = c.submitOnce(ctx, tenant, tasks, results, written)
 	c.resolveKeys(ctx, tenant, tasks, results)
@@ -98,8 +99,9 @@ func (c *Committer) submit(ctx context.Context, tenant string, tasks []asyncflow
 }
 
 // submitOnce is submit without a look at the existing tasks to which keys belong.
-func (c *Committer) submitOnce(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
-	results []store.Submitted, written func(),
+func (c *Committer) submitOnce(
+	ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
+	written func(),
 ) []store.Submitted {
 	byType := map[string][]int{}
 	open := 0
@@ -141,8 +143,10 @@ func (c *Committer) submitOnce(ctx context.Context, tenant string, tasks []async
 
 // begin gives the tasks of one type their ids, begins as many as there is capacity for, and queues
 // all of them for writing.
-func (c *Committer) begin(ctx context.Context, call *submitCall, key store.TypeKey,
-	tasks []asyncflow.NewTask, indexes []int, results []store.Submitted) {
+func (c *Committer) begin(
+	ctx context.Context, call *submitCall, key store.TypeKey, tasks []asyncflow.NewTask,
+	indexes []int, results []store.Submitted,
+) {
 	t, items, err := c.newItems(ctx, call, key, tasks, indexes, results)
 	if err != nil {
 		for _, i := range indexes {
@@ -223,8 +227,9 @@ func notKnown(err error) error {
 
 // newItems gives the tasks of one type their ids and places. However many types of a call are
 // unknown, they are read anew once.
-func (c *Committer) newItems(ctx context.Context, call *submitCall, key store.TypeKey,
-	tasks []asyncflow.NewTask, indexes []int, results []store.Submitted,
+func (c *Committer) newItems(
+	ctx context.Context, call *submitCall, key store.TypeKey, tasks []asyncflow.NewTask,
+	indexes []int, results []store.Submitted,
 ) (*store.Type, []*submission, error) {
 	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {
@@ -366,7 +371,7 @@ func (d *Dispatcher) mayBeginAtOnce(t *store.Type, stage string) bool {
 
 // passes reports whether tasks of a type may bypass the line while it is empty.
 func (d *Dispatcher) passes(t *store.Type) bool {
-	return d.stopping.Err() == nil && d.store.Listening() && !d.store.Doubtful() &&
+	return d.stopping.Err() == nil && d.store.Listening() && !d.store.HasUnknownLeases() &&
 		!d.blocked.has(t.Key()) && !d.standsInLine(t)
 }
 

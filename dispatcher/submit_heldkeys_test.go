@@ -230,8 +230,9 @@ func TestBatchesOfTheSameKeys(t *testing.T) {
 // submitBothWays submits the tasks in batches at once, every other batch in the opposite order and
 // to the second node. It returns the ids of the tasks of each key, and how many items with the key
 // were refused because another transaction has it.
-func submitBothWays(nodes []*writer, batches int, tasks []asyncflow.NewTask) (
-	made map[string]map[asyncflow.TaskID]bool, refused map[string]int) {
+func submitBothWays(
+	nodes []*writer, batches int, tasks []asyncflow.NewTask,
+) (made map[string]map[asyncflow.TaskID]bool, refused map[string]int) {
 	made, refused = map[string]map[asyncflow.TaskID]bool{}, map[string]int{}
 	var mu sync.Mutex
 	var all sync.WaitGroup

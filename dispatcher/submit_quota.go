@@ -61,9 +61,10 @@ type pendingCount struct {
 
 // enter admits up to n tasks and returns how many. The caller must call leave for these. If it is
 // to be exact, it refuses none before it has counted.
-func (p *pendingCount) enter(ctx context.Context, limit, n int64, nodes int, exact bool,
-	count func(context.Context) (int64, error)) (
-	granted, used int64, err error) {
+func (p *pendingCount) enter(
+	ctx context.Context, limit, n int64, nodes int, exact bool,
+	count func(context.Context) (int64, error),
+) (granted, used int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	age := time.Since(p.at)
@@ -127,9 +128,9 @@ func (p *pendingCount) leave(n int64) { p.underway.Add(-n) }
 // enter checks tasks against the tenant's quota of pending tasks. It refuses the tasks over the
 // quota in results, unless their key belongs to an existing task and they don't cancel that: a task
 // that replaces it may only do so. The caller must call leave when the admitted tasks are written.
-func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncflow.NewTask,
-	results []store.Submitted) (
-	leave func()) {
+func (q *pendingQuotas) enter(
+	ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
+) (leave func()) {
 	t, ok := q.store.Catalog.Tenant(tenant)
 	if !ok || t.Quotas.PendingTasks == 0 || len(tasks) == 0 {
 		return func() {}
@@ -151,7 +152,7 @@ func (q *pendingQuotas) enter(ctx context.Context, tenant string, tasks []asyncf
 			task := &tasks[int(granted)+i]
 			switch {
 			case known && task.OnConflict == asyncflow.ConflictReplace:
-				task.Full = err
+				task.OnlyReplaces = err
 			case !known || task.OnConflict == asyncflow.ConflictCancel:
 				results[int(granted)+i].Err = err
 			}

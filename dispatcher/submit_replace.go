@@ -37,8 +37,8 @@ func (c *Committer) replaceOnce(_ context.Context, key replacedKey, items []*sub
 	last.overtaken = items[:len(items)-1]
 	last.ended = make(chan struct{})
 	for _, s := range last.overtaken {
-		if s.Key.Replace.Full == nil {
-			last.Key.Replace.Full = nil
+		if s.Key.Replace.OnlyReplaces == nil {
+			last.Key.Replace.OnlyReplaces = nil
 		}
 	}
 	if len(items) > 1 {

@@ -70,9 +70,9 @@ func (j *eraseJob) run(ctx context.Context) (int, error) {
 
 // eraseTenant takes steps for the types of a tenant in turn, until none is due or the tenant's turn
 // is over. It returns how many tasks it erased, and when the next step is due.
-func (j *eraseJob) eraseTenant(ctx context.Context, tenant string) (
-	sum int, next time.Time, err error,
-) {
+func (j *eraseJob) eraseTenant(
+	ctx context.Context, tenant string,
+) (sum int, next time.Time, err error) {
 	end := j.store.Clock.Now().Add(j.turn)
 	types, next, err := j.store.BeginAging(ctx, tenant)
 	if asyncflow.CodeOf(err) == asyncflow.CodeConflict { // an older node runs

@@ -42,10 +42,10 @@ func (j *historyJob) run(ctx context.Context) (int, error) {
 			errs = append(errs, err)
 		}
 	}
-	if err = errors.Join(errs...); err == nil {
-		err = j.extend(ctx, began)
+	if err = errors.Join(errs...); err != nil {
+		return sum, err
 	}
-	return sum, err
+	return sum, j.extend(ctx, began)
 }
 
 // extend says that the history of all tenants is recorded until a run began.
@@ -83,10 +83,11 @@ func (j *historyJob) recordTenant(ctx context.Context, tenant string, s state) (
 		return recorded.Rows + folded, err
 	}
 	next, err := j.store.NextFoldHistory(ctx, tenant)
-	if err == nil {
-		j.rests.rest(tenant, s, next)
+	if err != nil {
+		return recorded.Rows + folded, err
 	}
-	return recorded.Rows + folded, err
+	j.rests.rest(tenant, s, next)
+	return recorded.Rows + folded, nil
 }
 
 func (j *historyJob) lastOf(tenant string) time.Time {

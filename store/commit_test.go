@@ -263,8 +263,9 @@ func TestCommitIsAllOrNothing(t *testing.T) {
 	}
 }
 
-func allOrNothing(t *testing.T, b *bundle, name string,
-	offend func(*bundle, *store.Writes) func(), at int) {
+func allOrNothing(
+	t *testing.T, b *bundle, name string, offend func(*bundle, *store.Writes) func(), at int,
+) {
 	m := setupMixed(b)
 	repair := offend(b, m.all[at])
 	before := b.dump()
@@ -319,15 +320,15 @@ func TestCommitLeavesADoubt(t *testing.T) {
 	refused := leased(b.insertions(pipe, `1`)...)
 	refused[0].Context = json.RawMessage("\"\xff\"")
 	commit(refused)
-	assert.False(t, b.Doubtful(), "it was refused")
+	assert.False(t, b.HasUnknownLeases(), "it was refused")
 	b.exec(`CREATE FUNCTION public.die() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
 		$$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$`)
 	b.exec(`CREATE TRIGGER die AFTER INSERT ON tenant_acme.task_1 EXECUTE FUNCTION public.die()`)
 	commit(b.insertions(pipe, `1`))
-	assert.False(t, b.Doubtful(), "there was no lease")
+	assert.False(t, b.HasUnknownLeases(), "there was no lease")
 	commit(leased(b.insertions(pipe, `1`)...))
-	assert.True(t, b.Doubtful())
+	assert.True(t, b.HasUnknownLeases())
 	b.exec(`DROP TRIGGER die ON tenant_acme.task_1`)
 	require.Empty(t, b.lease(pipe, 1))
-	assert.False(t, b.Doubtful())
+	assert.False(t, b.HasUnknownLeases())
 }

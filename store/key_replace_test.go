@@ -253,7 +253,7 @@ func TestReplaceOverAQuota(t *testing.T) {
 	b.put(twoStages())
 	over := errors.New("over the quota")
 	full := replacing("k", `2`, 0, 0)
-	full.Full = over
+	full.OnlyReplaces = over
 	first := b.submit(replacing("k", `1`, time.Hour, 0))[0].ID
 	require.True(t, b.submit(full)[0].Replaced)
 	require.Equal(t, `2`, string(b.runNow(first).Context))

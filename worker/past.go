@@ -19,10 +19,10 @@ func Input[T, In any](t Task[In]) (input T, err error) {
 	} else if doc == nil {
 		err = fmt.Errorf("the stage %s doesn't ask for it: deliver.input of its type", t.Stage)
 	}
-	if err == nil {
-		err = json.Unmarshal(doc, &input)
-	}
 	if err != nil {
+		return input, fmt.Errorf("the input: %w", err)
+	}
+	if err = json.Unmarshal(doc, &input); err != nil {
 		return input, fmt.Errorf("the input: %w", err)
 	}
 	return input, nil
@@ -39,10 +39,10 @@ func Output[T, In any](t Task[In], stage string) (output T, err error) {
 	case !known:
 		err = fmt.Errorf("the stage %s doesn't ask for it: deliver.outputs of its type", t.Stage)
 	}
-	if err == nil {
-		err = json.Unmarshal(doc, &output)
-	}
 	if err != nil {
+		return output, fmt.Errorf("the output of %s: %w", stage, err)
+	}
+	if err = json.Unmarshal(doc, &output); err != nil {
 		return output, fmt.Errorf("the output of %s: %w", stage, err)
 	}
 	return output, nil

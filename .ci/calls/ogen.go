@@ -38,9 +38,9 @@ func (token) AdminToken(context.Context, client.OperationName) (client.AdminToke
 	return client.AdminToken{}, ogenerrors.ErrSkipClientSecurity
 }
 
-func (token) CompletionToken(context.Context, client.OperationName) (
-	client.CompletionToken, error,
-) {
+func (token) CompletionToken(
+	context.Context, client.OperationName,
+) (client.CompletionToken, error) {
 	return client.CompletionToken{}, ogenerrors.ErrSkipClientSecurity
 }
 

@@ -107,10 +107,10 @@ func (e exporter[T]) run(ctx context.Context, g *globals, now time.Time) error {
 		}
 	}
 	err = drain(s, exportChunk, func(some []T) error { return e.write(ctx, some) })
-	if err == nil {
-		err = e.finish(w)
-	}
 	if err != nil {
+		return err
+	}
+	if err = e.finish(w); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(g.stderr, "%s written; once they are stored: mv %s %s\n",

@@ -109,7 +109,7 @@ func (p *Page) show(rw http.ResponseWriter, r *http.Request) {
 
 // next returns the image that a person is to judge: the same one until the person has voted.
 func (p *Page) next(ctx context.Context, name string) (d client.Delivery, err error) {
-	if p.full(name) {
+	if p.isFull(name) {
 		return d, errors.New("too many people are judging at the moment")
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Wait+30*time.Second)
@@ -132,9 +132,9 @@ func (p *Page) next(ctx context.Context, name string) (d client.Delivery, err er
 	return d, nil
 }
 
-// full reports whether a person must wait, because too many are judging. Those whose time is over
+// isFull reports whether a person must wait, because too many are judging. Those whose time is over
 // don't count.
-func (p *Page) full(name string) bool {
+func (p *Page) isFull(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.open, func(_ string, v vote) bool { return time.Now().After(v.deadline) })

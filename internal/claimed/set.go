@@ -12,9 +12,9 @@ import (
 // Set is the claims of one stage. One goroutine calls WaitForCapacity and Take; the other methods
 // are safe for concurrent use.
 type Set struct {
-	most int
-	open func(ctx context.Context, id, token string) bool
-	full func()
+	most    int
+	open    func(ctx context.Context, id, token string) bool
+	allOpen func()
 
 	mu    sync.Mutex
 	seqs  map[string]int // of all claims, by task
@@ -33,9 +33,9 @@ const (
 )
 
 // New returns a set with a capacity of most claims. When the set is full, it asks open about the
-// claims that go on elsewhere, one after the other. If all are still open, it calls full.
-func New(most int, open func(ctx context.Context, id, token string) bool, full func()) *Set {
-	return &Set{most: most, open: open, full: full, seqs: map[string]int{},
+// claims that go on elsewhere, one after the other. If all are still open, it calls allOpen.
+func New(most int, open func(ctx context.Context, id, token string) bool, allOpen func()) *Set {
+	return &Set{most: most, open: open, allOpen: allOpen, seqs: map[string]int{},
 		freed: make(chan struct{}, 1)}
 }
 
@@ -100,7 +100,7 @@ func (s *Set) WaitForCapacity(ctx context.Context, atOnce int) int {
 			continue
 		case asked >= later:
 			if !reported {
-				s.full()
+				s.allOpen()
 				reported = true
 			}
 			s.wait(ctx, time.After(askPause))

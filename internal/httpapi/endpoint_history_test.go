@@ -16,8 +16,9 @@ import (
 
 // putMinute writes a minute of an endpoint, some minutes ago: a failure by each of the codes, and
 // attempts that took some time.
-func (b *bundle) putMinute(endpoint string, ago int, attempts int, took time.Duration,
-	codes ...asyncflow.Outcome) {
+func (b *bundle) putMinute(
+	endpoint string, ago int, attempts int, took time.Duration, codes ...asyncflow.Outcome,
+) {
 	b.t.Helper()
 	var latencies asyncflow.Latencies
 	for range attempts {

@@ -52,10 +52,10 @@ func (s *Server) decideLink(c *fiber.Ctx) error {
 		form, err := url.ParseQuery(string(bodyOf(c)))
 		d := asyncflow.LinkDecision{Decision: l.Decision, By: strings.TrimSpace(form.Get("by")),
 			At: s.cfg.Store.Clock.Now().UTC().Truncate(time.Second)}
-		if err == nil {
-			err = d.Validate()
-		}
 		if err != nil {
+			return linkAnswer{http.StatusBadRequest, faultPage(askPage(l, of), d.By, err)}, nil
+		}
+		if err = d.Validate(); err != nil {
 			return linkAnswer{http.StatusBadRequest, faultPage(askPage(l, of), d.By, err)}, nil
 		}
 		return s.decide(c.UserContext(), l, of, d)
@@ -123,10 +123,10 @@ func (s *Server) openLink(
 	defer s.links.Give(l.Tenant, 1)
 	ctx := c.UserContext()
 	t, err := s.knownTenant(ctx, l.Tenant)
-	if err == nil {
-		err = t.Refusal()
-	}
 	if err != nil {
+		return a, err
+	}
+	if err = t.Refusal(); err != nil {
 		return a, err
 	}
 	of, err := s.linkOf(ctx, l)

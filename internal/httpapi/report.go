@@ -39,38 +39,48 @@ func (s *Server) failTask(c *fiber.Ctx) error {
 
 func (s *Server) readCompletion(c *fiber.Ctx) (asyncflow.Outcome, error) {
 	var body api.Completion
-	err := countSpawn(c.Request().Body())
-	if err == nil {
-		err = decodeBody(c, &body)
+	if err := countSpawn(c.Request().Body()); err != nil {
+		return asyncflow.Outcome{}, err
 	}
-	switch {
-	case err != nil:
-	case string(body.Output) == "null": // as in answers: many libraries write an absent output so
-		body.Output = nil
-	case len(body.Output) > 0:
-		err = asyncflow.CheckDocument("output", body.Output, s.cfg.MaxContext)
+	if err := decodeBody(c, &body); err != nil {
+		return asyncflow.Outcome{}, err
 	}
-	if err == nil {
-		err = body.Join.Check()
-	}
-	switch {
-	case err != nil:
-	case body.NextStage != "" && body.Finish:
-		err = asyncflow.InvalidField("finish", "and next_stage exclude each other")
-	case len(body.NextStage) > maxNextStage || len(body.Spawn) > 0 ||
-		!body.Join.IsZero():
-		err = s.checkBody(c) // the type allows more than the contract
+	if err := s.checkCompletion(c, &body); err != nil {
+		return asyncflow.Outcome{}, err
 	}
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: body.Output,
 		Next: body.NextStage, Finish: body.Finish}
-	if err == nil && len(body.Spawn) > 0 {
+	if len(body.Spawn) > 0 {
 		o.Spawn = body.Spawn
-		err = asyncflow.CheckSpawned(o.Spawn, time.Now(), s.cfg.MaxContext)
+		if err := asyncflow.CheckSpawned(o.Spawn, time.Now(), s.cfg.MaxContext); err != nil {
+			return o, err
+		}
 	}
-	if err == nil {
-		err = o.Joins(body.Join.Join)
-	}
+	err := o.Joins(body.Join.Join)
 	return o, err
+}
+
+// checkCompletion checks what is not part of decoding, and makes an output of null an absent one,
+// as in answers: many libraries write an absent output so.
+func (s *Server) checkCompletion(c *fiber.Ctx, body *api.Completion) error {
+	if string(body.Output) == "null" {
+		body.Output = nil
+	}
+	if len(body.Output) > 0 {
+		if err := asyncflow.CheckDocument("output", body.Output, s.cfg.MaxContext); err != nil {
+			return err
+		}
+	}
+	if err := body.Join.Check(); err != nil {
+		return err
+	}
+	if body.NextStage != "" && body.Finish {
+		return asyncflow.InvalidField("finish", "and next_stage exclude each other")
+	}
+	if len(body.NextStage) > maxNextStage || len(body.Spawn) > 0 || !body.Join.IsZero() {
+		return s.checkBody(c) // the type allows more than the contract
+	}
+	return nil
 }
 
 func (s *Server) readFailure(c *fiber.Ctx) (asyncflow.Outcome, error) {

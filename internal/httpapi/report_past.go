@@ -27,10 +27,11 @@ func (s *Server) answerPast(c *fiber.Ctx, name string) error {
 
 func (s *Server) pastDocument(ctx context.Context, name string) ([]byte, error) {
 	t, err := s.knownTenant(ctx, completionOf(ctx).Tenant)
-	if err == nil {
-		err = t.Refusal() // while it is suspended, like the tenant's own tokens
-	}
 	if err != nil {
+		return nil, err
+	}
+	// A suspended tenant's attempts are refused, like its own tokens.
+	if err = t.Refusal(); err != nil {
 		return nil, err
 	}
 	a, err := s.attemptOf(ctx)

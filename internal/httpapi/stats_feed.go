@@ -177,9 +177,9 @@ func (f *statsFeed) replace(docs []statsDoc) (same bool) {
 
 // since returns what has changed since a version: all is true if the list begins anew. The error
 // is that of the last read. version is 0 until the first one.
-func (f *statsFeed) since(version int64) (
-	docs []statsDoc, all bool, now int64, changed <-chan struct{}, err error,
-) {
+func (f *statsFeed) since(
+	version int64,
+) (docs []statsDoc, all bool, now int64, changed <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all = f.version > 0 && (version == 0 || f.removed > version)

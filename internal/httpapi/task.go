@@ -29,11 +29,11 @@ func (s *Server) GetTask(
 	} else {
 		task, err = s.awaitFinal(ctx, tenant, id, wait)
 	}
-	out := s.wholeTask(tenant, task)
-	if err == nil {
-		setETag(ctx, task.ETag())
+	if err != nil {
+		return nil, err
 	}
-	return GetTask200JSONResponse(out), err
+	setETag(ctx, task.ETag())
+	return GetTask200JSONResponse(s.wholeTask(tenant, task)), nil
 }
 
 func (s *Server) awaitFinal(

@@ -66,10 +66,11 @@ func (s *Server) PatchTask(
 	notePatch(ctx, p)
 	tenant := principalOf(ctx).Tenant
 	task, err := s.cfg.Store.Change(withPrecondition(ctx), tenant, id, p)
-	if err == nil {
-		setETag(ctx, task.ETag())
+	if err != nil {
+		return nil, err
 	}
-	return PatchTask200JSONResponse(s.changedTask(tenant, task)), err
+	setETag(ctx, task.ETag())
+	return PatchTask200JSONResponse(s.changedTask(tenant, task)), nil
 }
 
 // notePatch writes into the audit what is to be changed.

@@ -101,10 +101,10 @@ func readEndCursor(list cursor.List, text string) (at store.EndPlace, err error)
 		return at, err
 	}
 	micros, err := strconv.ParseInt(key[0], 36, 64)
-	if err == nil {
-		at.ID, err = asyncflow.ParseTaskID(key[1])
-	}
 	if err != nil {
+		return at, cursor.Bad()
+	}
+	if at.ID, err = asyncflow.ParseTaskID(key[1]); err != nil {
 		return at, cursor.Bad()
 	}
 	at.At = time.UnixMicro(micros)

@@ -19,10 +19,10 @@ func PreparedServer(
 	t.Helper()
 	dir := Dir(t)
 	prepared, err := preparedCluster(prepare)
-	if err == nil {
-		err = copyCluster(prepared, dir)
-	}
 	if err != nil {
+		t.Fatalf("pgtest: prepared server: %v", err)
+	}
+	if err = copyCluster(prepared, dir); err != nil {
 		t.Fatalf("pgtest: prepared server: %v", err)
 	}
 	return Server(t, devpg.Config{DataDir: dir})

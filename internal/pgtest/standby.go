@@ -49,13 +49,13 @@ func RestoreBy(t testing.TB, lost *devpg.Server, restore func(pgdata string)) *d
 	restore(pgdata)
 	from := lost.Config().DataDir
 	password, err := os.ReadFile(filepath.Join(from, "password"))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "password"), password, 0o600)
-	}
-	if err == nil {
-		err = chownLike(pgdata, filepath.Join(from, "pgdata"))
-	}
 	if err != nil {
+		t.Fatalf("pgtest: restore: %v", err)
+	}
+	if err = os.WriteFile(filepath.Join(dir, "password"), password, 0o600); err != nil {
+		t.Fatalf("pgtest: restore: %v", err)
+	}
+	if err = chownLike(pgdata, filepath.Join(from, "pgdata")); err != nil {
 		t.Fatalf("pgtest: restore: %v", err)
 	}
 	return Server(t, devpg.Config{DataDir: dir, BinDir: lost.Config().BinDir,
@@ -130,10 +130,10 @@ func touch(t testing.TB, dir, name string) {
 	t.Helper()
 	pgdata := filepath.Join(dir, "pgdata")
 	err := os.WriteFile(filepath.Join(pgdata, name), nil, 0o600)
-	if err == nil {
-		err = chownLike(filepath.Join(pgdata, name), pgdata)
-	}
 	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	if err = chownLike(filepath.Join(pgdata, name), pgdata); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
 }

@@ -64,10 +64,11 @@ func (r *Rig) openDatabase(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.DB, err = openDatabase(ctx, url); err == nil {
-		r.stops = append(r.stops, r.DB.close)
+	if r.DB, err = openDatabase(ctx, url); err != nil {
+		return err
 	}
-	return err
+	r.stops = append(r.stops, r.DB.close)
+	return nil
 }
 
 // MakeDatabase makes a database, unless it is there, and returns its URL.

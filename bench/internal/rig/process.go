@@ -42,9 +42,10 @@ func (p *Process) run(started chan<- error) {
 	defer close(p.done)
 	err := p.cmd.Start()
 	started <- err
-	if err == nil {
-		p.err = p.cmd.Wait()
+	if err != nil {
+		return
 	}
+	p.err = p.cmd.Wait()
 }
 
 // PID returns the process's id.

@@ -70,10 +70,11 @@ func (r *Rig) Side(ctx context.Context, name, binary string) (*Rig, error) {
 	s := New(Config{Binary: binary, NodeArgs: r.NodeArgs})
 	s.dir, s.postgres, s.database = r.dir, r.postgres, r.database+"_"+name
 	err := s.Begin(ctx, s.openDatabase, s.StartWorker)
-	if err == nil {
-		r.stops = append(r.stops, s.Stop)
+	if err != nil {
+		return s, err
 	}
-	return s, err
+	r.stops = append(r.stops, s.Stop)
+	return s, nil
 }
 
 // Stop ends everything, last started first.

@@ -96,10 +96,11 @@ func (d *Database) lastChildren(ctx context.Context, taskType string) (map[int]t
 func (r *Rig) SubmitOne(ctx context.Context, t *TaskType) (string, error) {
 	answer, err := r.API.Call(ctx, http.MethodPost, "/v1/tasks",
 		AppendTask(nil, t.Name, r.Take(t, 1), payload.Usual, ""))
-	var task struct{ ID string }
-	if err == nil {
-		err = json.Unmarshal(answer, &task)
+	if err != nil {
+		return "", err
 	}
+	var task struct{ ID string }
+	err = json.Unmarshal(answer, &task)
 	return task.ID, err
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// told notes how long after the end of its task an event of on_final came.
-func (w *worker) told(rw http.ResponseWriter, r *http.Request) {
+// noteEvent notes how long after the end of its task an event of on_final came.
+func (w *worker) noteEvent(rw http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	var event struct {
 		Data struct {
@@ -24,7 +24,7 @@ func (w *worker) told(rw http.ResponseWriter, r *http.Request) {
 	w.late = append(w.late, now.Sub(event.Data.FinishedAt))
 }
 
-// lateness returns what told has noted, in nanoseconds.
+// lateness returns what noteEvent has noted, in nanoseconds.
 func (w *worker) lateness(rw http.ResponseWriter, _ *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -99,7 +99,7 @@ func (w *worker) routes(c *completer) http.Handler {
 	mux.HandleFunc("POST "+HangPath, func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 	})
-	mux.HandleFunc("POST "+ToldPath, w.told)
+	mux.HandleFunc("POST "+ToldPath, w.noteEvent)
 	mux.HandleFunc("GET "+LatenessPath, w.lateness)
 	mux.HandleFunc("POST "+RawPath, w.raw)
 	mux.HandleFunc("GET "+CountPath, w.count)

@@ -91,12 +91,13 @@ func open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 		return nil, err
 	}
 	migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
-	if err == nil {
-		_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		_, err = pool.Exec(ctx, `TRUNCATE river_job`)
+	if _, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return nil, err
 	}
+	_, err = pool.Exec(ctx, `TRUNCATE river_job`)
 	return pool, err
 }
 
@@ -195,12 +196,13 @@ func work(
 		err = pool.QueryRow(ctx, unfinished).Scan(&left)
 	}
 	r.Seconds = time.Since(start).Seconds()
-	if err == nil {
-		const took = `1000 * extract(epoch FROM finalized_at - created_at)`
-		err = pool.QueryRow(ctx, `
-			SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY `+took+`)::float8,
-			  percentile_disc(0.99) WITHIN GROUP (ORDER BY `+took+`)::float8
-			FROM river_job WHERE created_at >= $1`, start).Scan(&r.P50, &r.P99)
+	if err != nil {
+		return r, err
 	}
+	const took = `1000 * extract(epoch FROM finalized_at - created_at)`
+	err = pool.QueryRow(ctx, `
+		SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY `+took+`)::float8,
+		  percentile_disc(0.99) WITHIN GROUP (ORDER BY `+took+`)::float8
+		FROM river_job WHERE created_at >= $1`, start).Scan(&r.P50, &r.P99)
 	return r, err
 }

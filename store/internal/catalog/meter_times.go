@@ -35,11 +35,11 @@ type TimesKey struct {
 func (t *Times) Count(key TimesKey, do func(*TimesCounts)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	do(t.of(key))
+	do(t.countsOf(key))
 }
 
-// of returns the counts of a key. The caller holds t.mu.
-func (t *Times) of(key TimesKey) *TimesCounts {
+// countsOf returns the counts of a key. The caller holds t.mu.
+func (t *Times) countsOf(key TimesKey) *TimesCounts {
 	c := t.counts[key]
 	if c == nil {
 		c = &TimesCounts{}
@@ -77,7 +77,7 @@ func (s *Core) CountStarted(
 		}
 		if counts == nil || stage != l.Stage {
 			stage = l.Stage
-			counts = s.Times.of(TimesKey{key, stage})
+			counts = s.Times.countsOf(TimesKey{key, stage})
 		}
 		wait := max(0, at.Sub(l.DueAt))
 		counts.Add(wait)

@@ -49,10 +49,10 @@ func (c *checkup) certificates(ctx context.Context, f *findings) error {
 		switch left := h.end.Sub(now); {
 		case h.end.IsZero() || left > endsSoon:
 		case left < 0:
-			f.of(h.tenant, LevelProblem, "renew it", "the certificate of %s ended %s", h.url,
+			f.addFor(h.tenant, LevelProblem, "renew it", "the certificate of %s ended %s", h.url,
 				ago(now, h.end))
 		default:
-			f.of(h.tenant, LevelWarning, "renew it", "the certificate of %s ends at %s", h.url,
+			f.addFor(h.tenant, LevelWarning, "renew it", "the certificate of %s ends at %s", h.url,
 				h.end.UTC().Format(time.RFC3339))
 		}
 	}

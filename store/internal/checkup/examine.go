@@ -112,10 +112,11 @@ func (c *checkup) connected(ctx context.Context) (err error) {
 		return nil
 	}
 	conn, err := postgres.Connect(ctx, c.url)
-	if err == nil {
-		c.conn = conn
+	if err != nil {
+		return err
 	}
-	return err
+	c.conn = conn
+	return nil
 }
 
 // ago writes how long ago a time was, in whole seconds.

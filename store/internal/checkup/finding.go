@@ -39,11 +39,11 @@ type findings struct {
 }
 
 func (f *findings) add(level Level, do, format string, args ...any) {
-	f.of("", level, do, format, args...)
+	f.addFor("", level, do, format, args...)
 }
 
-// of adds a finding about a tenant.
-func (f *findings) of(tenant string, level Level, do, format string, args ...any) {
+// addFor adds a finding about a tenant.
+func (f *findings) addFor(tenant string, level Level, do, format string, args ...any) {
 	if len(f.all) == mostFindings {
 		f.more++
 		return

@@ -44,7 +44,7 @@ func (c *checkup) roles(ctx context.Context, f *findings) error {
 	}
 	gaps, err := schema.Gaps(ctx, c.url, c.noRoles)
 	for _, gap := range gaps {
-		f.of(gap.Tenant, LevelProblem, gap.Do, "%s", gap.Text)
+		f.addFor(gap.Tenant, LevelProblem, gap.Do, "%s", gap.Text)
 	}
 	return err
 }

@@ -56,7 +56,7 @@ func (c *checkup) eachTenant(
 			state == pgerrcode.InvalidParameterValue:
 			// a schema that is behind, or a role that is gone: findings of their own
 		case err != nil:
-			f.of(t.Slug, LevelWarning, checkAgain, "could not be checked: %s", err)
+			f.addFor(t.Slug, LevelWarning, checkAgain, "could not be checked: %s", err)
 		}
 	}
 	return nil
@@ -72,7 +72,7 @@ func (c *checkup) endpoints(ctx context.Context, f *findings) error {
 		  AND NOT EXISTS (SELECT FROM %[1]s.endpoints e
 		    WHERE e.type = t.name AND e.stage = s ->> 'name' AND e.weight > 0)
 		ORDER BY 1, 2 LIMIT $1`, []any{&name, &stage}, func(tenant string) {
-		f.of(tenant, LevelWarning,
+		f.addFor(tenant, LevelWarning,
 			fmt.Sprintf("asyncflow endpoints create --type %s --stage %s URL, or give one a weight",
 				name, stage),
 			"the stage %s/%s has no endpoint that gets deliveries: its tasks wait", name, stage)
@@ -97,7 +97,7 @@ func (c *checkup) claimers(ctx context.Context, f *findings) error {
 		if asked != nil {
 			when = "nobody has asked since " + asked.UTC().Format(time.RFC3339)
 		}
-		f.of(tenant, LevelWarning,
+		f.addFor(tenant, LevelWarning,
 			fmt.Sprintf("start its claimers, or try: asyncflow claim --type %s --stage %s", name,
 				stage),
 			"%s for tasks of the claim stage %s/%s", when, name, stage)
@@ -116,7 +116,7 @@ func (c *checkup) secrets(ctx context.Context, f *findings) error {
 		FROM %[1]s.endpoint_secrets s JOIN %[1]s.endpoints e ON e.id = s.endpoint
 		WHERE s.expires_at BETWEEN clock_timestamp() AND clock_timestamp() + $2::interval
 		ORDER BY 4 LIMIT $1`, []any{&name, &stage, &url, &until}, func(tenant string) {
-		f.of(tenant, LevelNote, "see that the worker knows the new secret",
+		f.addFor(tenant, LevelNote, "see that the worker knows the new secret",
 			"the earlier secret of %s (%s/%s) signs until %s", url, name, stage,
 			until.UTC().Format(time.RFC3339))
 	}, mostFindings+1, soon)
@@ -142,7 +142,8 @@ func (c *checkup) rolls(ctx context.Context, f *findings) error {
 		if set != "" {
 			tables = "the tables " + set
 		}
-		f.of(tenant, LevelWarning, "see which tasks wait: asyncflow tasks list --status pending",
+		f.addFor(tenant, LevelWarning,
+			"see which tasks wait: asyncflow tasks list --status pending",
 			"roll %d of %s still has tasks to be leased; the next one was opened %s", position,
 			tables, ago(now, opened))
 	}, mostFindings+1, rollLate)

@@ -59,8 +59,9 @@ func (s *Claims) TakeBackClaims(
 }
 
 // takeClaims ends the claims that still stand as they were handed out, and returns them.
-func takeClaims(ctx context.Context, tx pgx.Tx, t *config.Type, leases []asyncflow.Lease) (
-	taken []asyncflow.Lease, err error) {
+func takeClaims(
+	ctx context.Context, tx pgx.Tx, t *config.Type, leases []asyncflow.Lease,
+) (taken []asyncflow.Lease, err error) {
 	var ids []int64
 	var seqs []int16
 	var untils []time.Time

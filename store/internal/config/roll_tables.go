@@ -27,9 +27,9 @@ func (s *TableSet) OpenNext(ctx context.Context, tx pgx.Tx, now time.Time) error
 }
 
 // OpenSet makes a table set with its first roll, at a position.
-func OpenSet(ctx context.Context, tx pgx.Tx, tenant, name string, position int, now time.Time) (
-	*TableSet, error,
-) {
+func OpenSet(
+	ctx context.Context, tx pgx.Tx, tenant, name string, position int, now time.Time,
+) (*TableSet, error) {
 	set := &TableSet{Tenant: tenant, Name: name, First: position, Begin: position, End: position,
 		Tables: NewTables(tenant, name)}
 	_, err := tx.Exec(ctx, set.Tables.SQL(0, `

@@ -137,9 +137,9 @@ LEFT JOIN {sets} e ON e.name = t.earlier_set`
 
 // ReadLocations reads the sets of a tenant, and where the tasks of its types are; with a type, only
 // the tasks of the type.
-func ReadLocations(ctx context.Context, q postgres.Querier, tenant, only string) (
-	sets map[string]*TableSet, types map[string]Location, err error,
-) {
+func ReadLocations(
+	ctx context.Context, q postgres.Querier, tenant, only string,
+) (sets map[string]*TableSet, types map[string]Location, err error) {
 	sql := locationsSQL
 	args := []any{}
 	if only != "" {

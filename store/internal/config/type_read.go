@@ -9,9 +9,9 @@ import (
 
 // ReadTypes reads a tenant's types with their endpoints, and its table sets. A stage that has an
 // endpoint for listening has the mode claim.
-func ReadTypes(ctx context.Context, q postgres.Querier, tenant string) (
-	types map[string]*Type, sets map[string]*TableSet, err error,
-) {
+func ReadTypes(
+	ctx context.Context, q postgres.Querier, tenant string,
+) (types map[string]*Type, sets map[string]*TableSet, err error) {
 	stored, err := readTaskTypes(ctx, q, tenant)
 	if err != nil {
 		return nil, nil, err

@@ -15,10 +15,10 @@ func Gauges(ctx context.Context, s *Counts, tenant string) (all []Stats, err err
 	types := slices.Collect(maps.Values(s.core.Catalog.TypesOf(tenant)))
 	for _, some := range ByTables(types) {
 		found, err := s.countTypes(ctx, tenant, some, false)
-		if err == nil {
-			err = s.addBacklogs(ctx, tenant, found)
-		}
 		if err != nil {
+			return nil, postgres.Wrap(err, "Gauges(%q)", tenant)
+		}
+		if err = s.addBacklogs(ctx, tenant, found); err != nil {
 			return nil, postgres.Wrap(err, "Gauges(%q)", tenant)
 		}
 		for _, c := range found {

@@ -77,12 +77,13 @@ func fold(ctx context.Context, tx pgx.Tx, tenant string, now time.Time) (n int, 
 	}
 	clear(g)
 	err = eachRow(rows, func(r row, s span) {
-		g.of(r.part, r.at).fold(s.sum())
+		g.values(r.part, r.at).fold(s.sum())
 		n++
 	})
-	if err == nil {
-		_, err = write(ctx, tx, tenant, hours, g)
+	if err != nil {
+		return n, err
 	}
+	_, err = write(ctx, tx, tenant, hours, g)
 	return n, err
 }
 

@@ -17,8 +17,8 @@ type part struct{ taskType, stage string }
 // gathered are the points of some parts, by their times.
 type gathered map[part]map[time.Time]Values
 
-// of returns the values of a part at a time, to be added to.
-func (g gathered) of(p part, at time.Time) Values {
+// values returns the values of a part at a time, to be added to.
+func (g gathered) values(p part, at time.Time) Values {
 	at = at.UTC()
 	if g[p] == nil {
 		g[p] = map[time.Time]Values{}
@@ -36,7 +36,7 @@ func (g gathered) addTotals() {
 			continue
 		}
 		for at, v := range points {
-			g.of(part{}, at).add(v)
+			g.values(part{}, at).add(v)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func tallies(
 	var n [8]int64 // in the order of the fields
 	_, err = pgx.ForEachRow(rows, []any{&name, &at, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5],
 		&n[6], &n[7]}, func() error {
-		v := g.of(part{name, ""}, at)
+		v := g.values(part{name, ""}, at)
 		for i, count := range n {
 			v.count(Submitted+Field(i), count)
 		}
@@ -97,7 +97,7 @@ func stageTimes(
 	var ended, busy int64
 	_, err = pgx.ForEachRow(rows, []any{&p.taskType, &p.stage, &at, &waits, &took, &ended, &busy},
 		func() error {
-			v := g.of(p, at)
+			v := g.values(p, at)
 			v.countTimes(firstWait, waits)
 			v.countTimes(firstDuration, took)
 			v.count(Ended, ended)
@@ -118,7 +118,7 @@ func (s *History) gauges(
 			continue
 		}
 		live = true
-		v := g.of(part{t.Type, ""}, at.Truncate(time.Minute))
+		v := g.values(part{t.Type, ""}, at.Truncate(time.Minute))
 		v.count(Pending, t.Pending)
 		v.count(Waiting, t.Waiting)
 		v.count(Running, t.Running)

@@ -53,13 +53,13 @@ func (s *History) ReadHistory(ctx context.Context, q Query) (h TypeHistory, err 
 		}
 	}
 	byPart, err := s.readUnits(ctx, h.Query)
-	if err == nil {
-		h.Marks, h.MarksCut, err = s.marks(ctx, h.Query)
-	}
-	if err == nil {
-		h.Recorded, err = s.recorded(ctx, h.Query)
-	}
 	if err != nil {
+		return h, postgres.Wrap(err, "ReadHistory(%q, %q)", q.Tenant, q.Type)
+	}
+	if h.Marks, h.MarksCut, err = s.marks(ctx, h.Query); err != nil {
+		return h, postgres.Wrap(err, "ReadHistory(%q, %q)", q.Tenant, q.Type)
+	}
+	if h.Recorded, err = s.recorded(ctx, h.Query); err != nil {
 		return h, postgres.Wrap(err, "ReadHistory(%q, %q)", q.Tenant, q.Type)
 	}
 	if q.Stage != "" && len(byPart) == 0 && (t == nil || t.StageIndex(q.Stage) < 0) {
@@ -93,11 +93,11 @@ func (s *History) readUnits(ctx context.Context, q Query) (gathered, error) {
 	g := gathered{}
 	err := s.readSpans(ctx, q, minutes, func(r row, spans span) {
 		if q.Step >= time.Hour {
-			g.of(r.part, r.at).raise(spans.sum())
+			g.values(r.part, r.at).raise(spans.sum())
 			return
 		}
 		for place, v := range spans.values() {
-			g.of(r.part, minutes.timeOf(r.at, place)).raise(v)
+			g.values(r.part, minutes.timeOf(r.at, place)).raise(v)
 		}
 	})
 	if err != nil || q.Step < time.Hour {
@@ -105,7 +105,7 @@ func (s *History) readUnits(ctx context.Context, q Query) (gathered, error) {
 	}
 	err = s.readSpans(ctx, q, hours, func(r row, spans span) {
 		for place, v := range spans.values() {
-			g.of(r.part, hours.timeOf(r.at, place)).raise(v)
+			g.values(r.part, hours.timeOf(r.at, place)).raise(v)
 		}
 	})
 	return g, err

@@ -270,10 +270,11 @@ func eachRow(rows pgx.Rows, do func(row, span)) error {
 	var points []byte
 	_, err := pgx.ForEachRow(rows, []any{&r.taskType, &r.stage, &r.at, &points}, func() error {
 		s, err := unpack(points)
-		if err == nil {
-			do(row{r.part, r.at.UTC()}, s)
+		if err != nil {
+			return err
 		}
-		return err
+		do(row{r.part, r.at.UTC()}, s)
+		return nil
 	})
 	return err
 }

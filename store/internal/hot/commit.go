@@ -175,9 +175,9 @@ func AnnounceEnds(s *Path, key config.TypeKey, leases []*asyncflow.Lease) {
 	s.core.Wakeups.Announce(key, first)
 }
 
-// Doubtful reports whether there may be committed leases that no node knows. Until a Lease
+// HasUnknownLeases reports whether there may be committed leases that no node knows. Until a Lease
 // succeeds, no task should begin with its insert, or go on with its settlement.
-func (s *Path) Doubtful() bool { return s.doubtful.Load() }
+func (s *Path) HasUnknownLeases() bool { return s.unknownLeases.Load() }
 
 // Home returns the number of a tenant's home among the hot connections, from 0: the home prepares
 // the statements of its tables. Writes of tenants with the same home should go together.

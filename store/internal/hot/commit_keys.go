@@ -38,12 +38,12 @@ type Key struct {
 	Unseen bool
 }
 
-// full returns why the task may only replace another one; nil: it may take the key.
-func (k *Key) full() error {
+// onlyReplaces returns why the task may only replace another one; nil: it may take the key.
+func (k *Key) onlyReplaces() error {
 	if k.Replace == nil {
 		return nil
 	}
-	return k.Replace.Full
+	return k.Replace.OnlyReplaces
 }
 
 // newKey returns the idempotency key of a new task; nil: it has none. The key ends no later than
@@ -57,7 +57,7 @@ func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
 	if t.OnConflict == asyncflow.ConflictReplace {
 		k.Replace = &Replace{RunAt: t.RunAt, Delay: t.Delay.Std(), MaxWait: t.MaxWait.Std(),
 			Priority: t.Options.Priority, StartBy: t.StartBy, EndBy: t.EndBy,
-			Claim: t.Options.Claim, By: t.By, Operates: t.Operates, Full: t.Full}
+			Claim: t.Options.Claim, By: t.By, Operates: t.Operates, OnlyReplaces: t.OnlyReplaces}
 	}
 	if t.KeyWindow.UntilFinal() {
 		return k

@@ -41,7 +41,7 @@ func takeKeys(
 		h, known := holders[name]
 		_, put := others[name]
 		switch {
-		case !known || put || h.ID == item.ID.Number || item.Key.full() != nil:
+		case !known || put || h.ID == item.ID.Number || item.Key.onlyReplaces() != nil:
 		case item.Key.Takes == h.ID && takers[name] == nil:
 			takers[name] = item
 		case h.Expires.Equal(config.KeyUntilFinal) && ending[name] == nil:

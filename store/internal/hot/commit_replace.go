@@ -21,9 +21,9 @@ type Replace struct {
 	StartBy, EndBy asyncflow.Deadline
 	Claim          *asyncflow.ClaimRules
 
-	By       string // who submits
-	Operates bool   // also of a task that was not submitted to be replaced
-	Full     error  // why no other task can be made; nil: one can
+	By           string // who submits
+	Operates     bool   // also of a task that was not submitted to be replaced
+	OnlyReplaces error  // why no other task can be made; nil: one can
 }
 
 // Due returns when a task is due that was submitted first at one time, and is replaced now.
@@ -119,8 +119,8 @@ func replaceHolders(
 			continue
 		case r != nil:
 			id = r.ID.Number
-		case item.Key.full() != nil:
-			item.Key.Refused = item.Key.full()
+		case item.Key.onlyReplaces() != nil:
+			item.Key.Refused = item.Key.onlyReplaces()
 			continue
 		}
 		given = append(given, givenKey{item.Key.Name,

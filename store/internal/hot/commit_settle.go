@@ -191,8 +191,9 @@ func (s *Path) explainStale(ctx context.Context, t *config.Type, items []*Ending
 }
 
 // Written returns the outcome in the journal for a task's seq, or "". It is durable then.
-func (s *Path) Written(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int) (
-	kind asyncflow.OutcomeKind, err error) {
+func (s *Path) Written(
+	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
+) (kind asyncflow.OutcomeKind, err error) {
 	err = s.core.DB(t.Tenant).QueryRow(ctx,
 		t.SQL(id.Position(), `SELECT outcome FROM {journal}
 		WHERE type = $3 AND id = $1 AND seq = $2`), id.Number, seq, t.Number()).Scan(&kind)
@@ -225,9 +226,9 @@ const WentTo = `CASE WHEN final IS NOT NULL THEN '' ELSE coalesce(
 
 // WrittenAs is Written, and also reports whether the journal's outcome is o: it has the
 // same kind and, if the stage was done, the same output, byte for byte, and started the same tasks.
-func (s *Path) WrittenAs(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
-	o asyncflow.Outcome) (
-	kind asyncflow.OutcomeKind, same bool, err error) {
+func (s *Path) WrittenAs(
+	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
+) (kind asyncflow.OutcomeKind, same bool, err error) {
 	kind, same, err = s.writtenAs(ctx, t, id, seq, o)
 	if err == nil && kind != "" {
 		err = postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "WrittenAs(%s, %d)", id,
@@ -238,9 +239,9 @@ func (s *Path) WrittenAs(ctx context.Context, t *config.Type, id asyncflow.TaskI
 
 // writtenAs is WrittenAs without waiting for a synchronous standby. Postgres compares the outputs,
 // so that the journal's isn't sent.
-func (s *Path) writtenAs(ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int,
-	o asyncflow.Outcome) (
-	kind asyncflow.OutcomeKind, same bool, err error) {
+func (s *Path) writtenAs(
+	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
+) (kind asyncflow.OutcomeKind, same bool, err error) {
 	err = s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
 		kind, same, err = scanSame(s.core.DB(t.Tenant).QueryRow(ctx,
 			t.SQL(id.Position(), `SELECT outcome, `+sameOutcome+` FROM {journal} j
@@ -271,9 +272,9 @@ func scanSame(row pgx.Row) (kind asyncflow.OutcomeKind, same bool, err error) {
 
 // FirstSent returns when a task was delivered in the stage of a lease for the first time, since it
 // was submitted or redriven last, in this visit of the stage.
-func (s *Path) FirstSent(ctx context.Context, t *config.Type, l asyncflow.Lease) (
-	at time.Time, err error,
-) {
+func (s *Path) FirstSent(
+	ctx context.Context, t *config.Type, l asyncflow.Lease,
+) (at time.Time, err error) {
 	if l.Seq == 1 { // it is the task's first delivery
 		return l.LeasedAt, nil
 	}
@@ -281,9 +282,9 @@ func (s *Path) FirstSent(ctx context.Context, t *config.Type, l asyncflow.Lease)
 	return at, postgres.Wrap(err, "FirstSent(%s)", l.ID)
 }
 
-func firstSent(ctx context.Context, db postgres.Querier, t *config.Type, l asyncflow.Lease) (
-	at time.Time, err error,
-) {
+func firstSent(
+	ctx context.Context, db postgres.Querier, t *config.Type, l asyncflow.Lease,
+) (at time.Time, err error) {
 	err = db.QueryRow(ctx, t.SQL(l.ID.Position(), `
 		SELECT at - make_interval(secs => coalesce(duration, 0)) FROM {journal}
 		WHERE type = $1 AND id = $2 AND stage = $3 AND outcome = ANY ($4) AND seq > coalesce((

@@ -18,7 +18,7 @@ import (
 // was committed, CheckCommits must see an answered commit before more leases begin.
 func NoteFailure(s *Path, err error) error {
 	if err != nil && postgres.IsPassing(err) && !postgres.RolledBack(err) {
-		s.doubtful.Store(true)
+		s.unknownLeases.Store(true)
 	}
 	return err
 }
@@ -27,12 +27,12 @@ func NoteFailure(s *Path, err error) error {
 // each try would commit leases that no node knows. Their tasks would lose an attempt each time, and
 // finally fail without a delivery.
 func CheckCommits(ctx context.Context, s *Path, tenant string) error {
-	if !s.doubtful.Load() {
+	if !s.unknownLeases.Load() {
 		return nil
 	}
 	if err := postgres.Confirm(ctx, s.core.HotDB(tenant)); err != nil {
 		return err
 	}
-	s.doubtful.Store(false)
+	s.unknownLeases.Store(false)
 	return nil
 }

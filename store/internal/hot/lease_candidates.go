@@ -17,9 +17,10 @@ import (
 // takeCandidates takes token rows: the blocked rows of each stage that has capacity, and the due
 // rows in ready until an order_time. looked is the number of due rows, and last their greatest
 // order_time.
-func takeCandidates(ctx context.Context, conn *postgres.TenantConn, t *config.Type, from int, now,
-	until time.Time, n int, scan *lowwater.Scan, stages []string, admission Admission) (
-	found []Candidate, looked int, last time.Time, err error) {
+func takeCandidates(
+	ctx context.Context, conn *postgres.TenantConn, t *config.Type, from int,
+	now, until time.Time, n int, scan *lowwater.Scan, stages []string, admission Admission,
+) (found []Candidate, looked int, last time.Time, err error) {
 	b := &pgx.Batch{}
 	c := &candidates{t: t, now: now, lines: map[string]place{}}
 	for _, stage := range stages {
@@ -208,8 +209,9 @@ const takeFullReadySQL = records.TakeReadySQL + `, coalesce(r.key, '')`
 
 // queueJudged writes the leases of the candidates that nothing blocks, and files the remaining ones
 // under what blocks them. back is the least order_time of the tasks that go back into `ready`.
-func (s *Path) queueJudged(b *pgx.Batch, t *config.Type, found []Candidate, now time.Time) (
-	leases []asyncflow.Lease, back time.Time) {
+func (s *Path) queueJudged(
+	b *pgx.Batch, t *config.Type, found []Candidate, now time.Time,
+) (leases []asyncflow.Lease, back time.Time) {
 	var keys postgres.Texts
 	others := &records.Tokens{}
 	for _, c := range found {

@@ -32,23 +32,23 @@ const (
 
 // fairTake takes the candidates of one lease of a fair type.
 type fairTake struct {
-	l       *limitedLease
-	sources []fairSource
-	c       *candidates
-	ring    *ring
-	last    turn   // the turn before this lease
-	start   turn   // after it the lease looks for keys: see filing
-	passed  string // the last key that was looked at
-	least   time.Time
-	full    bool        // no stage has capacity: what is due is only filed
-	closed  []string    // the stages without capacity
-	beside  []Candidate // what it takes beside its walk
-	seen    bool        // it has looked at all due tasks
-	more    bool        // there may be more due tasks
-	memory  *fairType
-	marks   *markedKeys          // while many tasks are due
-	moved   bool                 // rows got a key
-	ahead   map[fairSource]place // where the sweep for such rows goes on
+	l         *limitedLease
+	sources   []fairSource
+	c         *candidates
+	ring      *ring
+	last      turn   // the turn before this lease
+	start     turn   // after it the lease looks for keys: see filing
+	passed    string // the last key that was looked at
+	least     time.Time
+	saturated bool        // no stage has capacity: what is due is only filed
+	closed    []string    // the stages without capacity
+	beside    []Candidate // what it takes beside its walk
+	seen      bool        // it has looked at all due tasks
+	more      bool        // there may be more due tasks
+	memory    *fairType
+	marks     *markedKeys          // while many tasks are due
+	moved     bool                 // rows got a key
+	ahead     map[fairSource]place // where the sweep for such rows goes on
 }
 
 // takeFair takes candidates in the order of the turns.
@@ -82,7 +82,7 @@ func (l *limitedLease) takeFair(
 
 // leaseFair is lease for a fair type.
 func (l *limitedLease) leaseFair(ctx context.Context) error {
-	memory := l.s.turns.of(l.t.Key())
+	memory := l.s.fair.ofType(l.t.Key())
 	memory.mu.Lock() // leases of the type are one at a time anyway
 	defer memory.mu.Unlock()
 	marks := l.beginMarked(memory)
@@ -152,7 +152,7 @@ func (f *fairTake) addCapacity() {
 			f.closed = append(f.closed, stage)
 		}
 	}
-	if f.full = sum == 0; !f.full { // or else all are filed under what blocks them
+	if f.saturated = sum == 0; !f.saturated { // or else all are filed under what blocks them
 		f.l.n = min(f.l.n, sum)
 	}
 	f.start = f.memory.filing.start(f.last, f.closed)
@@ -226,7 +226,7 @@ func (f *fairTake) turn(found []Candidate) turn {
 	last, any := lastTurn(found)
 	f.memory.filing = filing{}
 	if any && f.onlyFiled(found) {
-		if !f.full && !f.seen {
+		if !f.saturated && !f.seen {
 			f.memory.filing = filing{f.last, f.closed, last}
 		}
 		return f.last

@@ -29,7 +29,7 @@ func (f filing) start(last turn, closed []string) turn {
 
 // open counts the tasks whose stages have capacity; all count if no stage has any.
 func (f *fairTake) open(found []Candidate) (n int) {
-	if f.full {
+	if f.saturated {
 		return len(found)
 	}
 	for _, c := range found {
@@ -49,7 +49,7 @@ func (f *fairTake) onlyFiled(found []Candidate) bool {
 		}
 	}
 	passes := func(c Candidate) bool { return c.Blocked == asyncflow.WaitFlow }
-	return f.full || f.seen || len(f.closed) > 0 && !slices.ContainsFunc(found, passes)
+	return f.saturated || f.seen || len(f.closed) > 0 && !slices.ContainsFunc(found, passes)
 }
 
 // noteBeside remembers the last turn beside the walk: that of the last task that was started.
@@ -69,7 +69,7 @@ func (f *fairTake) noteBeside(leases []asyncflow.Lease) {
 		}
 	}
 	m.filing = filing{}
-	if !f.full {
+	if !f.saturated {
 		m.filing = filing{m.last, f.closed, f.beside[len(f.beside)-1].turn}
 	}
 }

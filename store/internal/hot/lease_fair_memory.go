@@ -27,8 +27,8 @@ type fairType struct {
 	firstDue time.Time
 }
 
-// of returns what is remembered of a type.
-func (m *fairMemory) of(key config.TypeKey) *fairType {
+// ofType returns what is remembered of a type.
+func (m *fairMemory) ofType(key config.TypeKey) *fairType {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.all == nil {

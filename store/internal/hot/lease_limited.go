@@ -43,12 +43,8 @@ type LimitedLease struct {
 // LeaseLimited is Lease for a limited type. It calls admit with the tasks in flight; admit returns
 // the Admission that decides. If the rolls moved on, it calls admit again.
 func (s *Path) LeaseLimited(
-	ctx context.Context,
-	t *config.Type,
-	n int,
-	admit func(InFlight) Admission,
-) (
-	g LimitedLease, err error) {
+	ctx context.Context, t *config.Type, n int, admit func(InFlight) Admission,
+) (g LimitedLease, err error) {
 	if err := CheckCommits(ctx, s, t.Tenant); err != nil {
 		return LimitedLease{}, postgres.Wrap(err, "LeaseLimited(%q, %q)", t.Tenant, t.Name)
 	}

@@ -27,8 +27,9 @@ FROM unnest($1::bigint[], $3::smallint[], $4::timestamptz[], $5::smallint[])
 	LatestSQL("options", "j.options IS NOT NULL", "p") + ` p ON true`
 
 // LeasesOf returns the leases of the given tasks that are leased, without their contexts.
-func (s *Path) LeasesOf(ctx context.Context, t *config.Type, ids []asyncflow.TaskID) (
-	leases map[asyncflow.TaskID]asyncflow.Lease, err error) {
+func (s *Path) LeasesOf(
+	ctx context.Context, t *config.Type, ids []asyncflow.TaskID,
+) (leases map[asyncflow.TaskID]asyncflow.Lease, err error) {
 	leases = make(map[asyncflow.TaskID]asyncflow.Lease, len(ids))
 	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		return s.core.HotDB(t.Tenant).Send(ctx, s.leasesBatch(t, ids, leases))

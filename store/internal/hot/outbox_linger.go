@@ -36,7 +36,7 @@ func (p *pendingFollowUp) add(t *config.Type, s *asyncflow.Settlement) {
 
 func (s *Path) tellPending(tenant string, p pendingFollowUp) {
 	if p.any {
-		s.core.TellLinger(tenant, p.linger)
+		s.core.TellFollowUpWithin(tenant, p.linger)
 	}
 }
 

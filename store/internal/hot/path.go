@@ -12,14 +12,14 @@ import (
 
 // Path submits, leases and settles.
 type Path struct {
-	core        *catalog.Core
-	numbers     *numbers
-	charges     submitCharges
-	latest      latestRows
-	leasedRows  sync.Map // of TableSet.Key to *atomic.Int64: see EachLeasedSet
-	distributed bool     // tenants are on several servers, see Distributed
-	turns       fairMemory
-	doubtful    atomic.Bool // leases may be committed that no node knows, see CheckCommits
+	core          *catalog.Core
+	numbers       *numbers
+	charges       submitCharges
+	latest        latestRows
+	leasedRows    sync.Map // of TableSet.Key to *atomic.Int64: see EachLeasedSet
+	distributed   bool     // tenants are on several servers, see Distributed
+	fair          fairMemory
+	unknownLeases atomic.Bool // leases may be committed that no node knows, see CheckCommits
 }
 
 // Open returns the path over a database.
@@ -44,7 +44,7 @@ func Forget(p *Path, gone func(config.TypeKey) bool) {
 }
 
 // ForgetTypes drops what is kept for task types that are gone.
-func ForgetTypes(p *Path, gone func(config.TypeKey) bool) { p.turns.forget(gone) }
+func ForgetTypes(p *Path, gone func(config.TypeKey) bool) { p.fair.forget(gone) }
 
 // EachLeasedSet calls do with each table set from which this node leased at least a number of rows,
 // and begins to count anew. It ends when do returns false.

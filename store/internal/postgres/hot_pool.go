@@ -56,9 +56,9 @@ func NewHotPool(ctx context.Context, config PoolConfig) (*HotPool, error) {
 
 // Acquire returns a connection for the work of a tenant. The caller calls released
 // after it has released the connection.
-func (p *HotPool) Acquire(ctx context.Context, tenant string) (
-	conn *pgxpool.Conn, released func(), err error,
-) {
+func (p *HotPool) Acquire(
+	ctx context.Context, tenant string,
+) (conn *pgxpool.Conn, released func(), err error) {
 	if err := p.waitForSlot(ctx); err != nil {
 		return nil, nil, err
 	}

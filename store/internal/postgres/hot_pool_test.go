@@ -69,9 +69,9 @@ func (b *hotBundle) of(guest string) postgres.TenantDB {
 }
 
 // take takes a connection for a guest, and returns the process that serves it.
-func (b *hotBundle) take(ctx context.Context, guest string) (
-	pid int, release func(), err error,
-) {
+func (b *hotBundle) take(
+	ctx context.Context, guest string,
+) (pid int, release func(), err error) {
 	conn, err := b.of(guest).Acquire(ctx)
 	if err != nil {
 		return 0, nil, err

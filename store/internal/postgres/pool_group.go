@@ -24,10 +24,10 @@ type PoolGroup struct {
 
 	conns map[*watched]struct{} // that are open, or being opened
 	dials map[*dialing]struct{} // attempts to reach a host
-	// failed is when an attempt failed last, or a server took no writes; zero: not since calm
+	// failed is when an attempt failed last, or a server took no writes; zero: not since foundAt
 	failed    time.Time
 	connected time.Time // when a connection was ready last
-	calm      time.Time // when the server was last found
+	foundAt   time.Time // when the server was last found
 	first     string    // the host to be tried first, with its port; "": as configured
 
 	compression compression
@@ -94,7 +94,7 @@ func (f *PoolGroup) suspicious(now time.Time) bool {
 	}
 	silent := func(since time.Time) bool {
 		return now.Sub(since) > silentTime &&
-			(since.After(f.calm) || now.Sub(f.calm) > calmTime)
+			(since.After(f.foundAt) || now.Sub(f.foundAt) > busyTime)
 	}
 	for d := range f.dials {
 		if silent(d.since) {
@@ -114,7 +114,7 @@ func (f *PoolGroup) calmDown(at time.Time, host string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed = time.Time{}
-	f.calm = at
+	f.foundAt = at
 	f.first = host
 }
 

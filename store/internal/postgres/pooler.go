@@ -154,10 +154,11 @@ func (p *Pooler) checkDatabase(ctx context.Context, have string) error {
 
 // askDirect asks where the direct connections lead.
 func (p *Pooler) askDirect(ctx context.Context) (text string, err error) {
-	if text, err = ServerOf(ctx, p.direct); err == nil {
-		p.last.Store(&database{text, time.Now()})
+	if text, err = ServerOf(ctx, p.direct); err != nil {
+		return text, err
 	}
-	return text, err
+	p.last.Store(&database{text, time.Now()})
+	return text, nil
 }
 
 // lackedRoleSQL selects a role that the user $1 can't take, or of which it doesn't inherit the

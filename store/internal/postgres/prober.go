@@ -22,16 +22,16 @@ const (
 	// silentTime is how long a connection is silent before a Prober looks for the server: most
 	// statements take less.
 	silentTime = 500 * time.Millisecond
-	// calmTime is how long the same silence leads to no further probe, once the server was found:
+	// busyTime is how long the same silence leads to no further probe, once the server was found:
 	// a statement takes long, or waits for a lock.
-	calmTime = 3 * time.Second
+	busyTime = 3 * time.Second
 	// probeTime bounds a probe. One may be silent for good, so the next ones don't wait for it.
 	probeTime = time.Second
 	// probesAtOnce is the most probes under way.
 	probesAtOnce = 4
 	// searchParts is how many times as long as its next pause a search has taken, once that is
 	// more than probeCheck: a server that is lost for long, or too busy to answer, is asked less
-	// and less often. The most is calmTime.
+	// and less often. The most is busyTime.
 	searchParts = 20
 	// presentFirst is how long after the start of a probe the server that was found last may
 	// answer, before another one that takes writes is believed.
@@ -54,7 +54,7 @@ type Prober struct {
 	mu        sync.Mutex
 	present   server    // that was found last
 	found     time.Time // when the probe began that found it
-	searching time.Time // since when connections are suspicious, but for pauses up to calmTime
+	searching time.Time // since when connections are suspicious, but for pauses up to busyTime
 	suspected time.Time // when connections were suspicious last
 	next      time.Time // the earliest next probe
 	era       context.Context
@@ -172,14 +172,14 @@ func (p *Prober) Run(ctx context.Context) error {
 func (p *Prober) due(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.Sub(p.suspected) > calmTime {
+	if now.Sub(p.suspected) > busyTime {
 		p.searching = now
 	}
 	p.suspected = now
 	if now.Before(p.next) {
 		return false
 	}
-	p.next = now.Add(min(now.Sub(p.searching)/searchParts, calmTime))
+	p.next = now.Add(min(now.Sub(p.searching)/searchParts, busyTime))
 	return true
 }
 
@@ -205,9 +205,9 @@ func (p *Prober) probe(ctx context.Context, began time.Time) {
 		p.adopt(found, began)
 		return
 	}
-	if found.full {
+	if found.crowded {
 		p.mu.Lock()
-		p.next = time.Now().Add(calmTime)
+		p.next = time.Now().Add(busyTime)
 		p.mu.Unlock()
 	}
 	for _, g := range p.groups {
@@ -217,9 +217,9 @@ func (p *Prober) probe(ctx context.Context, began time.Time) {
 
 // answer is what a host says to a probe.
 type answer struct {
-	server // that takes writes, if one was found
-	host   string
-	full   bool // a server is there, and has no connection for the probe
+	server  // that takes writes, if one was found
+	host    string
+	crowded bool // a server is there, and has no connection for the probe
 }
 
 // choose returns the answer of the present server, or else of another one, once all hosts have
@@ -242,7 +242,7 @@ func choose(present server, answers <-chan answer, wait time.Duration) (found an
 				switch {
 				case a.database == present.database:
 					return a
-				case found.database == "" && (a.database != "" || a.full),
+				case found.database == "" && (a.database != "" || a.crowded),
 					found.replacedBy(a.server):
 					found = a
 				}
@@ -259,7 +259,7 @@ func ask(ctx context.Context, host *pgx.ConnConfig) (a answer) {
 	a.host = hostOf(host.Host, host.Port)
 	conn, err := pgx.ConnectConfig(ctx, host)
 	if err != nil {
-		a.full = pgerrcode.IsInsufficientResources(State(err))
+		a.crowded = pgerrcode.IsInsufficientResources(State(err))
 		return a
 	}
 	defer func() {

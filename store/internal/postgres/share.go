@@ -27,9 +27,9 @@ func (s *Shares) Each() int { return int(s.each) }
 // Acquire takes a connection for a tenant. Work that belongs to no tenant ("") has no
 // share. Acquire waits at most acquireTime for the share. The caller calls released after
 // it has released the connection.
-func (s *Shares) Acquire(ctx context.Context, tenant string) (
-	conn *pgxpool.Conn, released func(), err error,
-) {
+func (s *Shares) Acquire(
+	ctx context.Context, tenant string,
+) (conn *pgxpool.Conn, released func(), err error) {
 	if tenant == "" {
 		conn, err = s.pool.Acquire(ctx)
 		return conn, func() {}, err

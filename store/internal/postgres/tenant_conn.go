@@ -22,9 +22,9 @@ type TenantConn struct {
 
 // sendOne sends one statement in a transaction of its own. The next result is the
 // statement's.
-func (c *TenantConn) sendOne(ctx context.Context, sql string, args []any) (
-	pgx.BatchResults, error,
-) {
+func (c *TenantConn) sendOne(
+	ctx context.Context, sql string, args []any,
+) (pgx.BatchResults, error) {
 	b := &pgx.Batch{}
 	enters := c.entry.queue(b, c.role)
 	b.Queue(sql, args...)

@@ -92,9 +92,9 @@ func (db TenantDB) QueryRow(ctx context.Context, sql string, args ...any) pgx.Ro
 }
 
 // Exec runs a statement that returns no rows.
-func (db TenantDB) Exec(ctx context.Context, sql string, args ...any) (
-	tag pgconn.CommandTag, err error,
-) {
+func (db TenantDB) Exec(
+	ctx context.Context, sql string, args ...any,
+) (tag pgconn.CommandTag, err error) {
 	conn, err := db.Acquire(ctx)
 	if err != nil {
 		return tag, err

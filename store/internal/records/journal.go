@@ -29,7 +29,7 @@ type journalKey struct {
 	final    asyncflow.Status
 	endpoint string
 	status   int16 // of the answer, or the negative of why none came
-	told     bool  // they have errors or outputs
+	hasTexts bool  // they have errors or outputs
 	places   bool  // each has its own place, as their workers or other nodes are named
 }
 
@@ -59,7 +59,7 @@ func newJournalRow(
 	if key.places { // so that many workers and nodes make no more statements
 		row.endpoint = key.endpoint
 		key.endpoint = ""
-		key.told = true
+		key.hasTexts = true
 	}
 	return key, row
 }
@@ -91,7 +91,7 @@ func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) 
 		Column(rows, func(r *journalRow) *float32 { return r.duration }),
 		postgres.Moments(Column(rows, func(r *journalRow) *postgres.Moment { return r.next }))},
 		common...)
-	if k.told {
+	if k.hasTexts {
 		sql = insertToldJournalSQL
 		args = append(args, postgres.Texts(Column(rows, func(r *journalRow) *string {
 			return r.err

@@ -20,13 +20,6 @@ func TakeAnyTokens(
 	return takeTokens(ctx, tx, t, ids, TakeAnyLeaseSQL, TakeAnyWaitSQL)
 }
 
-// TakeRestingTokens is TakeAnyTokens for tasks that are not leased.
-func TakeRestingTokens(
-	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64,
-) ([]asyncflow.Lease, error) {
-	return takeTokens(ctx, tx, t, ids, TakeAnyWaitSQL)
-}
-
 // takeTokens takes token rows by some statements, and then from ready.
 func takeTokens(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, statements ...string,

@@ -24,7 +24,7 @@ type Tokens struct {
 type ReadyKey struct {
 	RollTables
 	TypeToken
-	Full bool // they have flow keys or a since
+	Keyed bool // they have flow keys or a since
 }
 
 // ReadyRow is a row of a ready table.
@@ -129,7 +129,7 @@ func queueReady(b *pgx.Batch, k ReadyKey, rows []ReadyRow) {
 		postgres.Moments(Column(rows,
 			func(r *ReadyRow) *postgres.Moment { return (*postgres.Moment)(&r.Order) })),
 		Column(rows, func(r *ReadyRow) int64 { return r.ID })}, common...)
-	if k.Full {
+	if k.Keyed {
 		sql = insertFullReadySQL
 		args = append(args, postgres.Texts(Column(rows, func(r *ReadyRow) *string {
 			return r.Key

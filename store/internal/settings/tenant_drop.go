@@ -105,9 +105,9 @@ func (s *Settings) DropStep(ctx context.Context, slug string) (out Dropped, err 
 }
 
 // dropTables drops some tables of a tenant, or ends the drop if there are none.
-func (s *Settings) dropTables(ctx context.Context, tx pgx.Tx, slug string) (
-	dropped int, gone bool, err error,
-) {
+func (s *Settings) dropTables(
+	ctx context.Context, tx pgx.Tx, slug string,
+) (dropped int, gone bool, err error) {
 	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
 		return 0, false, err
 	}

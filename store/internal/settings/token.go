@@ -133,9 +133,10 @@ func (s *Settings) RevokeToken(
 			  revoked_by = coalesce(t.revoked_by, $5),
 			  expires_at = greatest(t.expires_at, excluded.expires_at)`, issuer, id,
 			latest(until, t.ExpiresAt), now, by)
-		if err == nil {
-			t, err = readToken(ctx, tx, issuer, id)
+		if err != nil {
+			return err
 		}
+		t, err = readToken(ctx, tx, issuer, id)
 		return err
 	})
 	return t, postgres.Wrap(err, "RevokeToken(%q, %q)", issuer, id)

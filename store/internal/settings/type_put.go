@@ -136,10 +136,10 @@ func writeTaskType(
 		g.bytes = docBytes(t, t.StageMapping) - docBytes(old.TaskType, old.StageMapping)
 		err = changeTaskType(ctx, tx, tenant, old.TaskType, t, spec, now)
 	}
-	if err == nil {
-		err = writeSearchFrom(ctx, tx, tenant, t, old.Searchable, g.one != "")
-	}
 	if err != nil {
+		return stored, g, err
+	}
+	if err = writeSearchFrom(ctx, tx, tenant, t, old.Searchable, g.one != ""); err != nil {
 		return stored, g, err
 	}
 	stored, err = config.ReadTaskType(ctx, tx, tenant, t.Name, "")

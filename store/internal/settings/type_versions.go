@@ -94,10 +94,10 @@ func (s *Settings) TypeVersion(
 	if errors.Is(err, pgx.ErrNoRows) {
 		return v, s.noVersion(ctx, tenant, name, version)
 	}
-	if err == nil {
-		err = json.Unmarshal(spec, &v.Type)
-	}
 	if err != nil {
+		return v, postgres.Wrap(err, "TypeVersion(%q, %q, %d)", tenant, name, version)
+	}
+	if err = json.Unmarshal(spec, &v.Type); err != nil {
 		return v, postgres.Wrap(err, "TypeVersion(%q, %q, %d)", tenant, name, version)
 	}
 	v.Type = v.Type.WithDefaults() // for fields that older programs didn't have

@@ -32,12 +32,13 @@ func (s *Tasks) Checkpoint(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (c StageCheckpoint, err error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
-	if err == nil {
-		err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
-			c, err = s.readCheckpoint(ctx, t, id)
-			return err
-		})
+	if err != nil {
+		return c, postgres.Wrap(err, "Checkpoint(%q, %s)", tenant, id)
 	}
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
+		c, err = s.readCheckpoint(ctx, t, id)
+		return err
+	})
 	return c, postgres.Wrap(err, "Checkpoint(%q, %s)", tenant, id)
 }
 

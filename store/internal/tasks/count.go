@@ -43,21 +43,19 @@ type TaskCount struct {
 // a final status. Tasks that change meanwhile may be counted as before or as after.
 func (s *Tasks) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCount, error) {
 	types, err := s.typesFor(ctx, tenant, f)
-	if err == nil {
-		types, err = s.withCandidates(ctx, types, f)
+	if err != nil {
+		return TaskCount{}, postgres.Wrap(err, "TaskCount(%q, %q)", tenant, f.Type)
 	}
-	if err == nil {
-		about, err := s.estimate(ctx, tenant, types, f)
-		if err != nil || about > MaxTaskCount {
-			return TaskCount{Tasks: MaxTaskCount, Estimate: about}, err
-		}
+	if types, err = s.withCandidates(ctx, types, f); err != nil {
+		return TaskCount{}, postgres.Wrap(err, "TaskCount(%q, %q)", tenant, f.Type)
+	}
+	about, err := s.estimate(ctx, tenant, types, f)
+	if err != nil || about > MaxTaskCount {
+		return TaskCount{Tasks: MaxTaskCount, Estimate: about}, err
 	}
 	n := tally{began: time.Now(), over: len(types) == 0}
 	endedAt := ""
 	for _, t := range types {
-		if err != nil {
-			break
-		}
 		before := n
 		err = s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
 			n, err = s.countPages(ctx, t, f, before)
@@ -67,6 +65,9 @@ func (s *Tasks) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCou
 			n = before
 			n.over = true
 			err = nil
+		}
+		if err != nil {
+			break
 		}
 		if !n.over {
 			if f.Type == "" {
@@ -142,7 +143,7 @@ func (s *Tasks) countCandidates(
 	settings := maps.Clone(postgres.HotSettings) // it is planned like the hot statements
 	settings["statement_timeout"] = strconv.FormatInt(most.Milliseconds(), 10)
 	position := asyncflow.TaskID{Number: w.before - 1}.Position()
-	if c, err = c.at(ctx, s.core.DB(t.Tenant), t, position); err != nil {
+	if c, err = c.inRoll(ctx, s.core.DB(t.Tenant), t, position); err != nil {
 		return found, v, err
 	}
 	if c, err = s.withMembers(ctx, t, c, w.least, w.before, window, most); err != nil {

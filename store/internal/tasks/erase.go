@@ -31,10 +31,10 @@ func (s *Tasks) Erase(
 	ctx context.Context, tenant string, id asyncflow.TaskID, by string,
 ) (Task, error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
-	if err == nil {
-		err = s.core.CheckKnown(ctx, erasureNeeds)
-	}
 	if err != nil {
+		return Task{}, err
+	}
+	if err = s.core.CheckKnown(ctx, erasureNeeds); err != nil {
 		return Task{}, err
 	}
 	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {

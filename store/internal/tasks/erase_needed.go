@@ -18,10 +18,10 @@ func (e *erasure) withoutNeeded(
 	t *config.Type, all []erasable, refused map[int64]error,
 ) (left []erasable, err error) {
 	waiting, err := e.waitingParents(t, all)
-	if err == nil {
-		err = e.addLiveParents(t, all, waiting)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err = e.addLiveParents(t, all, waiting); err != nil {
 		return nil, err
 	}
 	starting, err := e.starting(t, all)

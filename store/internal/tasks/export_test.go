@@ -20,7 +20,7 @@ func (s *Tasks) ExplainPage(
 		return nil, err
 	}
 	c.bytes = PageText
-	if c, err = c.at(ctx, s.core.DB(t.Tenant), t, t.End); err != nil {
+	if c, err = c.inRoll(ctx, s.core.DB(t.Tenant), t, t.End); err != nil {
 		return nil, err
 	}
 	window := c.windowArgs(t, asyncflow.NewTaskID(t.Name, t.End, 0).Number,

@@ -81,10 +81,10 @@ func (s *Tasks) readFailures(
 	filter := Filter{Type: f.Type, Status: asyncflow.StatusFailed, EndedSince: f.Since,
 		EndedUntil: f.Until}
 	types, err := s.typesFor(ctx, tenant, filter)
-	if err == nil {
-		types, err = s.withCandidates(ctx, types, filter)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if types, err = s.withCandidates(ctx, types, filter); err != nil {
 		return nil, err
 	}
 	r := &failureReader{tasks: s, filter: f, ends: time.Now().Add(s.failureTime),
@@ -103,7 +103,7 @@ func (r *failureReader) readAll(ctx context.Context) error {
 			if l.over {
 				continue
 			}
-			if r.full() {
+			if r.hasEnough() {
 				return nil
 			}
 			err := r.readLine(ctx, l)
@@ -141,8 +141,8 @@ type failureLine struct {
 	over bool
 }
 
-// full reports whether a report has read enough.
-func (r *failureReader) full() bool {
+// hasEnough reports whether a report has read enough.
+func (r *failureReader) hasEnough() bool {
 	return r.failures >= MaxFailures || r.searched >= failureLook || r.left() < time.Millisecond
 }
 
@@ -169,11 +169,12 @@ func (r *failureReader) readLine(ctx context.Context, l *failureLine) error {
 			return nil
 		}
 		v, err := r.readWindow(ctx, l)
-		if err == nil {
-			l.walk.pass(v)
-			l.over = !l.walk.next()
+		if err != nil {
+			return err
 		}
-		return err
+		l.walk.pass(v)
+		l.over = !l.walk.next()
+		return nil
 	})
 }
 

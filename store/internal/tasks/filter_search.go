@@ -60,9 +60,9 @@ func (c *criteria) learnKeys(t *config.Type) {
 	c.best = map[int][]int64{}
 }
 
-// at returns the criteria as they read a roll. The first call for a roll finds out by which value
-// its tasks are found best.
-func (c criteria) at(
+// inRoll returns the criteria as they read a roll. The first call for a roll finds out by which
+// value its tasks are found best.
+func (c criteria) inRoll(
 	ctx context.Context, db postgres.Querier, t *config.Type, position int,
 ) (criteria, error) {
 	c.entries = nil

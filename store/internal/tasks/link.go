@@ -52,10 +52,11 @@ func (s *Tasks) SentLink(
 	ctx context.Context, tenant string, id asyncflow.TaskID, seq int, stage string,
 ) (Link, error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
-	if err == nil {
-		_, err = s.core.DB(tenant).Exec(ctx, t.SQL(0, `SELECT FROM {wait}
-			WHERE type = $1 AND id = $2 FOR KEY SHARE`), t.Number(), id.Number)
+	if err != nil {
+		return Link{}, postgres.Wrap(err, "SentLink(%q, %s, %d)", tenant, id, seq)
 	}
+	_, err = s.core.DB(tenant).Exec(ctx, t.SQL(0, `SELECT FROM {wait}
+		WHERE type = $1 AND id = $2 FOR KEY SHARE`), t.Number(), id.Number)
 	if err != nil {
 		return Link{}, postgres.Wrap(err, "SentLink(%q, %s, %d)", tenant, id, seq)
 	}

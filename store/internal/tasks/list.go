@@ -98,10 +98,10 @@ func (s *Tasks) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, err
 // is the other way round.
 func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (p Page, err error) {
 	types, err := s.typesFor(ctx, tenant, f)
-	if err == nil {
-		types, err = s.withCandidates(ctx, types, f)
-	}
 	if err != nil {
+		return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
+	}
+	if types, err = s.withCandidates(ctx, types, f); err != nil {
 		return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
 	}
 	if f.Reverse {
@@ -211,7 +211,7 @@ func (s *Tasks) readWindow(
 	ctx context.Context, t *config.Type, c criteria, least, before int64, window, limit int,
 ) (v view, err error) {
 	position := asyncflow.TaskID{Number: before - 1}.Position()
-	if c, err = c.at(ctx, s.core.DB(t.Tenant), t, position); err != nil {
+	if c, err = c.inRoll(ctx, s.core.DB(t.Tenant), t, position); err != nil {
 		return v, err
 	}
 	if c, err = s.withMembers(ctx, t, c, least, before, window, 0); err != nil {

@@ -128,12 +128,14 @@ func (s *Tasks) TaskPlace(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (task Task, err error) {
 	task, err = s.readPlace(ctx, tenant, id)
-	if err == nil && task.WaitsFor == asyncflow.WaitDependencies {
-		var t *config.Type
-		if t, err = s.core.TypeOf(ctx, tenant, id); err == nil {
-			task.Dependencies, err = trees.DependenciesOf(ctx, s.trees, t, id)
-		}
+	if err != nil || task.WaitsFor != asyncflow.WaitDependencies {
+		return task, postgres.Wrap(err, "TaskPlace(%q, %s)", tenant, id)
 	}
+	t, err := s.core.TypeOf(ctx, tenant, id)
+	if err != nil {
+		return task, postgres.Wrap(err, "TaskPlace(%q, %s)", tenant, id)
+	}
+	task.Dependencies, err = trees.DependenciesOf(ctx, s.trees, t, id)
 	return task, postgres.Wrap(err, "TaskPlace(%q, %s)", tenant, id)
 }
 

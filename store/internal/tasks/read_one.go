@@ -61,11 +61,12 @@ func (o oneTask) collect(rows pgx.Rows, now time.Time) (Task, error) {
 		var options int16
 		var output *int16
 		task, err := scanTask(row, o.t, now, &at, &options, &output)
-		if err == nil {
-			task.at = at
-			o.latest.Note(task.seq, at, options, output)
+		if err != nil {
+			return task, err
 		}
-		return task, err
+		task.at = at
+		o.latest.Note(task.seq, at, options, output)
+		return task, nil
 	})
 }
 

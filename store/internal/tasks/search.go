@@ -54,7 +54,7 @@ func search(
 	if c.key != "" {
 		end = min(end, only+1)
 	}
-	if c, err = c.at(ctx, tx, t, position); err != nil {
+	if c, err = c.inRoll(ctx, tx, t, position); err != nil {
 		return f, err
 	}
 	args := c.bound(t.Number(), after, end, window)

@@ -39,7 +39,7 @@ type childFailure struct {
 func (f *childFailure) queue(b *pgx.Batch, t *config.Type, types typesOf) {
 	records.QueuePlaces(b, t, f.o)
 	for _, r := range f.o.Runs(0, f.o.Spawned) {
-		if t := types.of(t, r); t != nil && t.Has(r.Position()) {
+		if t := types.ofChildren(t, r); t != nil && t.Has(r.Position()) {
 			b.Queue(t.SQL(r.Position(), firstFailureSQL), t.Number(), r.First, r.Last(),
 				childStopped).
 				Query(func(rows pgx.Rows) error { return f.read(rows, t, r) })
@@ -50,8 +50,9 @@ func (f *childFailure) queue(b *pgx.Batch, t *config.Type, types typesOf) {
 // typesOf has types by their numbers.
 type typesOf map[int32]*config.Type
 
-// of returns the type of the children of a run of a task; nil: it is gone, or not known yet.
-func (all typesOf) of(parent *config.Type, r records.ChildRun) *config.Type {
+// ofChildren returns the type of the children of a run of a task; nil: it is gone, or not known
+// yet.
+func (all typesOf) ofChildren(parent *config.Type, r records.ChildRun) *config.Type {
 	if r.Type == 0 {
 		return parent
 	}

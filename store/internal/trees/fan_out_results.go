@@ -54,7 +54,7 @@ func (l *resultList) queue(b *pgx.Batch, t *config.Type, types typesOf) {
 		sql = childResultsSQL
 	}
 	for _, r := range l.o.Runs(0, l.o.Spawned) {
-		if t := types.of(t, r); t != nil && t.Has(r.Position()) {
+		if t := types.ofChildren(t, r); t != nil && t.Has(r.Position()) {
 			b.Queue(t.SQL(r.Position(), sql), t.Number(), r.First, r.Last(),
 				asyncflow.MaxInlineResults).
 				Query(func(rows pgx.Rows) error { return l.read(rows, t, r) })
@@ -226,9 +226,10 @@ func (s *Trees) ChildResults(
 			seq)
 	}
 	r := &resultReader{ctx: ctx, db: s.core.DB(tenant), t: t, o: o}
-	if r.types, err = s.typesFor(ctx, tenant, o); err == nil {
-		results, err = r.read(from, limit, resultBytes)
+	if r.types, err = s.typesFor(ctx, tenant, o); err != nil {
+		return nil, o.Count, postgres.Wrap(err, "ChildResults(%q, %s)", tenant, parent)
 	}
+	results, err = r.read(from, limit, resultBytes)
 	return results, o.Count, postgres.Wrap(err, "ChildResults(%q, %s)", tenant, parent)
 }
 
@@ -357,7 +358,7 @@ func (r *resultReader) readSlots(
 ) (results []ChildResult, bytes int, err error) {
 	results = cancelledResults(from, to)
 	for _, run := range r.o.Runs(from, min(to, r.o.Spawned)) {
-		t := r.types.of(r.t, run)
+		t := r.types.ofChildren(r.t, run)
 		if t == nil || run.Position() < t.First { // dropped
 			continue
 		}

@@ -177,7 +177,7 @@ func (f *followUp) countChildren(all []*countedFanOut) (wrong []*countedFanOut, 
 		c.found.Cancelled = c.Spawned // of children that can't be made
 		for _, r := range c.Runs(0, c.Spawned) {
 			c.found.Cancelled -= r.N
-			t := f.types.of(c.t, r)
+			t := f.types.ofChildren(c.t, r)
 			b.Queue(t.SQL(r.Position(), endedChildrenSQL), t.Number(), r.First, r.Last()).
 				QueryRow(func(row pgx.Row) error {
 					var ended records.ChildCounts
@@ -204,7 +204,7 @@ func (c *countedFanOut) known(types typesOf) bool {
 		return false
 	}
 	for _, r := range c.Runs(0, c.Spawned) {
-		if t := types.of(c.t, r); t == nil || !t.Has(r.Position()) {
+		if t := types.ofChildren(c.t, r); t == nil || !t.Has(r.Position()) {
 			return false
 		}
 	}

@@ -85,10 +85,10 @@ func (f *followUp) followFinals(rows []records.OutboxRow) error {
 			f.awaitTarget(byTarget[name])
 			continue
 		}
-		if err == nil {
-			err = f.notify(target, byTarget[name])
-		}
 		if err != nil {
+			return err
+		}
+		if err = f.notify(target, byTarget[name]); err != nil {
 			return err
 		}
 	}

@@ -205,12 +205,13 @@ func (f *followUp) linkKeys(
 	var id int64
 	var key string
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, LinkedSignalsSQL), t.Number(), ids, names, kept)
-	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&id, &key}, func() error {
-			sent[id] = append(sent[id], key)
-			return nil
-		})
+	if err != nil {
+		return nil, err
 	}
+	_, err = pgx.ForEachRow(rows, []any{&id, &key}, func() error {
+		sent[id] = append(sent[id], key)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}

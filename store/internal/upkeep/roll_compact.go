@@ -40,25 +40,27 @@ func (s *Upkeep) MarkRemaining(
 	if len(live.IDs) == most || config.RolledOn(err) {
 		return false, nil
 	}
-	if err == nil {
-		err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
-			// The lock keeps tasks from being redriven meanwhile.
-			if err := lockSoon(ctx, tx, set, position); err != nil {
-				return err
-			}
-			live, err := set.LiveTasks(ctx, tx, position, most)
-			if err != nil || len(live.IDs) == 0 || len(live.IDs) == most {
-				return err
-			}
-			left, err := set.Remaining(ctx, tx, position)
-			if err != nil || !left.Since.IsZero() {
-				return err
-			}
-			marked = true
-			return saveRemaining(ctx, tx, set, position,
-				config.Remaining{Since: s.core.Clock.Now(), TaskRows: live})
-		})
+	if err != nil {
+		return config.UnlessBusy(false, err, "MarkRemaining(%q, %q, %d)", set.Tenant, set.Name,
+			position)
 	}
+	err = pgx.BeginFunc(ctx, s.core.DB(set.Tenant), func(tx pgx.Tx) error {
+		// The lock keeps tasks from being redriven meanwhile.
+		if err := lockSoon(ctx, tx, set, position); err != nil {
+			return err
+		}
+		live, err := set.LiveTasks(ctx, tx, position, most)
+		if err != nil || len(live.IDs) == 0 || len(live.IDs) == most {
+			return err
+		}
+		left, err := set.Remaining(ctx, tx, position)
+		if err != nil || !left.Since.IsZero() {
+			return err
+		}
+		marked = true
+		return saveRemaining(ctx, tx, set, position,
+			config.Remaining{Since: s.core.Clock.Now(), TaskRows: live})
+	})
 	return config.UnlessBusy(marked, err, "MarkRemaining(%q, %q, %d)", set.Tenant, set.Name,
 		position)
 }

@@ -66,9 +66,9 @@ func (s *Upkeep) IdleRoll(
 // If a node dies in between, the next call goes on. A roll with children that are still awaited
 // stays, and so do one with ends that aren't told yet, and one with a failed task that blocks tasks
 // of its flow key: a redrive frees them.
-func (s *Upkeep) DropRoll(ctx context.Context, set *config.TableSet, since time.Time) (
-	dropped bool, err error,
-) {
+func (s *Upkeep) DropRoll(
+	ctx context.Context, set *config.TableSet, since time.Time,
+) (dropped bool, err error) {
 	ctx = postgres.Patient(ctx)
 	dropping, err := s.beginDrop(ctx, set, since)
 	var rows settings.TreeRows

@@ -107,7 +107,7 @@ func (m *readyMove) add(number int32, row records.ReadyRow) error {
 	m.rows.Ready.Add(records.ReadyKey{
 		RollTables: records.RollTables{Tables: l.Set().Tables, Position: l.Set().End},
 		TypeToken:  records.TypeToken{Number: number, Token: row.Token},
-		Full:       row.Key != nil || row.Since != nil}, row)
+		Keyed:      row.Key != nil || row.Since != nil}, row)
 	key := config.TypeKey{Tenant: m.set.Tenant, Type: name}
 	if at, ok := m.earliest[key]; !ok || row.Order.Before(at) {
 		m.earliest[key] = row.Order

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
@@ -39,14 +38,14 @@ func (s *Upkeep) PlanTrim(
 	if config.RolledOn(err) || err == nil && len(live.IDs) <= mostRemaining {
 		return false, nil
 	}
-	if err == nil {
-		var tag pgconn.CommandTag
-		after := config.CompactAfter(s.core.Catalog.Retention(set, position))
-		tag, err = db.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET trim_at = drained_at + $3
-			WHERE table_set = $1 AND position = $2 AND ready_dropped AND trim_at IS NULL`),
-			set.Name, position, after)
-		planned = err == nil && tag.RowsAffected() > 0
+	if err != nil {
+		return false, postgres.Wrap(err, "PlanTrim(%q, %q, %d)", set.Tenant, set.Name, position)
 	}
+	after := config.CompactAfter(s.core.Catalog.Retention(set, position))
+	tag, err := db.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET trim_at = drained_at + $3
+		WHERE table_set = $1 AND position = $2 AND ready_dropped AND trim_at IS NULL`),
+		set.Name, position, after)
+	planned = err == nil && tag.RowsAffected() > 0
 	return planned, postgres.Wrap(err, "PlanTrim(%q, %q, %d)", set.Tenant, set.Name, position)
 }
 
