@@ -255,6 +255,21 @@ type (
 	// FailureGroup has the failures with errors of one kind. See [api.FailureGroup] for its fields.
 	FailureGroup = api.FailureGroup
 
+	// WorkerParams say which workers to list. Zero fields are not sent; without a Type, the workers
+	// of all types are. See [api.ListWorkersParams] for its fields.
+	WorkerParams = api.ListWorkersParams
+
+	// WorkerReport has the workers that run tasks now, or ended attempts lately. See
+	// [api.WorkerReport] for its fields.
+	WorkerReport = api.WorkerReport
+
+	// WorkerHealth is how a worker does in a stage. See [api.WorkerHealth] for its fields.
+	WorkerHealth = api.WorkerHealth
+
+	// WorkerDuration is how long the attempts of a worker took. See [api.WorkerDuration] for its
+	// fields.
+	WorkerDuration = api.WorkerDuration
+
 	// OperationFilter says which tasks of its type an operation is for. See [api.OperationFilter]
 	// for its fields.
 	OperationFilter = api.OperationFilter

@@ -90,6 +90,7 @@ var special = map[string][]any{
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 	"GroupFailures":  {store.FailureFilter{Until: time.Now(), Limit: 10}},
+	"Workers":        {store.WorkerFilter{Since: time.Now().Add(-time.Minute), Limit: 10}},
 	"LeaseForClaims": {"second"}, "StageLoad": {"pipe", "first"},
 	"GrowTree": {asyncflow.Options{Spawned: &asyncflow.Spawned{
 		Part: &asyncflow.Part{Awaited: asyncflow.Awaited{Type: 1, ID: 1, Seq: 1}}}}},

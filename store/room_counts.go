@@ -23,7 +23,29 @@ type (
 	StageWait = counts.StageWait
 	// Stats are the counts of a task type.
 	Stats = counts.Stats
+	// Worker is how a worker does in a stage.
+	Worker = counts.Worker
+	// WorkerFilter says which workers to report.
+	WorkerFilter = counts.WorkerFilter
+	// WorkerPlace says which worker, and for what it works.
+	WorkerPlace = counts.WorkerPlace
+	// WorkerReport has the workers that run tasks now, or ended attempts lately.
+	WorkerReport = counts.WorkerReport
+	// WorkerState says how a worker does.
+	WorkerState = counts.WorkerState
 )
 
-// MinutesKept is how long minutes are kept.
-const MinutesKept = counts.MinutesKept
+const (
+	// MinutesKept is how long minutes are kept.
+	MinutesKept = counts.MinutesKept
+	// MaxWorkers is how many workers a report has at most.
+	MaxWorkers = counts.MaxWorkers
+	// WorkerGone: its last attempt was lost, or its stage goes on without it.
+	WorkerGone = counts.WorkerGone
+	// WorkerFailing: half of its attempts fail.
+	WorkerFailing = counts.WorkerFailing
+	// WorkerSlow: its attempts take twice as long as the others' of its stage.
+	WorkerSlow = counts.WorkerSlow
+	// WorkerWell: nothing of that.
+	WorkerWell = counts.WorkerWell
+)

@@ -99,6 +99,7 @@ func (p *page) samples() []shown {
 		{"type", "/console/types/invoices", "second"},
 		{"endpoints", "/console/endpoints?type=invoices", "first"},
 		{"endpoint", "/console/endpoints/" + endpoints[0].ID, endpoints[0].URL},
+		{"workers", "/console/workers?type=invoices", "first"},
 		{"schedules", "/console/schedules", "nightly"},
 		{"schedule", "/console/schedules/nightly", "nightly"},
 		{"operations", "/console/operations", "invoices"},

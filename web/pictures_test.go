@@ -63,6 +63,7 @@ func (p *page) busyShop(tenant string) []shown {
 		{"type", "/console/types/payments", "charge"},
 		{"endpoints", "/console/endpoints", "resize"},
 		{"endpoint", "/console/endpoints/" + down.ID, down.URL},
+		{"workers", "/console/workers", "resize"},
 		{"schedules", "/console/schedules", "monthly-report"},
 		{"schedule", "/console/schedules/monthly-report", "monthly-report"},
 		{"operations", "/console/operations", "payments"},

@@ -65,7 +65,7 @@ func TestManyTasks(t *testing.T) {
 	t.Logf("the next page, of %d: the quickest after %.0f ms, the median after %.0f ms, of which "+
 		"the call took %.0f ms", len(pages), pages[0].Shown, pages[7].Shown, pages[7].Call)
 	if testing.Verbose() {
-		p.timeCalls()
+		p.timeCalls(newest)
 		p.timePages()
 	}
 	if *watch > 0 {
@@ -101,15 +101,15 @@ func (p *page) putEnded(n int) {
 	require.NoError(p.t, err)
 }
 
-// timeCalls says how long calls of the console take: the median of 11, in ms.
-func (p *page) timeCalls() {
+// timeCalls says how long calls of the console take: the median of 11, in ms. id is that of a task.
+func (p *page) timeCalls(id string) {
 	p.t.Helper()
 	for _, path := range []string{"/v1/tasks?type=huge&children=false", "/v1/tasks?children=false",
 		"/v1/tasks?type=huge&reverse=true", "/v1/tasks?type=huge&status=failed",
 		"/v1/tasks?type=huge&status=pending", "/v1/tasks?type=huge&error=none", "/v1/tasks/count",
 		"/v1/tasks/count?children=false", "/v1/tasks/count?type=huge&status=failed",
 		"/v1/tasks/count?type=huge&status=pending", "/v1/quota", "/v1/stats", "/v1/failures",
-		"/v1/stats/history", "/v1/stats/history?by_type=true&step=5m"} {
+		"/v1/tasks/" + id, "/v1/workers", "/v1/stats/history", "/v1/stats/history?by_type=true&step=5m"} {
 		var took []time.Duration
 		for range 11 {
 			req, err := http.NewRequestWithContext(p.t.Context(), "GET", p.node.URL+path, nil)

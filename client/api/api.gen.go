@@ -621,6 +621,30 @@ func (e TaskWaitsFor) Valid() bool {
 	}
 }
 
+// Defines values for WorkerHealthState.
+const (
+	Failing WorkerHealthState = "failing"
+	Gone    WorkerHealthState = "gone"
+	Slow    WorkerHealthState = "slow"
+	Well    WorkerHealthState = "well"
+)
+
+// Valid indicates whether the value is a known member of the WorkerHealthState enum.
+func (e WorkerHealthState) Valid() bool {
+	switch e {
+	case Failing:
+		return true
+	case Gone:
+		return true
+	case Slow:
+		return true
+	case Well:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DocsFileParamsFile.
 const (
 	IndexJs           DocsFileParamsFile = "index.js"
@@ -4676,10 +4700,93 @@ type WaitReason = asyncflow.WaitReason
 // Tasks that it gave back count, too. For stages of mode claim.
 type Window = asyncflow.Window
 
+// WorkerDuration How long its attempts took; absent without any.
+type WorkerDuration struct {
+	// P50Ms Half of them took no longer.
+	P50Ms float32 `json:"p50_ms"`
+
+	// P95Ms 95 % of them took no longer.
+	P95Ms float32 `json:"p95_ms"`
+}
+
+// WorkerHealth How a worker does in a stage.
+type WorkerHealth struct {
+	// Attempts Its attempts that were read.
+	Attempts int `json:"attempts"`
+
+	// Claimer Who claims its tasks; absent if they are pushed.
+	Claimer string `json:"claimer,omitempty,omitzero"`
+
+	// Duration How long its attempts took; absent without any.
+	Duration WorkerDuration `json:"duration,omitempty,omitzero"`
+
+	// Failures How many of them failed; lost ones did.
+	Failures int `json:"failures"`
+
+	// LastSeen When it last answered, reported, claimed or sent a heartbeat; absent if it wasn't seen
+	// since the time.
+	LastSeen time.Time `json:"last_seen,omitempty,omitzero"`
+
+	// Lost How many of them were lost
+	Lost int `json:"lost"`
+
+	// Name Absent of those that gave none.
+	Name WorkerName `json:"name,omitempty,omitzero"`
+
+	// OldestRunning Since when it has the oldest of them.
+	OldestRunning time.Time `json:"oldest_running,omitempty,omitzero"`
+
+	// Running Tasks that it has now.
+	Running int    `json:"running"`
+	Stage   string `json:"stage"`
+
+	// State gone: its last attempt was lost, or it should have had ten attempts since it was last
+	// seen, by its share of those of its stage; it may have been stopped. failing: at least
+	// half of five or more attempts failed. slow: the median of five or more attempts is at
+	// least twice that of the other workers of the stage. well: nothing of that.
+	State WorkerHealthState `json:"state"`
+	Type  string            `json:"type"`
+
+	// URL The URL of its endpoint; absent if it claims.
+	URL string `json:"url,omitempty,omitzero"`
+}
+
+// WorkerHealthState gone: its last attempt was lost, or it should have had ten attempts since it was last
+// seen, by its share of those of its stage; it may have been stopped. failing: at least
+// half of five or more attempts failed. slow: the median of five or more attempts is at
+// least twice that of the other workers of the stage. well: nothing of that.
+type WorkerHealthState string
+
 // WorkerName The name that a worker gave in the header Asyncflow-Worker.
 //
 // Example: worker-7f9c
 type WorkerName = string
+
+// WorkerReport defines model for WorkerReport.
+type WorkerReport struct {
+	// Count How many workers were found.
+	Count int `json:"count"`
+
+	// Searched What was read for a list of workers.
+	Searched WorkersSearched `json:"searched"`
+
+	// Since Since when attempts were read.
+	Since time.Time `json:"since"`
+
+	// Workers As many as the call asks for, the worst first.
+	Workers []WorkerHealth `json:"workers"`
+}
+
+// WorkersSearched What was read for a list of workers.
+type WorkersSearched struct {
+	// Attempts How many attempts were read.
+	Attempts int `json:"attempts"`
+
+	// Complete All attempts since the time and all running tasks were read. Otherwise they are a
+	// sample: shares and percentiles hold for it, and workers with few attempts may be
+	// missing.
+	Complete bool `json:"complete"`
+}
 
 // AuditAction defines model for AuditAction.
 type AuditAction = string
@@ -5229,6 +5336,19 @@ type DeleteTenantParams struct {
 
 	// Now Drop the tenant at once, without a grace period.
 	Now bool `form:"now,omitempty" json:"now,omitempty,omitzero"`
+}
+
+// ListWorkersParams defines parameters for ListWorkers.
+type ListWorkersParams struct {
+	// Type The task type; by default all types.
+	Type Name `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// Since Attempts that ended at or after this time; by default 15 minutes ago, and at most 24
+	// hours ago.
+	Since time.Time `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// Limit The most workers.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // DecideLinkFormdataRequestBody defines body for DecideLink for application/x-www-form-urlencoded ContentType.
@@ -6799,6 +6919,19 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /v1/tenants/{slug}/restore (the `RestoreTenant` operationId).
 	RestoreTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListWorkers List the workers that run tasks now, or ended attempts lately
+	//
+	// Which worker is slow, fails or is gone: of one task type or all of them, the worst first. A
+	// worker is told apart by the name that it gives in the header Asyncflow-Worker, for each
+	// stage and endpoint; those that give none are one entry for each endpoint.
+	//
+	// Nothing is recorded for this. A call reads the running tasks, 20,000 at most, and the end of
+	// the journals, about 11 MiB at most, for 2 s at most. Where that doesn't go back to since,
+	// the attempts are a sample, the denser the later: searched says so.
+	//
+	// Corresponds with GET /v1/workers (the `ListWorkers` operationId).
+	ListWorkers(ctx context.Context, params *ListWorkersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // Docs This document as a page to read and search
@@ -9481,6 +9614,29 @@ func (c *Client) PatchTenant(ctx context.Context, slug Slug, body PatchTenantJSO
 // Corresponds with POST /v1/tenants/{slug}/restore (the `RestoreTenant` operationId).
 func (c *Client) RestoreTenant(ctx context.Context, slug Slug, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRestoreTenantRequest(c.Server, slug)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWorkers List the workers that run tasks now, or ended attempts lately
+//
+// Which worker is slow, fails or is gone: of one task type or all of them, the worst first. A
+// worker is told apart by the name that it gives in the header Asyncflow-Worker, for each
+// stage and endpoint; those that give none are one entry for each endpoint.
+//
+// Nothing is recorded for this. A call reads the running tasks, 20,000 at most, and the end of
+// the journals, about 11 MiB at most, for 2 s at most. Where that doesn't go back to since,
+// the attempts are a sample, the denser the later: searched says so.
+//
+// Corresponds with GET /v1/workers (the `ListWorkers` operationId).
+func (c *Client) ListWorkers(ctx context.Context, params *ListWorkersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWorkersRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -14222,6 +14378,72 @@ func NewRestoreTenantRequest(server string, slug Slug) (*http.Request, error) {
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListWorkersRequest constructs an http.Request for the ListWorkers method
+func NewListWorkersRequest(server string, params *ListWorkersParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/workers")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "since", params.Since, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "date-time"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ type cli struct {
 	Listen    listenCmd    `cmd:"" group:"Use:" help:"Forward deliveries to your machine."`
 	Stats     statsCmd     `cmd:"" group:"Use:" help:"Count waiting, running and ended tasks."`
 	Failures  failuresCmd  `cmd:"" group:"Use:" help:"Group the tasks that failed by their errors."`
+	Workers   workersCmd   `cmd:"" group:"Use:" help:"List the workers: which is slow, fails or is gone."`
 	Nodes     nodesCmd     `cmd:"" group:"Use:" help:"Count the nodes that serve all tenants."`
 
 	Schedules  schedulesCmd  `cmd:"" group:"Use:" help:"Set up tasks at recurring times."`

@@ -86,6 +86,10 @@ var longTexts = map[string]map[string]string{
 		"--since": "Only tasks that failed at or after this time: RFC 3339, or a duration before now " +
 			"such as 1h.",
 	},
+	"workers": {
+		"--since": "Only attempts that ended at or after this time, at most a day ago: RFC 3339, or " +
+			"a duration before now such as 1h.",
+	},
 	"alerts set": {
 		"alert-url": "URL that gets the alerts. (--url is the server's.)",
 		"--secret": "Signing secret of your own: whsec_ and base64. Default: the present one; if " +

@@ -19,7 +19,7 @@ type endpointsCmd struct {
 	Update  endpointsUpdateCmd  `cmd:"" help:"Change the settings of an endpoint."`
 	Verify  endpointsVerifyCmd  `cmd:"" help:"Challenge an endpoint, so that it gets deliveries."`
 	Test    endpointsTestCmd    `cmd:"" help:"Send an endpoint a test delivery, outside of any task."`
-	Enable  endpointsEnableCmd  `cmd:"" help:"Let a disabled or open endpoint get deliveries again."`
+	Enable  endpointsEnableCmd  `cmd:"" help:"Let a disabled or stopped endpoint get deliveries again."`
 	Rotate  endpointsRotateCmd  `cmd:"" name:"rotate-secret" help:"Sign deliveries with a new secret."`
 	List    endpointsListCmd    `cmd:"" help:"List the endpoints."`
 	Get     endpointsGetCmd     `cmd:"" help:"Show an endpoint."`
@@ -95,7 +95,7 @@ func (c *endpointsListCmd) Run(ctx context.Context, g *globals) error {
 	rows := make([][]string, len(list))
 	for i, e := range list {
 		rows[i] = []string{e.ID, e.Type, e.Stage, e.URL, strconv.Itoa(e.Weight), limitsLine(e),
-			string(e.Health.State), string(e.Verification), timeText(e.CreatedAt)}
+			healthWord(e.Health.State), string(e.Verification), timeText(e.CreatedAt)}
 	}
 	return g.printTable("ID TYPE STAGE URL WEIGHT LIMITS HEALTH VERIFICATION CREATED", rows)
 }
@@ -173,9 +173,22 @@ func (f batchFlags) batch() *client.EndpointBatch {
 		MaxWait: orNothing(f.BatchWait)}
 }
 
+// healthWord returns the word for what an endpoint does, as the console has it too.
+func healthWord(state asyncflow.HealthState) string {
+	switch state {
+	case asyncflow.HealthClosed:
+		return "delivering"
+	case asyncflow.HealthOpen:
+		return "stopped"
+	case asyncflow.HealthHalfOpen:
+		return "being tested"
+	}
+	return string(state)
+}
+
 // healthLine returns the health of an endpoint in one line.
 func healthLine(h client.EndpointHealth) string {
-	line := string(h.State)
+	line := healthWord(h.State)
 	if !h.Since.IsZero() {
 		line += " since " + timeText(h.Since)
 	}

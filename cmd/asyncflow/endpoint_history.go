@@ -36,7 +36,7 @@ func (c *endpointsHistoryCmd) Run(ctx context.Context, g *globals) error {
 	fmt.Fprintln(g.stdout)
 	states := make([][]string, len(h.States))
 	for i, s := range h.States {
-		states[i] = []string{string(s.State), timeText(s.Since), timeText(s.Until), s.Reason}
+		states[i] = []string{healthWord(s.State), timeText(s.Since), timeText(s.Until), s.Reason}
 	}
 	if err := g.printTable("STATE SINCE UNTIL REASON", states); err != nil || h.InFlight == nil {
 		return err

@@ -41,7 +41,7 @@ func TestCLIEndpointHistory(t *testing.T) {
 	assert.Regexp(t, `(?m)^MINUTE +ATTEMPTS +FAILURES +P50 +P99 +CODES\n`+
 		h.Minutes[0].At.UTC().Format(`2006-01-02T15:04:05\.000Z`)+
 		` +(\d+) +\d+ +\S+s +\S+s +\d+ × 502$`, out)
-	assert.Regexp(t, `(?m)^open +\S+Z +\S+Z +.*502`, out)
+	assert.Regexp(t, `(?m)^stopped +\S+Z +\S+Z +.*502`, out)
 	assert.Regexp(t, `\n\nin flight +\d+\n$`, out)
 	run(exitNotFound, "endpoints", "history", "nothing")
 }
@@ -67,9 +67,9 @@ func TestHistoryTables(t *testing.T) {
 1970-01-01T00:01:00.000Z  120       15        38.1ms  2.3456s  12 × 503, 3 × timeout
 1970-01-01T00:02:00.000Z  1         0         -       -        -
 
-STATE   SINCE                     UNTIL                     REASON
-closed  1970-01-01T00:01:10.000Z  -                         -
-open    1970-01-01T00:01:00.000Z  1970-01-01T00:01:05.000Z  502�[2J
+STATE       SINCE                     UNTIL                     REASON
+delivering  1970-01-01T00:01:10.000Z  -                         -
+stopped     1970-01-01T00:01:00.000Z  1970-01-01T00:01:05.000Z  502�[2J
 `
 	require.Equal(t, ran{0, want, ""}, runCLI(t, env, "endpoints", "history", "e"))
 	history.InFlight = new(int)

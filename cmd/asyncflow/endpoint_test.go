@@ -292,9 +292,22 @@ func TestEndpointLatency(t *testing.T) {
 	require.Zero(t, r.code, r.stderr)
 	assert.Regexp(t, `took +p50 38.1ms, p99 30.4444s\n`, r.stdout)
 	assert.Regexp(t, `failures +9 × 503, 2 × 404, 2 × timeout\n`, r.stdout)
+	assert.Regexp(t, `health +delivering\n`, r.stdout)
 	e.Health = client.EndpointHealth{State: "closed"}
 	r = runCLI(t, env, "endpoints", "get", "e1")
 	assert.NotContains(t, r.stdout, "p50")
+}
+
+// The command line has the same words for what an endpoint does as the console.
+func TestHealthWords(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("../../web/src/endpoints/outage.ts")
+	require.NoError(t, err)
+	for _, state := range []asyncflow.HealthState{asyncflow.HealthClosed, asyncflow.HealthOpen,
+		asyncflow.HealthHalfOpen, asyncflow.HealthDisabled} {
+		assert.Contains(t, string(source),
+			fmt.Sprintf("  %s: { word: %q, ", state, healthWord(state)))
+	}
 }
 
 // The commands for endpoints run against a node that challenges endpoints, and a worker that
@@ -383,7 +396,7 @@ func TestEndpointCommands(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &made))
 	assert.Equal(t, 7, made.MaxInFlight)
 	assert.Equal(t, asyncflow.Rate{Count: 10, Per: time.Hour}, made.Rate)
-	assert.Contains(t, run(0, "endpoints", "enable", made.ID), "closed")
+	assert.Contains(t, run(0, "endpoints", "enable", made.ID), "delivering")
 	run(0, "endpoints", "delete", made.ID)
 	require.NoError(t, os.WriteFile(settings, []byte("headers: {}\nauth: {kind: none}\n"), 0o600))
 	out = run(0, "endpoints", "update", id, "-f", settings)

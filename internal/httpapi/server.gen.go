@@ -271,6 +271,9 @@ type ServerInterface interface {
 	// RestoreTenant Restore a deleted tenant
 	// (POST /v1/tenants/{slug}/restore)
 	RestoreTenant(c *fiber.Ctx, slug Slug) error
+	// ListWorkers List the workers that run tasks now, or ended attempts lately
+	// (GET /v1/workers)
+	ListWorkers(c *fiber.Ctx, params ListWorkersParams) error
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -3381,6 +3384,57 @@ func (siw *ServerInterfaceWrapper) RestoreTenant(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListWorkers operation middleware
+func (siw *ServerInterfaceWrapper) ListWorkers(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListWorkersParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", query, &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListWorkers(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // FiberServerOptions provides options for the Fiber server.
 type FiberServerOptions struct {
 	BaseURL            string
@@ -3571,6 +3625,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Patch(options.BaseURL+"/v1/tenants/:slug", wrapper.PatchTenant)
 
 	router.Post(options.BaseURL+"/v1/tenants/:slug/restore", wrapper.RestoreTenant)
+
+	router.Get(options.BaseURL+"/v1/workers", wrapper.ListWorkers)
 
 }
 
@@ -6225,6 +6281,35 @@ func (response RestoreTenantdefaultApplicationProblemPlusJSONResponse) VisitRest
 	return ctx.JSON(&response.Body)
 }
 
+type ListWorkersRequestObject struct {
+	Params ListWorkersParams
+}
+
+type ListWorkersResponseObject interface {
+	VisitListWorkersResponse(ctx *fiber.Ctx) error
+}
+
+type ListWorkers200JSONResponse WorkerReport
+
+func (response ListWorkers200JSONResponse) VisitListWorkersResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListWorkersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListWorkersdefaultApplicationProblemPlusJSONResponse) VisitListWorkersResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// Docs This document as a page to read and search
@@ -6479,6 +6564,9 @@ type StrictServerInterface interface {
 	// RestoreTenant Restore a deleted tenant
 	// (POST /v1/tenants/{slug}/restore)
 	RestoreTenant(ctx context.Context, request RestoreTenantRequestObject) (RestoreTenantResponseObject, error)
+	// ListWorkers List the workers that run tasks now, or ended attempts lately
+	// (GET /v1/workers)
+	ListWorkers(ctx context.Context, request ListWorkersRequestObject) (ListWorkersResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx *fiber.Ctx, args any) (any, error)
@@ -9129,6 +9217,33 @@ func (sh *strictHandler) RestoreTenant(ctx *fiber.Ctx, slug Slug) error {
 		return err
 	} else if validResponse, ok := response.(RestoreTenantResponseObject); ok {
 		if err := validResponse.VisitRestoreTenantResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListWorkers operation middleware
+func (sh *strictHandler) ListWorkers(ctx *fiber.Ctx, params ListWorkersParams) error {
+	var request ListWorkersRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListWorkers(ctx.UserContext(), request.(ListWorkersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListWorkers")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListWorkersResponseObject); ok {
+		if err := validResponse.VisitListWorkersResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -170,6 +170,14 @@ func TestEachFilterOfLiveTasks(t *testing.T) {
 			}
 		})
 	}
+	for _, name := range []string{"ended_since", "ended_until"} { // no live task has ended
+		for call, more := range map[string]string{"cancel": ``, "priority": `,"priority":60`,
+			"delay": `,"delay":"2h"`} {
+			a := b.call("POST", "/v1/tasks/"+call,
+				fmt.Sprintf(`{"type":"pipe",%q:"2026-11-21T10:00:00Z"%s}`, name, more))
+			assert.Equal(t, 400, a.status, "%s %s", call, name)
+		}
+	}
 }
 
 // The same is so for tasks that have failed for good.
@@ -182,6 +190,12 @@ func TestEachFilterOfFinalTasks(t *testing.T) {
 	for field := range reflect.TypeFor[api.OperationFilter]().Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		assert.Contains(t, tried, name, "a new filter is tried, too")
+	}
+	// These aren't filters, or filters of a list alone.
+	tried = append(tried, "type", "text", "order", "reverse", "limit", "cursor", "latest")
+	for field := range reflect.TypeFor[api.ListTasksParams]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		assert.Contains(t, tried, name, "a filter of a list is one of each bulk call, too")
 	}
 	for name, filter := range b.filters {
 		t.Run(name, func(t *testing.T) {
@@ -228,12 +242,36 @@ func (b *filtered) finds(t *testing.T, name string) {
 	}
 }
 
-// wouldChange requires that a change of many tasks with a filter is one of one task.
+// wouldChange requires that a change of many tasks with a filter is one of one task, and that its
+// operation, which is stopped at once, shows the filter as it was given.
 func (b *filtered) wouldChange(t *testing.T, call string, filter map[string]any, more string) {
 	for _, among := range []string{`"type":"pipe"`, `"all_types":true`} {
 		body := bodyOf(filter, strings.Trim(among+`,"dry_run":true,`+more, ","))
 		a := b.call("POST", "/v1/tasks/"+call, body)
 		assert.EqualValues(t, 1, read[api.Count](b.bundle, 200, a).Count, "%s %s", call, body)
+	}
+	b.shows(t, call, filter, more)
+	if call != "rerun" { // it leaves them out by itself
+		b.shows(t, call, map[string]any{"children": false}, more)
+	}
+}
+
+// shows requires that the operation of a call shows its filter.
+func (b *filtered) shows(t *testing.T, call string, filter map[string]any, more string) {
+	a := b.call("POST", "/v1/tasks/"+call,
+		bodyOf(filter, strings.Trim(`"type":"pipe",`+more, ",")))
+	require.Equal(t, 202, a.status, "%s", a.body)
+	var o struct {
+		ID, State string
+		Filter    map[string]any
+	}
+	require.NoError(t, json.Unmarshal(a.body, &o))
+	for name, value := range filter {
+		assert.Equal(t, fmt.Sprint(value), fmt.Sprint(o.Filter[name]), "%s %s", call, name)
+	}
+	if o.State == "running" { // only one rerun may
+		stopped := b.call("POST", "/v1/operations/"+o.ID+"/stop", "")
+		require.Equal(t, 200, stopped.status, "%s", stopped.body)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // libraries are contained in the bundle.
 var libraries = []string{"preact", "@preact/signals", "@preact/signals-core", "preact-iso",
-	"openapi-fetch", "uplot"}
+	"uplot"}
 
 func main() {
 	if err := run(); err != nil {

@@ -1,21 +1,11 @@
-import createClient from "openapi-fetch";
-import type { components, paths } from "../../sdk/typescript/src/api.gen.ts";
+import type { components } from "../../sdk/typescript/src/api.gen.ts";
 import { faultOf } from "./json_fault.ts";
-import { session, sessionEnded } from "./session.ts";
+import { sessionEnded } from "./session.ts";
+
+export { api } from "./call.ts";
 
 /** The schemas of openapi.yaml. */
 export type Schemas = components["schemas"];
-
-/** The public API, with the session's cookie. */
-export const api = createClient<paths>({ baseUrl: "" });
-
-// The server refuses a call if another caller has logged in since this page was loaded.
-api.use({
-  onRequest({ request }) {
-    const id = session.peek()?.id;
-    if (id) request.headers.set("Asyncflow-Session", id);
-  },
-});
 
 /** A call that was refused or that got no answer. */
 export class CallError extends Error {
@@ -106,12 +96,10 @@ function withField(problem: Partial<Schemas["Problem"]>): Partial<Schemas["Probl
 }
 
 function problemOf(error: unknown): Partial<Schemas["Problem"]> {
-  if (typeof error === "string") {
-    try {
-      return JSON.parse(error) as Partial<Schemas["Problem"]>;
-    } catch {
-      return { detail: error.slice(0, 500) };
-    }
+  const text = String(error);
+  try {
+    return Object(JSON.parse(text)) as Partial<Schemas["Problem"]>;
+  } catch {
+    return { detail: text.slice(0, 500) };
   }
-  return typeof error === "object" && error !== null ? error : {};
 }

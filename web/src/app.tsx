@@ -21,6 +21,7 @@ import { Tenant } from "./tenants/tenant.tsx";
 import { Tenants } from "./tenants/tenants.tsx";
 import { Type } from "./types/type.tsx";
 import { Types } from "./types/types.tsx";
+import { Workers } from "./workers/workers.tsx";
 
 /** A page that everyone has who is logged in. */
 const loggedIn: Page = { path: loggedInPage, title: "", show: LoggedIn };
@@ -34,6 +35,7 @@ const tenantPages: Page[] = [
   { path: "/console/types/:type", title: "", show: Type },
   { path: "/console/endpoints", title: "Endpoints", show: Endpoints },
   { path: "/console/endpoints/:id", title: "", show: Endpoint },
+  { path: "/console/workers", title: "", show: Workers },
   { path: "/console/schedules", title: "Schedules", show: Schedules },
   { path: "/console/schedules/:name", title: "", show: Schedule },
   { path: "/console/operations", title: "Operations", show: Operations },

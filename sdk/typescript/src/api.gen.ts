@@ -1002,6 +1002,32 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/workers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the workers that run tasks now, or ended attempts lately
+         * @description Which worker is slow, fails or is gone: of one task type or all of them, the worst first. A
+         *     worker is told apart by the name that it gives in the header Asyncflow-Worker, for each
+         *     stage and endpoint; those that give none are one entry for each endpoint.
+         *
+         *     Nothing is recorded for this. A call reads the running tasks, 20,000 at most, and the end of
+         *     the journals, about 11 MiB at most, for 2 s at most. Where that doesn't go back to since,
+         *     the attempts are a sample, the denser the later: searched says so.
+         */
+        get: operations["listWorkers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/schedules": {
         parameters: {
             query?: never;
@@ -5043,6 +5069,128 @@ export interface components {
             stage: string;
             /** @description Its error as it is stored; absent if it was erased. */
             error?: string;
+        };
+        /**
+         * @example {
+         *       "since": "2026-11-21T10:28:32Z",
+         *       "count": 1,
+         *       "workers": [
+         *         {
+         *           "type": "thumbnails",
+         *           "stage": "resize",
+         *           "name": "worker-7f9c",
+         *           "url": "https://worker.example.com/resize",
+         *           "state": "slow",
+         *           "running": 2,
+         *           "oldest_running": "2026-11-21T10:43:01Z",
+         *           "last_seen": "2026-11-21T10:43:30Z",
+         *           "attempts": 412,
+         *           "failures": 3,
+         *           "lost": 0,
+         *           "duration": {
+         *             "p50_ms": 910.2,
+         *             "p95_ms": 1830.5
+         *           }
+         *         }
+         *       ],
+         *       "searched": {
+         *         "attempts": 2210,
+         *         "complete": true
+         *       }
+         *     }
+         */
+        WorkerReport: {
+            /**
+             * Format: date-time
+             * @description Since when attempts were read.
+             */
+            since: string;
+            /** @description How many workers were found. */
+            count: number;
+            /** @description As many as the call asks for, the worst first. */
+            workers: components["schemas"]["WorkerHealth"][];
+            searched: components["schemas"]["WorkersSearched"];
+        };
+        /**
+         * @description What was read for a list of workers.
+         * @example {
+         *       "attempts": 14200,
+         *       "complete": false
+         *     }
+         */
+        WorkersSearched: {
+            /** @description How many attempts were read. */
+            attempts: number;
+            /**
+             * @description All attempts since the time and all running tasks were read. Otherwise they are a
+             *     sample: shares and percentiles hold for it, and workers with few attempts may be
+             *     missing.
+             */
+            complete: boolean;
+        };
+        /**
+         * @description How a worker does in a stage.
+         * @example {
+         *       "type": "thumbnails",
+         *       "stage": "resize",
+         *       "name": "worker-7f9c",
+         *       "state": "well",
+         *       "running": 1,
+         *       "attempts": 0,
+         *       "failures": 0,
+         *       "lost": 0
+         *     }
+         */
+        WorkerHealth: {
+            type: string;
+            stage: string;
+            /** @description Absent of those that gave none. */
+            name?: components["schemas"]["WorkerName"];
+            /** @description The URL of its endpoint; absent if it claims. */
+            url?: string;
+            /** @description Who claims its tasks; absent if they are pushed. */
+            claimer?: string;
+            /**
+             * @description gone: its last attempt was lost, or it should have had ten attempts since it was last
+             *     seen, by its share of those of its stage; it may have been stopped. failing: at least
+             *     half of five or more attempts failed. slow: the median of five or more attempts is at
+             *     least twice that of the other workers of the stage. well: nothing of that.
+             * @enum {string}
+             */
+            state: "gone" | "failing" | "slow" | "well";
+            /** @description Tasks that it has now. */
+            running: number;
+            /**
+             * Format: date-time
+             * @description Since when it has the oldest of them.
+             */
+            oldest_running?: string;
+            /**
+             * Format: date-time
+             * @description When it last answered, reported, claimed or sent a heartbeat; absent if it wasn't seen
+             *     since the time.
+             */
+            last_seen?: string;
+            /** @description Its attempts that were read. */
+            attempts: number;
+            /** @description How many of them failed; lost ones did. */
+            failures: number;
+            /** @description How many of them were lost */
+            lost: number;
+            duration?: components["schemas"]["WorkerDuration"];
+        };
+        /**
+         * @description How long its attempts took; absent without any.
+         * @example {
+         *       "p50_ms": 910.2,
+         *       "p95_ms": 1830.5
+         *     }
+         */
+        WorkerDuration: {
+            /** @description Half of them took no longer. */
+            p50_ms: number;
+            /** @description 95 % of them took no longer. */
+            p95_ms: number;
         };
         OperationList: {
             data: components["schemas"]["Operation"][];
@@ -9561,6 +9709,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["FailureReport"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+            default: components["responses"]["Problem"];
+        };
+    };
+    listWorkers: {
+        parameters: {
+            query?: {
+                /** @description The task type; by default all types. */
+                type?: components["schemas"]["Name"];
+                /**
+                 * @description Attempts that ended at or after this time; by default 15 minutes ago, and at most 24
+                 *     hours ago.
+                 */
+                since?: string;
+                /** @description The most workers. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The workers. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkerReport"];
                 };
             };
             400: components["responses"]["Invalid"];

@@ -2,7 +2,7 @@ package counts
 
 import "github.com/asyncflow/asyncflow/store/internal/catalog"
 
-// Counts reads what was counted: statistics, backlogs, the attempts at endpoints.
+// Counts reads what was counted: statistics, backlogs, the attempts at endpoints and by workers.
 type Counts struct {
 	core    *catalog.Core
 	minutes *endpointMinutes

@@ -2,6 +2,9 @@ package postgres
 
 import (
 	"context"
+	"maps"
+	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -107,6 +110,23 @@ func (db TenantDB) Exec(
 	tag, err = br.Exec()
 	// The transaction commits with Close.
 	return tag, FirstError(err, br.Close(), conn.replicated())
+}
+
+// QueryWithin runs a query that the database ends after a time. It is planned like the hot
+// statements.
+func (db TenantDB) QueryWithin(
+	ctx context.Context, most time.Duration, collect func(pgx.Rows) error,
+	sql string, args ...any,
+) error {
+	settings := maps.Clone(HotSettings)
+	most = max(most, time.Millisecond)
+	settings["statement_timeout"] = strconv.FormatInt(most.Milliseconds(), 10)
+	b := &pgx.Batch{}
+	b.Queue("BEGIN READ ONLY")
+	QueueSettings(b, settings)
+	b.Queue(sql, args...).Query(collect)
+	b.Queue("COMMIT")
+	return db.Send(ctx, b)
 }
 
 // Send runs a batch in one transaction.

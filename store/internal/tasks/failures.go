@@ -2,8 +2,6 @@ package tasks
 
 import (
 	"context"
-	"maps"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -220,22 +218,14 @@ type failure struct {
 
 // readWindow reads the next window of a walk. The database ends it when the report must end.
 func (r *failureReader) readWindow(ctx context.Context, l *failureLine) (v view, err error) {
-	settings := maps.Clone(postgres.HotSettings) // it is planned like the hot statements
-	most := max(r.left(), time.Millisecond)
-	settings["statement_timeout"] = strconv.FormatInt(most.Milliseconds(), 10)
 	var found []failure
-	b := &pgx.Batch{}
-	b.Queue("BEGIN READ ONLY")
-	postgres.QueueSettings(b, settings)
 	position := asyncflow.TaskID{Number: l.walk.before - 1}.Position()
-	b.Queue(l.t.SQL(position, failuresSQL()), l.t.Number(), l.walk.least, l.walk.before,
-		failureWindow, r.filter.Since, r.filter.Until).
-		Query(func(rows pgx.Rows) (err error) {
-			found, v, err = collectFailures(rows, l.t.Name)
-			return err
-		})
-	b.Queue("COMMIT")
-	if err := r.tasks.core.DB(l.t.Tenant).Send(ctx, b); err != nil {
+	err = r.tasks.core.DB(l.t.Tenant).QueryWithin(ctx, r.left(), func(rows pgx.Rows) (err error) {
+		found, v, err = collectFailures(rows, l.t.Name)
+		return err
+	}, l.t.SQL(position, failuresSQL()), l.t.Number(), l.walk.least, l.walk.before, failureWindow,
+		r.filter.Since, r.filter.Until)
+	if err != nil {
 		return v, err
 	}
 	if v.looked < failureWindow { // the range has no more

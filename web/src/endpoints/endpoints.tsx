@@ -25,6 +25,10 @@ export function Endpoints() {
     <>
       <Title text="Endpoints" />
       <NewEndpoint type={type} stage={stage} />
+      <p>
+        <a href={`/console/workers${type ? `?type=${type}` : ""}`}>
+          Which workers are slow or gone</a>
+      </p>
       <Filters type={type} stage={stage} />
       <Problem error={list.error} retry={list.reload} />
       <Skeleton of={list} />

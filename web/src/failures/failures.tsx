@@ -5,26 +5,18 @@ import { Empty } from "../parts/empty.tsx";
 import { useQuery } from "../parts/pager.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { Skeleton } from "../parts/skeleton.tsx";
+import { Spans, spanOf } from "../parts/spans.tsx";
 import { Title } from "../parts/title.tsx";
 import { Group } from "./group.tsx";
 
 const pause = 20_000; // between two loads, in ms
-const minute = 60_000;
-
-/** The times that may be looked at, before now. */
-const spans: Record<string, { name: string; ms: number }> = {
-  "15m": { name: "15 minutes", ms: 15 * minute },
-  "1h": { name: "hour", ms: 60 * minute },
-  "24h": { name: "24 hours", ms: 24 * 60 * minute },
-  "7d": { name: "7 days", ms: 7 * 24 * 60 * minute },
-};
 
 type Report = Schemas["FailureReport"];
 
 /** The tasks that failed lately, by the kinds of their errors. */
 export function Failures() {
   const [{ last = "1h", order, type }, link] = useQuery();
-  const span = spans[last] ?? spans["1h"]!;
+  const span = spanOf(last, "1h");
   const newest = order === "newest";
   const load = useLoad((signal) => answer(api.GET("/v1/failures", {
     signal,
@@ -34,16 +26,11 @@ export function Failures() {
   return (
     <>
       <Title text="Failures" />
-      <nav class="choices" aria-label="Time and order">
-        {Object.entries(spans).map(([key, s]) => (
-          <a key={key} href={link({ last: key })} aria-current={s === span ? "true" : undefined}>
-            Last {s.name}
-          </a>
-        ))}
+      <Spans span={span}>
         <a href={link({ order: newest ? "" : "newest" })}>
           {newest ? "Show the most frequent first" : "Show the newest first"}
         </a>
-      </nav>
+      </Spans>
       {type && <p>Only of the type {type}. <a href={link({ type: "" })}>Show all types</a></p>}
       <Problem error={load.error} retry={load.reload} />
       <Skeleton of={load} />

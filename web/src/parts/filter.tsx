@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import type { Signal } from "@preact/signals";
+import { type Signal, useSignal } from "@preact/signals";
 import { useLocation } from "preact-iso";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { useQuery } from "./pager.tsx";
@@ -97,17 +97,29 @@ interface SearchProps {
   first?: boolean; // the key / goes there
   pattern?: string; // of what may be typed
   hint?: string; // says what may be typed
+  /** Returns texts to choose from. It is asked when somebody comes to the field. */
+  suggest?: () => Promise<string[]>;
 }
 
 /** A text to search for. */
 export function Search(
-  { label, name, value, most, first = false, pattern, hint }: SearchProps,
+  { label, name, value, most, first = false, pattern, hint, suggest }: SearchProps,
 ) {
+  const options = useSignal<string[]>([]);
   return (
     <label class="wide">
       {label}
       <input type="search" name={name} data-search={first ? "" : undefined} maxLength={most}
-        key={value} defaultValue={value} pattern={pattern} title={hint} placeholder={hint} />
+        key={value} defaultValue={value} pattern={pattern} title={hint} placeholder={hint}
+        list={suggest && `known-${name}`}
+        onFocus={suggest && (() => void suggest().then((all) => {
+          options.value = [...new Set(all)].sort();
+        }, () => {}))} />
+      {suggest && (
+        <datalist id={`known-${name}`}>
+          {options.value.map((o) => <option key={o} value={o} />)}
+        </datalist>
+      )}
     </label>
   );
 }

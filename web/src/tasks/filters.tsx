@@ -107,6 +107,19 @@ async function meaningOf(text: string): Promise<Record<string, string>> {
   return { text };
 }
 
+/** Returns the codes with which tasks failed in the last day. */
+async function codesOf(type: string | undefined): Promise<string[]> {
+  const since = new Date(Date.now() - 86_400_000).toISOString();
+  const { groups } = await answer(api.GET("/v1/failures", { params: { query: { type, since } } }));
+  return groups.flatMap((g) => g.error_code ?? []);
+}
+
+/** Returns the names of the workers of late. */
+async function workersOf(type: string | undefined): Promise<string[]> {
+  const { workers } = await answer(api.GET("/v1/workers", { params: { query: { type } } }));
+  return workers.flatMap((w) => w.name ?? []);
+}
+
 /** The form of the filter. A change of it changes the URL. */
 export function Filters({ filter, types, stages, unsent }: FiltersProps) {
   const { route } = useLocation();
@@ -134,14 +147,16 @@ export function Filters({ filter, types, stages, unsent }: FiltersProps) {
       <Instant label="Ended until" applies value={filter.ended_until}
         change={(ended_until) => set({ ended_until })} />
       <Search label="Error code" name="code" value={filter.code} most={60}
-        pattern="[A-Za-z0-9][A-Za-z0-9_.\-]*" hint="503, 5xx, timeout, lost" />
+        pattern="[A-Za-z0-9][A-Za-z0-9_.\-]*" hint="503, 5xx, timeout, lost"
+        suggest={() => codesOf(filter.type)} />
       <Search label="Kind of the error" name="fingerprint" value={filter.fingerprint} most={16}
         pattern="[0-9a-f]{16}" hint="a fingerprint, from Failures" />
       <Search label="Text in the error" name="error" value={filter.error} most={200} />
       <Search label="Attempts at least" name="attempts" value={filter.attempts} most={5}
         pattern="[1-9][0-9]*" hint="a number" />
       <Search label="Worker" name="worker" value={filter.worker} most={64}
-        pattern="[!-~]+" hint="that runs it or ran an attempt" />
+        pattern="[!-~]+" hint="that runs it or ran an attempt"
+        suggest={() => workersOf(filter.type)} />
       <Search label="Idempotency key" name="key" value={filter.key} most={255} />
       <Search label="Flow key" name="flow_key" value={filter.flow_key} most={255} />
       <Search label="User" name="user" value={filter.user} most={255} />

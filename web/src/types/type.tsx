@@ -44,6 +44,7 @@ export function Type() {
           <TypeStats type={name} />
           <Problem error={endpoints.error} retry={endpoints.reload} />
           <Stages type={t} endpoints={endpoints.data} />
+          <p><a href={`/console/workers?type=${name}`}>Which workers are slow or gone</a></p>
           <Facts type={t} />
           <Retries stages={t.stages} />
           <Rolls type={name} />
