@@ -51,9 +51,10 @@ func parseCompare(args []string) (compareConfig, error) {
 		err = fmt.Errorf("--rounds must be at least 1 and --tasks at least %d", rig.BatchSize)
 	}
 	cfg.tasks -= cfg.tasks % rig.BatchSize
-	if err == nil {
-		_, err = chosen(cfg.only)
+	if err != nil {
+		return cfg, err
 	}
+	_, err = chosen(cfg.only)
 	return cfg, err
 }
 

@@ -25,9 +25,10 @@ type ways struct {
 func (w ways) compare(ctx context.Context, r *rig.Rig, cfg config) error {
 	var taskType *rig.TaskType
 	err := r.WithNode(ctx, func(ctx context.Context) (err error) {
-		if err = r.MakeTenant(ctx); err == nil {
-			taskType, err = r.Register(ctx, "bench", rig.Shape{})
+		if err = r.MakeTenant(ctx); err != nil {
+			return err
 		}
+		taskType, err = r.Register(ctx, "bench", rig.Shape{})
 		return err
 	})
 	if err != nil {

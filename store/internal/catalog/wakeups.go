@@ -194,19 +194,27 @@ func (w *Wakeups) followServer(ctx context.Context) error {
 	known := ""
 	for ctx.Err() == nil {
 		server, left := w.store.prober.Within(ctx)
-		now, err := postgres.ServerOf(server, w.store.Base)
-		if err == nil && now != known {
-			if err = w.startOver(server); err == nil {
-				known = now
-			}
-		}
-		if err != nil && server.Err() == nil {
+		var err error
+		if known, err = w.startOverElsewhere(server, known); err != nil && server.Err() == nil {
 			w.store.Log.Warn("can't refresh, trying again", "what", "server", "error", err)
 		}
 		sleep.For(server, RefreshEvery)
 		left()
 	}
 	return nil
+}
+
+// startOverElsewhere starts over if the server isn't the known one. It returns the one that is
+// known after that.
+func (w *Wakeups) startOverElsewhere(ctx context.Context, known string) (string, error) {
+	now, err := postgres.ServerOf(ctx, w.store.Base)
+	if err != nil || now == known {
+		return known, err
+	}
+	if err := w.startOver(ctx); err != nil {
+		return known, err
+	}
+	return now, nil
 }
 
 // receive receives one notification, or pings the connection after a silence.

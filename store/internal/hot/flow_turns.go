@@ -13,8 +13,8 @@ import (
 // MostTurns is how many flow keys TurnsBefore counts at most.
 const MostTurns = 1000
 
-// Turns are the flow keys with due tasks that have their turn before a key of a fair type.
-type Turns struct {
+// KeysBefore are the flow keys with due tasks that have their turn before a key of a fair type.
+type KeysBefore struct {
 	First string // the key that has the turn, if there is any
 	Keys  int    // MostTurns at most
 	More  bool   // there may be others
@@ -24,7 +24,7 @@ type Turns struct {
 // without a due task.
 func TurnsBefore(
 	ctx context.Context, db postgres.Querier, t *config.Type, key string, now time.Time,
-) (turns Turns, err error) {
+) (turns KeysBefore, err error) {
 	last := turn{}
 	err = db.QueryRow(ctx, t.SQL(0, turnSQL), t.Number()).Scan(&last.key, &last.left)
 	if err != nil && err != pgx.ErrNoRows {

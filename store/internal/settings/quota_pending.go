@@ -31,7 +31,7 @@ func (s *Settings) CountLive(ctx context.Context, tenant string) (n int64, err e
 
 // KnownKeys reports for each task whether its key stands for a task already, and surely goes on to
 // do so: a key that stands for a task until that is final may be free in a moment. Of a task that
-// replaces another one the second doesn't matter: it takes no key, see asyncflow.NewTask.OnlyReplaces.
+// replaces another one the second doesn't matter: it takes no key, see NewTask.OnlyReplaces.
 func (s *Settings) KnownKeys(
 	ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 ) ([]bool, error) {

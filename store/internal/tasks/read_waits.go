@@ -97,7 +97,7 @@ func (s *Tasks) tellTurn(ctx context.Context, tenant string, task *Task) error {
 	}
 	db, now := s.core.DB(tenant), s.core.Clock.Now()
 	raised, err := hot.RaisedBefore(ctx, db, t, task.ID.Number, now)
-	var turns hot.Turns
+	var turns hot.KeysBefore
 	if err == nil && !raised {
 		turns, err = hot.TurnsBefore(ctx, db, t, t.LineKeyOf(task.Options), now)
 	}
@@ -115,7 +115,7 @@ func (s *Tasks) tellTurn(ctx context.Context, tenant string, task *Task) error {
 }
 
 // turnText says which key has the turn before that of a task; "": it isn't known.
-func turnText(turns hot.Turns) string {
+func turnText(turns hot.KeysBefore) string {
 	now := fmt.Sprintf("It is the turn of the flow key %q", turns.First)
 	if turns.First == "" {
 		now = "It is the turn of the tasks without a flow key"
