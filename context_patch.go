@@ -55,9 +55,7 @@ func membersOf(doc json.RawMessage) (all []jsonMember) {
 	for w.Next() {
 		m := jsonMember{text: w.Name()}
 		m.value = w.Skip()
-		if json.Unmarshal(m.text, &m.name) != nil {
-			m.name = string(m.text)
-		}
+		m.name = memberName(m.text)
 		if i, again := at[m.name]; again {
 			all[i].value = m.value
 			continue
@@ -66,6 +64,15 @@ func membersOf(doc json.RawMessage) (all []jsonMember) {
 		all = append(all, m)
 	}
 	return all
+}
+
+// memberName decodes the name of a member. Names with half of a surrogate pair would all decode to
+// U+FFFD, so such a name stays as it is written, after a byte that begins no other one.
+func memberName(text json.RawMessage) (name string) {
+	if hasLoneSurrogate(text) || json.Unmarshal(text, &name) != nil {
+		return "\xff" + string(text)
+	}
+	return name
 }
 
 // mergePatch returns a document with a patch applied. The patch is not null.

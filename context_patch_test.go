@@ -32,6 +32,11 @@ func TestPatchContext(t *testing.T) {
 		{`{"a":1,"b":2,"a":{"c":3}}`, `{"a":{"d":4}}`, `{"a":{"c":3,"d":4},"b":2}`},
 		{`{"a":1}`, ` { "a" : 2 , "a" : null } `, `{}`},
 		{`{"a":1}`, `{}`, `{"a":1}`},
+		{`{"\ud800":1,"\ud801":2,"\ufffd":3}`, `{"a":1}`,
+			`{"\ud800":1,"\ud801":2,"\ufffd":3,"a":1}`},
+		{`{"\ud800":1,"\ufffd":2}`, `{"\ufffd":null}`, `{"\ud800":1}`},
+		{`{"\"\\ud800\"":1,"\ud800":2}`, `{"\"\\ud800\"":3}`, `{"\"\\ud800\"":3,"\ud800":2}`},
+		{`{"\ud83d\ude00":1}`, `{"😀":2}`, `{"\ud83d\ude00":2}`},
 	} {
 		t.Run(c.context+" with "+c.patch, func(t *testing.T) {
 			got, err := asyncflow.PatchContext(json.RawMessage(c.context), json.RawMessage(c.patch))

@@ -3,12 +3,15 @@ package store_test
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -54,4 +57,41 @@ func TestRerunsWithPatchedContexts(t *testing.T) {
 		require.Equal(t, `{"n": 0.0, "footer": {"a":"old","b":1}}`,
 			string(b.task(results[0].ID).Context), "the old ones stay as they are")
 	})
+}
+
+// A patch makes no context longer than the node allows, however often reruns are run again. A
+// context that is over the limit already stays so, unless it would grow.
+func TestPatchedContextsKeepToTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 100
+	url := pgtest.Database(t, prepare)
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n", Notify: true, Pool: 4,
+		HotPool: 4, MaxContext: limit, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	b := keepRunning(t, s, url)
+	pipe := b.put(twoStages())
+	tasks := 0
+	for _, size := range []int{limit - 10, limit - 7, limit - 6, limit, limit + 1} {
+		pad := strings.Repeat("x", size-len(`{"pad":""}`))
+		b.submit(newTask(`{"pad":"` + pad + `"}`))
+		tasks++
+	}
+	b.settleAll(pipe, b.leaseAll(pipe, tasks), rejected)
+	for _, c := range []struct {
+		patch string
+		done  int
+	}{
+		{`{"a":10}`, 2}, // 7 bytes more: of all but the first two it is too long
+		{`{"b":10}`, 2}, // again of these two, and not of their reruns
+		{`{"pad":"` + strings.Repeat("x", limit) + `"}`, 0},
+		{`{"gone":null}`, 9},
+	} {
+		_, due := b.start(store.RerunTasks,
+			store.NewOperation{ContextPatch: json.RawMessage(c.patch)})
+		assert.Equal(t, []any{store.OperationDone, int64(tasks), int64(c.done),
+			int64(tasks - c.done)}, figures(b.finish(due)), c.patch)
+		b.settleAll(pipe, b.leaseAll(pipe, c.done), rejected)
+		tasks += c.done
+	}
+	require.Equal(t, limit+1, b.count(b.at(1, `SELECT max(length(context)) FROM {task}`)))
 }

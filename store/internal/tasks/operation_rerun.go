@@ -165,8 +165,8 @@ func (st *step) newTasks(all []rerun) {
 	cost := 0
 	for _, r := range all {
 		task, err := r.task()
-		if err == nil && st.o.ContextPatch != nil {
-			task.Context, err = asyncflow.PatchContext(task.Context, st.o.ContextPatch)
+		if err == nil {
+			err = st.patchContext(&task)
 		}
 		if err != nil {
 			continue
@@ -188,6 +188,25 @@ func (st *step) newTasks(all []rerun) {
 		st.reruns.tasks = append(st.reruns.tasks, task)
 		st.reruns.of = append(st.reruns.of, r.id.Number)
 	}
+}
+
+// patchContext applies the operation's patch, if it has one, to the context of a new task. A context
+// that the patch makes longer must keep to the node's limit. One that is over it already, since the
+// limit was lowered, runs again as long as it doesn't grow.
+func (st *step) patchContext(task *asyncflow.NewTask) error {
+	if st.o.ContextPatch == nil {
+		return nil
+	}
+	before := len(task.Context)
+	patched, err := asyncflow.PatchContext(task.Context, st.o.ContextPatch)
+	if err != nil {
+		return err
+	}
+	task.Context = patched
+	if most := st.tasks.core.Config.MaxContext; most > 0 && len(patched) > max(most, before) {
+		return asyncflow.Errorf(asyncflow.CodeTooLarge, "the patched context is too long")
+	}
+	return nil
 }
 
 // readWhole returns how many of some tasks were read with their contexts.

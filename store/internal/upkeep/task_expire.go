@@ -18,6 +18,7 @@ import (
 func (s *Upkeep) ExpireTasks(ctx context.Context, t *config.Type) (int, error) {
 	var expired trees.Expired
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
+		expired = trees.Expired{} // another node may have the lock by a second try
 		step := func(tx pgx.Tx, now time.Time) (err error) {
 			expired, err = expireSome(ctx, tx, t, now)
 			return err

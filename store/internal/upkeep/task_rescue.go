@@ -15,12 +15,16 @@ import (
 )
 
 // Rescue ends the leases of a type that have run out. Each gets a journal row, and the verdict
-// decides whether the task is tried again. Rescue logs them. It ends at most JobBatch leases, and
-// returns how many it ended.
+// decides whether the task is tried again. Rescue logs each as an attempt, also one that is
+// released, whose task was never sent or whose claim nothing was heard of. Its duration is then the
+// time from the lease to now. Rescue ends at most JobBatch leases, and returns how many it ended.
 func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 	var settled []asyncflow.Settlement
 	var ts *records.Tokens
+	var ended time.Time
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
+		settled = nil
+		ts = nil
 		return s.core.Exclusively(ctx, t.Tenant, "rescue", func(tx pgx.Tx, now time.Time) error {
 			if err := postgres.Pin(ctx, tx); err != nil {
 				return err
@@ -39,6 +43,7 @@ func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 			if err != nil {
 				return err
 			}
+			ended = now
 			settled, ts = records.SettleTaken(t, expired, now, outcomes)
 			return records.WriteSettled(ctx, tx, t, settled, ts, now)
 		})
@@ -47,7 +52,8 @@ func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 		return 0, postgres.Wrap(err, "Rescue(%q, %q)", t.Tenant, t.Name)
 	}
 	hot.AnnounceTakenEnds(ctx, s.hot, t, settled, ts)
-	for _, lost := range settled {
+	for _, lost := range settled { // copies: no answer was timed, so the journal has no duration
+		lost.Outcome.Duration = ended.Sub(lost.Lease.LeasedAt)
 		asyncflow.LogAttempt(s.core.Log, t.Tenant, lost)
 	}
 	return len(settled), nil
