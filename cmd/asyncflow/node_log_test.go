@@ -62,9 +62,9 @@ func TestAttemptsAreLoggedWithLabels(t *testing.T) {
 	require.NoError(t, err)
 	for context, outcome := range map[string]string{"refused": "failed", "later": "done",
 		"silent": "lost"} {
-		name := "pipe"
+		name, took := "pipe", `\S+`
 		if context == "silent" {
-			name = "brief"
+			name, took = "brief", `[1-9][0-9.ms]*`
 		}
 		task, err := c.Submit(t.Context(), client.NewTask{Type: name,
 			Context: client.JSON(strconv.Quote(context)), User: "ada", Tags: []string{"eu"},
@@ -72,7 +72,7 @@ func TestAttemptsAreLoggedWithLabels(t *testing.T) {
 			Trace:    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"})
 		require.NoError(t, err)
 		line := regexp.MustCompile(`msg=attempt .*task=` + regexp.QuoteMeta(task.ID) +
-			` .*outcome=` + outcome + ` .*user=ada .*eu.*order.*4711.*` +
+			` .*outcome=` + outcome + ` .*duration=` + took + ` .*user=ada .*eu.*order.*4711.*` +
 			`trace_id=4bf92f3577b34da6a3ce929d0e0e4736`)
 		require.Eventually(t, func() bool {
 			return line.MatchString(nodes[0].said() + nodes[1].said())

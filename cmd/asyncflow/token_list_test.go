@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -130,7 +129,8 @@ func TestRevokeEndsWhatIsOpen(t *testing.T) {
 	token := strings.TrimSpace(r.stdout)
 	d, err := auth.Describe(token)
 	require.NoError(t, err)
-	nodes := []*process{startNode(t, url), startNode(t, url)}
+	const calls = "--max-streams-per-tenant=3"
+	nodes := []*process{startNode(t, url, calls), startNode(t, url, calls)}
 	c := nodes[0].client()
 	_, err = c.PutTaskType(t.Context(), "judge", client.TaskTypeSpec{
 		Stages: []client.Stage{{Name: "look", Mode: "claim"}}})
@@ -148,6 +148,7 @@ func TestRevokeEndsWhatIsOpen(t *testing.T) {
 		} {
 			ends[fmt.Sprintf("%s of node %d", what, i)] = p.opened(t, token, call[0], call[1])
 		}
+		p.awaitLimit(t, token, task.ID)
 	}
 	session := nodes[0].login(t, token)
 	for _, p := range nodes {
@@ -176,34 +177,52 @@ func TestRevokeEndsWhatIsOpen(t *testing.T) {
 	t.Log("all have ended after", time.Since(revoked))
 }
 
-// opened makes a call, and returns a channel that gets its status when its answer is over. The
-// call was sent by then.
+// opened makes a call, and returns a channel that gets its status when its answer is over. If the
+// node has too many open calls, it makes the call again.
 func (p *process) opened(t *testing.T, token, call, body string) chan int {
 	t.Helper()
 	method, path, _ := strings.Cut(call, " ")
-	sent := make(chan struct{}, 1)
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-		WroteRequest: func(httptrace.WroteRequestInfo) { sent <- struct{}{} }})
-	req, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+token)
-	req.Header.Set("Content-Type", "application/json")
 	ended := make(chan int, 1)
 	go func() {
-		resp, err := new(http.Transport).RoundTrip(req)
-		if err != nil {
-			ended <- 0
-			return
+		for {
+			status := p.wholeAnswer(t, token, method, path, body)
+			if status != http.StatusTooManyRequests {
+				ended <- status
+				return
+			}
 		}
-		defer resp.Body.Close()
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-			ended <- -1
-			return
-		}
-		ended <- resp.StatusCode
 	}()
-	<-sent
 	return ended
+}
+
+// wholeAnswer makes a call, reads its answer to its end, and returns its status: 0 without an
+// answer, -1 if the answer broke off.
+func (p *process) wholeAnswer(t *testing.T, token, method, path, body string) int {
+	req, err := http.NewRequestWithContext(t.Context(), method, p.url+path, strings.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return -1
+	}
+	return resp.StatusCode
+}
+
+// awaitLimit waits until the node refuses one more open call of the tenant: it has accepted all
+// that its limit allows.
+func (p *process) awaitLimit(t *testing.T, token, task string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		status := p.wholeAnswer(t, token, http.MethodHead, "/v1/tasks/"+task+"/events", "")
+		return status == http.StatusTooManyRequests
+	}, patience, 20*time.Millisecond)
 }
 
 // login returns the cookie of a session of the console that a token opens.
