@@ -190,9 +190,9 @@ func (st *step) newTasks(all []rerun) {
 	}
 }
 
-// patchContext applies the operation's patch, if it has one, to the context of a new task. A context
-// that the patch makes longer must keep to the node's limit. One that is over it already, since the
-// limit was lowered, runs again as long as it doesn't grow.
+// patchContext applies the patch of the operation, if it has one, to the context of a new task. A
+// context that the patch makes longer must keep to the node's limit. One that is over it already,
+// since the limit was lowered, runs again as long as it doesn't grow.
 func (st *step) patchContext(task *asyncflow.NewTask) error {
 	if st.o.ContextPatch == nil {
 		return nil
