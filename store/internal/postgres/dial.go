@@ -67,6 +67,7 @@ type watched struct {
 	net.Conn
 	group      *PoolGroup
 	dialed     time.Time
+	server     server       // see admit; the group's mutex guards it
 	connecting atomic.Bool  // until liftConnectDeadline
 	reading    atomic.Int64 // since when it waits for the server, in Unix ns; 0: it does not
 }

@@ -35,17 +35,29 @@ func (p *Prober) Due(now time.Time) bool { return p.due(now) }
 // Probe is probe, now.
 func (p *Prober) Probe(ctx context.Context) { p.probe(ctx, time.Now()) }
 
+// ProbeSince is a probe that has begun already.
+func (p *Prober) ProbeSince(ctx context.Context, began time.Time) { p.probe(ctx, began) }
+
 // Suspicious is suspicious, now.
 func (f *PoolGroup) Suspicious() bool { return f.suspicious(time.Now()) }
 
 // Choose returns which of the servers of all hosts that take writes is chosen, given their answers
-// so far. An empty one is a host without such a server. One such as "old@1" has a timeline.
+// so far, and whether one is full. An empty one is a host without such a server, and "full" one
+// without a connection. One such as "old@1" has a timeline.
 func Choose(present string, wait time.Duration, hosts int, servers ...string) string {
 	answers := make(chan answer, hosts)
 	for _, name := range servers {
+		if name == "full" {
+			answers <- answer{crowded: true}
+			continue
+		}
 		answers <- answer{server: serverNamed(name)}
 	}
-	return choose(serverNamed(present), answers, wait).database
+	found := choose(serverNamed(present), answers, wait)
+	if found.crowded {
+		return found.database + ", full"
+	}
+	return found.database
 }
 
 func serverNamed(name string) (s server) {
@@ -62,6 +74,16 @@ func (p *Prober) Present() (cluster, timeline string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.present.cluster, p.present.timeline
+}
+
+// ForgetHistory has the prober know no history of its server.
+func (p *Prober) ForgetHistory() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.present.cluster, p.present.timeline = "", ""
+	for _, g := range p.groups {
+		g.start(p.present)
+	}
 }
 
 // SearchFor has connections been suspicious for a time, without the server being found.

@@ -111,6 +111,7 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 	if config.Pooler != nil {
 		pool(cfg, config, life)
 	} else {
+		config.Group.refuseReplaced(cfg.ConnConfig)
 		keepSession(cfg, config)
 	}
 	return cfg, nil

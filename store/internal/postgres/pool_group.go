@@ -29,6 +29,7 @@ type PoolGroup struct {
 	connected time.Time // when a connection was ready last
 	foundAt   time.Time // when the server was last found
 	first     string    // the host to be tried first, with its port; "": as configured
+	present   server    // that the prober found last; without a cluster, nobody knows its history
 
 	compression compression
 }
@@ -67,17 +68,23 @@ func (f *PoolGroup) reset() {
 	}
 }
 
-// Break breaks all connections and attempts to connect, except connections that were opened after a
-// time, when another server had been found.
-func (f *PoolGroup) Break(found time.Time) {
+// follow takes a server for the present one. If it is another one than before, that was found at a
+// time, follow breaks all connections and attempts to connect, except connections that were opened
+// to it since.
+func (f *PoolGroup) follow(present server, found time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	another := f.present.database != present.database
+	f.present = present
+	if !another {
+		return
+	}
 	f.broken = time.Now()
 	for d := range f.dials {
 		d.cancel()
 	}
 	for c := range f.conns {
-		if c.connecting.Load() || c.dialed.Before(found) {
+		if c.connecting.Load() || c.dialed.Before(found) || c.server.replacedBy(present) {
 			_ = c.Conn.Close() // its reader closes the rest
 		}
 	}
@@ -89,7 +96,7 @@ func (f *PoolGroup) Break(found time.Time) {
 func (f *PoolGroup) suspicious(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.failed.IsZero() {
+	if _, later := f.later(f.present); later || !f.failed.IsZero() {
 		return true
 	}
 	silent := func(since time.Time) bool {
@@ -107,6 +114,23 @@ func (f *PoolGroup) suspicious(now time.Time) bool {
 		}
 	}
 	return false
+}
+
+// laterServer returns a server that has replaced the present one, if a connection to it is open.
+func (f *PoolGroup) laterServer(present server) (later server, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.later(present)
+}
+
+// later is laterServer. f.mu is held.
+func (f *PoolGroup) later(present server) (later server, ok bool) {
+	for c := range f.conns {
+		if present.replacedBy(c.server) {
+			return c.server, true
+		}
+	}
+	return later, false
 }
 
 // calmDown notes that the server was found at a time, at a host.

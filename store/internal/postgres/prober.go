@@ -77,27 +77,12 @@ func NewProber(
 	if p.present.database, err = ServerOf(ctx, base); err != nil {
 		return nil, err
 	}
-	// without the rights for it, the history stays unknown
+	// without the rights for it, the history stays unknown; else adopt may learn it
 	_ = base.QueryRow(ctx, historySQL).Scan(&p.present.cluster, &p.present.timeline)
+	for _, g := range groups {
+		g.start(p.present)
+	}
 	return p, nil
-}
-
-// server is a server that takes writes. In the zero value, there is none.
-type server struct {
-	database string // see databaseSQL
-	cluster  string // its system identifier; "": it can't be read
-	timeline string // in hexadecimal, of one length
-}
-
-// historySQL tells which of two servers has replaced the other one: each promotion begins a later
-// timeline of the same cluster.
-const historySQL = `SELECT system_identifier::text,
-  pg_catalog."left"(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)
-FROM pg_catalog.pg_control_system()`
-
-// replacedBy reports whether a later promotion of the same cluster made another server.
-func (s server) replacedBy(other server) bool {
-	return s.cluster != "" && s.cluster == other.cluster && s.timeline < other.timeline
 }
 
 // hostsOf returns a configuration for each host. pgx has several ways to a host one after the
@@ -190,47 +175,54 @@ func (p *Prober) probe(ctx context.Context, began time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	p.mu.Lock()
-	present, seen := p.present, p.found
-	if p.searching.After(seen) {
-		seen = p.searching
-	}
+	present := p.present
 	p.mu.Unlock()
+	for _, g := range p.groups {
+		if s, ok := g.laterServer(present); ok {
+			present = s
+		}
+	}
 	answers := make(chan answer, len(p.hosts))
 	for _, host := range p.hosts {
 		asking.Go(func() { answers <- ask(ctx, host) })
 	}
 	found := choose(present, answers, time.Until(began.Add(presentFirst)))
-	if found.database != "" &&
-		(!found.replacedBy(present) || began.Sub(seen) > replacedTime) {
-		p.adopt(found, began)
+	if found.database != "" && p.adopt(found, began) {
 		return
 	}
 	if found.crowded {
-		p.mu.Lock()
-		p.next = time.Now().Add(busyTime)
-		p.mu.Unlock()
+		p.pause(began)
 	}
 	for _, g := range p.groups {
 		g.checkFailed()
 	}
 }
 
-// answer is what a host says to a probe.
+// pause is for a server that is there, but has no connection for a probe.
+func (p *Prober) pause(began time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = time.Now().Add(busyTime)
+	if began.After(p.searching) {
+		p.searching = began // it isn't gone
+	}
+}
+
+// answer is what a host says to a probe, or what choose makes of the answers.
 type answer struct {
 	server  // that takes writes, if one was found
 	host    string
-	crowded bool // a server is there, and has no connection for the probe
+	crowded bool // a server is there, at any host, without a connection for a probe
 }
 
 // choose returns the answer of the present server, or else of another one, once all hosts have
 // answered or the present one has had its time: an old primary that was not stopped takes writes,
 // too. It prefers a server to one that it has replaced. It waits for all hosts if only a server is
-// found that the present one has replaced. If no host has a server that takes writes, it returns
-// any other answer.
+// found that the present one has replaced. The answer is crowded if one was that it has heard.
 func choose(present server, answers <-chan answer, wait time.Duration) (found answer) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	waited := false
+	waited, crowded := false, false
 	for range cap(answers) {
 		for heard := false; !heard; {
 			if waited && found.database != "" && !found.replacedBy(present) {
@@ -239,13 +231,14 @@ func choose(present server, answers <-chan answer, wait time.Duration) (found an
 			select {
 			case a := <-answers:
 				heard = true
+				crowded = crowded || a.crowded
 				switch {
-				case a.database == present.database:
+				case a.database != "" && a.database == present.database:
 					return a
-				case found.database == "" && (a.database != "" || a.crowded),
-					found.replacedBy(a.server):
+				case found.database == "", found.replacedBy(a.server):
 					found = a
 				}
+				found.crowded = crowded
 			case <-timer.C:
 				waited = true
 			}
@@ -276,40 +269,46 @@ func ask(ctx context.Context, host *pgx.ConnConfig) (a answer) {
 		return a
 	}
 	database := string(row[0])
-	row, err = firstRow(ctx, conn.PgConn(), historySQL)
-	switch {
-	case err == nil:
-		a.cluster, a.timeline = string(row[0]), string(row[1])
-	case State(err) == "": // it isn't Postgres that doesn't tell
-		return a
+	if a.server, err = historyOf(ctx, conn.PgConn()); err == nil {
+		a.database = database
 	}
-	a.database = database
 	return a
 }
 
 const writableSQL = `SELECT pg_catalog.current_setting('transaction_read_only')`
 
-// adopt notes where the server is. A probe that began before the one that found it says nothing.
-func (p *Prober) adopt(a answer, began time.Time) {
+// adopt notes where the server is. It reports false for one that the present server has replaced,
+// unless that is gone for long. A probe that began before the one that found the present server
+// says nothing.
+func (p *Prober) adopt(a answer, began time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !began.After(p.found) {
-		return
+		return true
+	}
+	if a.replacedBy(p.present) && (a.crowded || began.Sub(p.found) <= replacedTime ||
+		began.Sub(p.searching) <= replacedTime) {
+		return false
 	}
 	p.found = began
 	for _, g := range p.groups {
 		g.calmDown(began, a.host)
 	}
-	if a.database == p.present.database {
-		return
+	same := a.database == p.present.database
+	if same && a.cluster == "" {
+		return true // what is known of it stands
 	}
 	p.present = a.server
-	p.searching, p.next = began, time.Time{} // of the next server
 	for _, g := range p.groups {
-		g.Break(began)
+		g.follow(a.server, began)
 	}
+	if same {
+		return true
+	}
+	p.searching, p.next = began, time.Time{} // of the next server
 	p.end()
 	p.era, p.end = context.WithCancel(context.Background())
+	return true
 }
 
 func hostOf(host string, port uint16) string {

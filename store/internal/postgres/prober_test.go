@@ -317,49 +317,12 @@ func TestProberStaysWithItsServer(t *testing.T) {
 		"the later one is quicker":      {patience, 3, []string{"next@3", "old@1", ""}, "next"},
 		"both are later":                {patience, 3, []string{"next@3", "last@4", ""}, "last"},
 		"only the old one is there":     {0, 2, []string{"old@1", ""}, "old"},
+		"the present one is full":       {0, 2, []string{"full", "old@1"}, "old, full"},
+		"it says so later":              {0, 2, []string{"old@1", "full"}, "old, full"},
+		"no other one answers":          {0, 2, []string{"full", ""}, ", full"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, c.want, postgres.Choose("present@2", c.wait, c.hosts, c.servers...))
 		})
 	}
-}
-
-// An old primary that nobody has stopped takes writes. It is believed only when the server that has
-// replaced it has been gone for long.
-func TestProberAvoidsTheOldPrimary(t *testing.T) {
-	t.Parallel()
-	old := pgtest.Server(t, devpg.Config{})
-	standby := pgtest.Standby(t, old)
-	admin, err := postgres.Connect(t.Context(), standby.URL("postgres"))
-	require.NoError(t, err)
-	defer admin.Close(context.WithoutCancel(t.Context()))
-	_, err = admin.Exec(t.Context(), `SELECT pg_promote()`)
-	require.NoError(t, err)
-	network, address := pgtest.Behind(t, standby.URL("postgres"))
-	u, err := url.Parse(old.URL("postgres"))
-	require.NoError(t, err)
-
-	address = withHost(t, address, u.Host)
-	group := &postgres.PoolGroup{}
-	pool, err := postgres.NewPool(t.Context(), postgres.PoolConfig{URL: address, Size: 2,
-		NoRoles: true, Statement: time.Hour, Group: group})
-	require.NoError(t, err)
-	defer pool.Close()
-	p, err := postgres.NewProber(t.Context(), address, pool, group)
-	require.NoError(t, err)
-	cluster, timeline := p.Present()
-	assert.NotEmpty(t, cluster)
-	assert.Equal(t, "00000002", timeline)
-	era := p.Era()
-	network.Silence()
-	p.SearchFor(time.Second)
-	p.Probe(t.Context())
-	require.NoError(t, era.Err(), "the old primary is no successor")
-	p.SearchFor(time.Minute)
-	require.Eventually(t, func() bool {
-		p.Probe(t.Context())
-		return era.Err() != nil
-	}, patience, time.Millisecond, "there is no other server")
-	_, timeline = p.Present()
-	assert.Equal(t, "00000001", timeline)
 }
