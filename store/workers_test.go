@@ -180,6 +180,9 @@ func TestBadWorkerFilter(t *testing.T) {
 		assert.Equal(t, asyncflow.CodeInvalid, asyncflow.CodeOf(err))
 	}
 	_, err := b.Workers(t.Context(), tenant,
+		store.WorkerFilter{Since: now.Add(-24 * time.Hour), Limit: 1})
+	require.NoError(t, err, "a caller's 24 hours began before the call")
+	_, err = b.Workers(t.Context(), tenant,
 		store.WorkerFilter{Type: "nope", Since: now.Add(-time.Hour), Limit: 1})
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
