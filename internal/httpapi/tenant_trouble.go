@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -17,10 +16,10 @@ const (
 	troublePage  = 500             // tenants of which the database is asked in a row
 	troubleCount = time.Second     // bounds the counting of one tenant's tasks
 	troubleTime  = 5 * time.Second // bounds the counting for all tenants
-	// readTime and readOne bound the reading of all tenants, and of one, or of one part.
+	// readTime and readOne bound the reading of all tenants, and of one.
 	readTime = 10 * time.Second
 	readOne  = time.Second
-	// troubleReaders is how many parts of a page are read at the same time.
+	// troubleReaders is how many tenants are read at the same time.
 	troubleReaders = 4
 )
 
@@ -72,17 +71,16 @@ func tenantsWithTrouble(
 			_, ok := known[t.Slug]
 			return !ok || t.State() != asyncflow.TenantActive
 		})
-		hours := tenantHours(reading, s, page)
+		hours, errs := tenantHours(reading, s, page)
 		if ctx.Err() != nil {
 			return nil, 0, ctx.Err()
 		}
-		for _, t := range page {
-			h, read := hours[t.Slug]
+		for i, h := range hours {
 			switch {
-			case !read:
+			case errs[i] != nil:
 				unread++
-			case h.Trouble():
-				out := TenantOut(t)
+			case h != (store.TenantHour{}):
+				out := TenantOut(page[i])
 				out.Health = api.TenantHealth{
 					Alerts: h.Alerts, Due: h.Due, FailedLastHour: h.Failed}
 				all = append(all, out)
@@ -92,52 +90,34 @@ func tenantsWithTrouble(
 	return all, unread, nil
 }
 
-// tenantHours returns the last hours of all tenants that could be read. They are
-// read in a few parts at once, each in transactions of many tenants.
+// tenantHours returns the last hour of each of some tenants, or why it could not be read. A few are
+// read at once: each takes a query on tables of its own.
 func tenantHours(
 	ctx context.Context, s *store.Store, tenants []store.StoredTenant,
-) map[string]store.TenantHour {
-	all := map[string]store.TenantHour{}
-	var mu sync.Mutex
+) ([]store.TenantHour, []error) {
+	hours := make([]store.TenantHour, len(tenants))
+	errs := make([]error, len(tenants))
+	next := make(chan int)
 	var wg sync.WaitGroup
-	size := max(1, (len(tenants)+troubleReaders-1)/troubleReaders)
-	for part := range slices.Chunk(tenants, size) {
+	for range troubleReaders {
 		wg.Go(func() {
-			hours := partHours(ctx, s, part)
-			mu.Lock()
-			defer mu.Unlock()
-			maps.Copy(all, hours)
+			for i := range next {
+				hours[i], errs[i] = tenantHour(ctx, s, tenants[i].Slug)
+			}
 		})
 	}
+	for i := range tenants {
+		next <- i
+	}
+	close(next)
 	wg.Wait()
-	return all
+	return hours, errs
 }
 
-// partHours is tenantHours for a part. A tenant that is broken or locked fails the transaction of
-// others: then the rest is read one by one.
-func partHours(
-	ctx context.Context, s *store.Store, tenants []store.StoredTenant,
-) map[string]store.TenantHour {
-	read := func(some ...string) (map[string]store.TenantHour, error) {
-		ctx, cancel := context.WithTimeout(ctx, readOne)
-		defer cancel()
-		return s.TenantHours(ctx, some)
-	}
-	names := make([]string, len(tenants))
-	for i, t := range tenants {
-		names[i] = t.Slug
-	}
-	hours, err := read(names...)
-	if err == nil {
-		return hours
-	}
-	for _, name := range names {
-		if _, known := hours[name]; !known && ctx.Err() == nil {
-			one, _ := read(name)
-			maps.Copy(hours, one)
-		}
-	}
-	return hours
+func tenantHour(ctx context.Context, s *store.Store, tenant string) (store.TenantHour, error) {
+	ctx, cancel := context.WithTimeout(ctx, readOne)
+	defer cancel()
+	return s.TenantHour(ctx, tenant)
 }
 
 // countDue counts a tenant's due tasks. If that takes too long, their last known number stays.

@@ -70,46 +70,6 @@ func ofSome(
 	return err
 }
 
-// AskTenants runs a query for some tenants, each under the tenant's role, many in one transaction,
-// and calls take with its rows. {schema} in the query stands for the tenant's schema. It leaves out
-// tenants that this node doesn't know. After an error, the rows of tenants before have been taken.
-func (s *Core) AskTenants(
-	ctx context.Context, tenants []string, query string, args []any,
-	take func(tenant string, rows pgx.Rows) error,
-) error {
-	conn, err := s.Base.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	if len(tenants) > s.tenantsAtOnce { // it would keep what it has learnt of all these tables
-		defer func() { _ = conn.Conn().Close(context.WithoutCancel(ctx)) }()
-	}
-	for some := range slices.Chunk(slices.Sorted(slices.Values(tenants)), s.tenantsAtOnce) {
-		b := &pgx.Batch{}
-		b.Queue("BEGIN READ ONLY")
-		for _, tenant := range some {
-			if !s.Catalog.HasTenant(tenant) || s.Catalog.IsBehind(tenant) {
-				continue
-			}
-			role, err := s.Roles.Of(ctx, tenant)
-			if err != nil {
-				return err
-			}
-			if role != "" {
-				b.Queue(`SELECT set_config('role', $1, true)`, role)
-			}
-			b.Queue(strings.ReplaceAll(query, "{schema}", postgres.Quote(schema.Of(tenant))),
-				args...).Query(func(rows pgx.Rows) error { return take(tenant, rows) })
-		}
-		b.Queue("COMMIT")
-		if err := conn.SendBatch(ctx, b).Close(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // FirstTimes runs a query that returns a time for each of some tenants. It leaves out tenants
 // without one.
 func (s *Core) FirstTimes(

@@ -16,8 +16,6 @@ type TenantHour struct {
 	// it was last sampled. 0 if that was more than three minutes ago.
 	Due    int64
 	Alerts int // that are firing
-
-	sampledAt time.Time
 }
 
 // sampled is for how long a sample of the due tasks counts: one is taken a minute.
@@ -31,47 +29,37 @@ FROM (SELECT count(*)::int AS firing FROM {schema}.alert_episodes WHERE resolved
 LEFT JOIN {schema}.type_history h ON coalesce(h.type, '') = '' AND NOT h.hourly AND h.stage = ''
   AND h.at >= $1`
 
-// TenantHours returns the last hours of tenants, many in one transaction. It counts no tasks. After
-// an error it returns what it has read before.
-func (s *History) TenantHours(
-	ctx context.Context, tenants []string,
-) (hours map[string]TenantHour, err error) {
+// TenantHour returns the last hour of a tenant. It counts no tasks.
+func (s *History) TenantHour(ctx context.Context, tenant string) (h TenantHour, err error) {
 	now := s.core.Clock.Now().UTC()
 	since := now.Add(-time.Hour)
-	hours = map[string]TenantHour{}
-	err = s.core.AskTenants(ctx, tenants, tenantHourSQL, []any{since.Truncate(time.Hour)},
-		func(tenant string, rows pgx.Rows) error {
-			var h TenantHour
-			var at *time.Time
-			var points []byte
-			_, err := pgx.ForEachRow(rows, []any{&h.Alerts, &at, &points}, func() error {
-				hour, err := unpack(points)
-				for place, v := range hour.values() {
-					h.add(minutes.timeOf(*at, place), v, since, now)
-				}
-				return err
-			})
-			if err == nil {
-				hours[tenant] = h
-			}
+	rows, err := postgres.Unprepared{Q: s.core.DB(tenant)}.Query(ctx, fill(tenant, tenantHourSQL),
+		since.Truncate(time.Hour))
+	if err != nil {
+		return h, postgres.Wrap(err, "TenantHour(%q)", tenant)
+	}
+	var at *time.Time
+	var points []byte
+	var sample time.Time
+	_, err = pgx.ForEachRow(rows, []any{&h.Alerts, &at, &points}, func() error {
+		hour, err := unpack(points)
+		if err != nil {
 			return err
-		})
-	return hours, postgres.Wrap(err, "TenantHours(%d tenants)", len(tenants))
+		}
+		for place, v := range hour.values() {
+			minute := minutes.timeOf(*at, place)
+			if minute.Before(since) {
+				continue
+			}
+			h.Failed += v[Failed]
+			if minute.After(now.Add(-sampled)) && minute.After(sample) {
+				h.Due, sample = v.due(), minute
+			}
+		}
+		return nil
+	})
+	return h, postgres.Wrap(err, "TenantHour(%q)", tenant)
 }
-
-// add adds a minute since a time.
-func (h *TenantHour) add(minute time.Time, v Values, since, now time.Time) {
-	if minute.Before(since) {
-		return
-	}
-	h.Failed += v[Failed]
-	if minute.After(now.Add(-sampled)) && minute.After(h.sampledAt) {
-		h.Due, h.sampledAt = v.due(), minute
-	}
-}
-
-// Trouble reports whether anything is wrong.
-func (h TenantHour) Trouble() bool { return h.Failed > 0 || h.Due > 0 || h.Alerts > 0 }
 
 // due returns how many tasks were due and didn't wait for other tasks.
 func (v Values) due() (n int64) {
