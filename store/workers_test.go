@@ -166,6 +166,68 @@ func TestWorkersAmongManyAttempts(t *testing.T) {
 	assert.Less(t, recent.Attempts, 500)
 }
 
+// A type that shares its journals with a busy one is read as a sample: it isn't said to have had no
+// attempts because the last blocks have none of it.
+func TestWorkersBesideABusyType(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	rare := twoStages()
+	rare.Name = "rare"
+	b.put(rare)
+	b.journal(journaled{"even", 120_000, 9 * time.Minute, 0, 0.1, "done"})
+	report := b.workers("rare", 10*time.Minute)
+	assert.Equal(t, []any{0, false}, []any{report.Count, report.Complete})
+	report = b.workers("rare", time.Second)
+	assert.True(t, report.Complete, "the last blocks go back to a second ago")
+}
+
+// A report leaves out what is locked, and says so.
+func TestWorkersOfLockedTables(t *testing.T) {
+	b := setup(t)
+	b.put(twoStages())
+	b.journal(journaled{"even", 40, 9 * time.Minute, 0, 0.1, "done"})
+	for name, read := range map[string]int{"journal": 0, "lease": 40} {
+		tx, err := b.db.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), b.at(1, `LOCK TABLE {`+name+`} IN ACCESS EXCLUSIVE MODE`))
+		require.NoError(t, err)
+		report := b.workers("pipe", 10*time.Minute)
+		require.NoError(t, tx.Rollback(t.Context()))
+		assert.Equal(t, []any{read, false}, []any{report.Attempts, report.Complete}, name)
+	}
+	assert.True(t, b.workers("pipe", 10*time.Minute).Complete)
+}
+
+// A worker that may have a delivery without a name isn't gone, nor is one whose endpoint has another
+// URL now.
+func TestWorkersThatAreNotGone(t *testing.T) {
+	b := setup(t)
+	pipe := b.put(twoStages())
+	const minute = time.Minute
+	b.submit(newTask(`1`))
+	b.leaseAll(pipe, 1)
+	_, err := b.db.Exec(t.Context(), b.at(1, `UPDATE {lease}
+		SET leased_at = now() - interval '119 s'`))
+	require.NoError(t, err)
+	b.journal(journaled{"busy", 100, 8 * minute, 2 * minute, 0.1, "done"},
+		journaled{"other", 140, 8 * minute, 0, 0.1, "done"},
+		journaled{"dead", 100, 8 * minute, 6 * minute, 0.1, "done"})
+	all := byName(b.workers("pipe", 10*minute))
+	assert.Equal(t, []store.WorkerState{store.WorkerWell, store.WorkerGone},
+		[]store.WorkerState{all["busy"].State, all["dead"].State})
+	_, err = b.db.Exec(t.Context(), b.at(1, `DELETE FROM {lease}`))
+	require.NoError(t, err)
+	assert.Equal(t, store.WorkerGone, byName(b.workers("pipe", 10*minute))["busy"].State)
+	_, err = b.db.Exec(t.Context(), b.at(1, `UPDATE {journal} SET endpoint = 'https://example.com/y'
+		|| E'\x1enode\x1fdead' WHERE endpoint LIKE '%busy' AND at > now() - interval '150 s'`))
+	require.NoError(t, err)
+	for _, w := range b.workers("pipe", 10*minute).Workers {
+		if w.Name == "dead" && w.URL == "https://example.com/x" {
+			assert.WithinDuration(t, b.Clock.Now().Add(-6*minute), w.Seen, minute)
+		}
+	}
+}
+
 // The time of a report is checked, and its type.
 func TestBadWorkerFilter(t *testing.T) {
 	b := setup(t)

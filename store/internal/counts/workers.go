@@ -83,6 +83,7 @@ type Worker struct {
 
 	lostAt time.Time // of the last one
 	took   []float32 // seconds
+	anyURL *workerSigns
 }
 
 // Workers reports the workers of a type, or of all types of a tenant. It reads the leases and the
@@ -113,6 +114,14 @@ type workerGroups struct {
 	ends     map[workerStage][]time.Time // of the attempts of a stage
 	attempts int
 	sampled  bool
+	// allRunning is whether all running tasks were read.
+	allRunning bool
+}
+
+// workerSigns are the signs of life of a worker at all URLs of a stage: an endpoint may get another.
+type workerSigns struct {
+	seen    time.Time
+	running int
 }
 
 type workerStage struct{ taskType, stage string }
@@ -183,18 +192,60 @@ func (g *workerGroups) report() WorkerReport {
 	for _, all := range medians {
 		slices.Sort(all)
 	}
-	for _, ends := range g.ends {
-		slices.SortFunc(ends, time.Time.Compare)
-	}
+	g.joinURLs()
+	g.trimEnds()
 	all := make([]Worker, 0, len(g.workers))
 	for _, w := range g.workers {
 		w.State = stateOf(w, g.ends[w.work()], medians[w.work()])
-		w.took = nil
+		w.took, w.anyURL = nil, nil
 		all = append(all, *w)
 	}
 	slices.SortFunc(all, compareWorkers)
 	return WorkerReport{Workers: all[:min(len(all), g.filter.Limit)], Count: len(all),
 		Attempts: g.attempts, Complete: !g.sampled}
+}
+
+// joinURLs gives each worker its signs of life at all URLs.
+func (g *workerGroups) joinURLs() {
+	all := map[WorkerPlace]*workerSigns{}
+	for _, w := range g.workers {
+		place := w.WorkerPlace
+		place.URL = ""
+		if all[place] == nil {
+			all[place] = &workerSigns{}
+		}
+		w.anyURL = all[place]
+		w.anyURL.seen = later(w.anyURL.seen, w.Seen)
+		w.anyURL.running += w.Running
+	}
+}
+
+// trimEnds sorts the ends of attempts, and leaves out those after which nobody is known to have
+// missed any. A delivery that isn't answered yet has no name: any worker of the stage may be busy
+// with it since it began.
+func (g *workerGroups) trimEnds() {
+	if !g.allRunning {
+		clear(g.ends)
+		return
+	}
+	busy := map[workerStage]time.Time{}
+	for _, w := range g.workers {
+		since, ok := busy[w.work()]
+		if !w.named() && w.Running > 0 && (!ok || w.Oldest.Before(since)) {
+			busy[w.work()] = w.Oldest
+		}
+	}
+	for stage, ends := range g.ends {
+		slices.SortFunc(ends, time.Time.Compare)
+		if since, ok := busy[stage]; ok {
+			g.ends[stage] = ends[:countUntil(ends, since)]
+		}
+	}
+}
+
+// countUntil returns how many of sorted times aren't after a time.
+func countUntil(times []time.Time, t time.Time) int {
+	return sort.Search(len(times), func(i int) bool { return times[i].After(t) })
 }
 
 // named reports whether it is one worker: nobody knows how many have no name.
@@ -204,7 +255,7 @@ func (w *Worker) named() bool { return w.Name != "" || w.Claimer != "" }
 // long the attempts of its named workers took, both sorted.
 func stateOf(w *Worker, ends []time.Time, medians []time.Duration) WorkerState {
 	switch {
-	case w.named() && (w.lostAt.After(w.Seen) || missed(w, ends) >= missedAttempts):
+	case w.named() && (w.lostAt.After(w.anyURL.seen) || missed(w, ends) >= missedAttempts):
 		return WorkerGone
 	case w.Attempts >= fewAttempts && 2*w.Failures >= w.Attempts:
 		return WorkerFailing
@@ -218,10 +269,10 @@ func stateOf(w *Worker, ends []time.Time, medians []time.Duration) WorkerState {
 // share of the attempts before. A worker that still has tasks may be busy with them.
 func missed(w *Worker, ends []time.Time) float64 {
 	answered := w.Attempts - w.Lost
-	if answered < fewAttempts || w.Running > 0 {
+	before := countUntil(ends, w.anyURL.seen)
+	if answered < fewAttempts || w.anyURL.running > 0 || before == 0 {
 		return 0
 	}
-	before := sort.Search(len(ends), func(i int) bool { return ends[i].After(w.Seen) })
 	return float64(answered) / float64(before) * float64(len(ends)-before)
 }
 

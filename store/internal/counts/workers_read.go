@@ -19,12 +19,11 @@ import (
 // 8 KiB each. No index leads to them, as each task would pay for it. A report reads the last blocks
 // of the journals of the newest rolls. If these don't go back to its time, it goes on with every
 // second block, then with every fourth one and so on: so it sees all of the time, the latest part
-// best, and its cost doesn't grow with the number of attempts.
+// best, and its cost doesn't grow with the number of attempts. Types share journals: how far blocks
+// go back is judged by the rows of all types.
 const (
-	// workerTables is how many journals a report reads, and workerRolls of how many rolls of a
-	// table set.
+	// workerTables is how many journals a report reads.
 	workerTables = 32
-	workerRolls  = 8
 	// workerBlocks is how many blocks it reads of each distance, of all journals together; with
 	// many journals, fewBlocks of each.
 	workerBlocks = 64
@@ -33,7 +32,9 @@ const (
 	blockRows = 110
 	// workerLeases is how many running tasks it reads, and workerTime for how long.
 	workerLeases = 20_000
-	workerTime   = 2 * time.Second
+	// workerEnd is for how long a report waits beyond that, if the database doesn't end a query.
+	workerTime = 2 * time.Second
+	workerEnd  = time.Second
 )
 
 // workerAttempt is an attempt that ended, and workerRun are tasks that a worker has now.
@@ -66,13 +67,16 @@ func (s *Counts) readWorkers(
 		g.types[t.Number()] = t
 	}
 	ends := time.Now().Add(workerTime)
+	bound, cancel := context.WithDeadline(ctx, ends.Add(workerEnd))
+	defer cancel()
 	db := s.core.DB(tenant)
 	read := func(collect func(pgx.Rows) error, sql string, args ...any) error {
-		return db.QueryWithin(ctx, time.Until(ends), collect, sql, args...)
+		return db.QueryWithin(bound, time.Until(ends), collect, sql, args...)
 	}
 	err = g.readAll(read, types)
-	if postgres.State(err) == pgerrcode.QueryCanceled && ctx.Err() == nil {
-		g.sampled = true // it took too long
+	late := postgres.State(err) == pgerrcode.QueryCanceled || bound.Err() != nil
+	if (late || isLocked(err)) && ctx.Err() == nil {
+		g.sampled = true
 		return g, nil
 	}
 	return g, err
@@ -93,6 +97,9 @@ func (s *Counts) typesOf(
 	return types, nil
 }
 
+// isLocked reports whether a query found a table locked.
+func isLocked(err error) bool { return postgres.State(err) == pgerrcode.LockNotAvailable }
+
 // reader runs a query, within the time of a report.
 type reader func(collect func(pgx.Rows) error, sql string, args ...any) error
 
@@ -101,16 +108,20 @@ func (g *workerGroups) readAll(read reader, types []*config.Type) error {
 	if err := g.readRunning(read, types[0]); err != nil {
 		return err
 	}
-	journals, err := g.journals(read, types)
+	journals, err := g.journals(read, types[0], journalsOf(types))
 	if err != nil {
 		return err
+	}
+	if len(journals) > workerTables {
+		g.sampled = true
+		journals = journals[:workerTables]
 	}
 	dense := max(fewBlocks, workerBlocks/max(len(journals), 1))
 	for _, j := range journals {
 		err := g.readJournal(read, j, dense)
 		switch {
 		case config.RolledOn(err): // its roll was just dropped
-		case postgres.State(err) == pgerrcode.LockNotAvailable:
+		case isLocked(err):
 			g.sampled = true
 		case err != nil:
 			return err
@@ -128,8 +139,21 @@ SELECT type, stage, coalesce(worker, ''), coalesce(sent_to, endpoint)::text, coa
 FROM (SELECT * FROM {lease} WHERE type = ANY ($1::int[]) AND unsent IS NOT TRUE LIMIT $2) l
 GROUP BY 1, 2, 3, 4, 5`
 
-// readRunning reads the running tasks.
+// leaseSQL fails if the table of leases is locked. runningSQL could wait for the lock when it is
+// prepared, without the limits of its transaction.
+const leaseSQL = `SELECT {table_size}(to_regclass($1))`
+
+// readRunning reads the running tasks. It leaves them out if their table is locked.
 func (g *workerGroups) readRunning(read reader, one *config.Type) error {
+	err := read(func(rows pgx.Rows) error { rows.Close(); return rows.Err() },
+		one.SQL(0, leaseSQL), one.Set().Tables.Qualify("lease"))
+	if isLocked(err) {
+		g.sampled = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	var number int32
 	var r workerRun
 	var endpoint *string
@@ -137,7 +161,7 @@ func (g *workerGroups) readRunning(read reader, one *config.Type) error {
 	var all int
 	into := []any{&number, &r.place.Stage, &r.place.Name, &endpoint, &r.place.Claimer, &r.tasks,
 		&r.since, &seen, &all}
-	err := read(func(rows pgx.Rows) error {
+	err = read(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error {
 			t := g.types[number]
 			r.place.Type = t.Name
@@ -149,7 +173,8 @@ func (g *workerGroups) readRunning(read reader, one *config.Type) error {
 		})
 		return err
 	}, one.SQL(0, runningSQL), slices.Sorted(maps.Keys(g.types)), workerLeases)
-	g.sampled = g.sampled || all >= workerLeases
+	g.allRunning = err == nil && all < workerLeases
+	g.sampled = g.sampled || !g.allRunning
 	return err
 }
 
@@ -163,17 +188,18 @@ type journalTable struct {
 // journalsSQL returns which of the journals $1, of the sets $2 and positions $3, have something to
 // read, and how many blocks. A roll that is idle since before $4 has nothing.
 const journalsSQL = `
-SELECT u.n - 1, pg_relation_size(to_regclass(u.name)) / current_setting('block_size')::bigint
-FROM unnest($1::text[], $2::text[], $3::int[]) WITH ORDINALITY AS u (name, s, p, n)
-JOIN {rolls} r ON r.table_set = u.s AND r.position = u.p
-WHERE coalesce(r.idle_since >= $4, true) AND pg_relation_size(to_regclass(u.name)) > 0
-ORDER BY u.n LIMIT $5`
+SELECT n - 1, size / current_setting('block_size')::bigint
+FROM (SELECT u.n, {table_size}(to_regclass(u.name)) AS size
+  FROM unnest($1::text[], $2::text[], $3::int[]) WITH ORDINALITY AS u (name, s, p, n)
+  JOIN {rolls} r ON r.table_set = u.s AND r.position = u.p
+  WHERE coalesce(r.idle_since >= $4, true) OFFSET 0) j
+WHERE size > 0 ORDER BY n`
 
-// journals returns the journals to read, the newest rolls first.
+// journals returns which of some journals have something to read, in the same order. If one is
+// locked, it asks for both halves, and so on: only the locked ones are left out.
 func (g *workerGroups) journals(
-	read reader, types []*config.Type,
+	read reader, one *config.Type, all []journalTable,
 ) (found []journalTable, err error) {
-	all := journalsOf(types)
 	names := make([]string, len(all))
 	sets := make([]string, len(all))
 	positions := make([]int32, len(all))
@@ -191,15 +217,24 @@ func (g *workerGroups) journals(
 			return nil
 		})
 		return err
-	}, types[0].SQL(0, journalsSQL), names, sets, positions, g.filter.Since, workerTables+1)
-	if len(found) > workerTables {
+	}, one.SQL(0, journalsSQL), names, sets, positions, g.filter.Since)
+	switch {
+	case !isLocked(err):
+		return found, err
+	case len(all) == 1:
 		g.sampled = true
-		found = found[:workerTables]
+		return nil, nil
 	}
-	return found, err
+	half := len(all) / 2
+	first, err := g.journals(read, one, all[:half])
+	if err != nil {
+		return nil, err
+	}
+	second, err := g.journals(read, one, all[half:])
+	return append(first, second...), err
 }
 
-// journalsOf returns the journals of the newest rolls of types.
+// journalsOf returns the journals of types, the newest rolls first.
 func journalsOf(types []*config.Type) (all []journalTable) {
 	type key struct {
 		set      string
@@ -207,8 +242,7 @@ func journalsOf(types []*config.Type) (all []journalTable) {
 	}
 	known := map[key]bool{}
 	for _, t := range types {
-		rolls := t.Rolls()
-		for _, p := range rolls[max(0, len(rolls)-workerRolls):] {
+		for _, p := range t.Rolls() {
 			set := t.SetAt(p)
 			if !known[key{set.Name, p}] {
 				known[key{set.Name, p}] = true
@@ -222,26 +256,28 @@ func journalsOf(types []*config.Type) (all []journalTable) {
 	return all
 }
 
-// endedSQL reads the attempts of the types $1 in the blocks $2 of a journal, each place of a block
-// by its address.
+// endedSQL reads the attempts of the types $1 since $4 in the blocks $2 of a journal, each place of
+// a block by its address. A row of type 0 says that the blocks have a row from before $4.
 const endedSQL = `
+WITH places AS MATERIALIZED (SELECT type, stage, outcome, at, duration, endpoint
+  FROM {journal} WHERE ctid = ANY (ARRAY(SELECT ('(' || b || ',' || n || ')')::tid
+    FROM unnest($2::bigint[]) AS b, generate_series(1, $3::int) AS n)))
 SELECT type, stage, outcome, at, coalesce(duration, 0), coalesce(endpoint, '')
-FROM {journal} WHERE ctid = ANY (ARRAY(SELECT ('(' || b || ',' || n || ')')::tid
-  FROM unnest($2::bigint[]) AS b, generate_series(1, $3::int) AS n))
-  AND type = ANY ($1::int[])
-  AND outcome IN ('done', 'failed', 'rejected', 'snoozed', 'lost')`
+FROM places WHERE type = ANY ($1::int[]) AND at >= $4
+  AND outcome IN ('done', 'failed', 'rejected', 'snoozed', 'lost')
+UNION ALL (SELECT 0, '', '', at, 0, '' FROM places WHERE at < $4 LIMIT 1)`
 
-// readJournal reads the last blocks of a journal, and more of them if these don't go back far
-// enough.
+// readJournal reads the last blocks of a journal, and a sample of the others if these don't go back
+// far enough.
 func (g *workerGroups) readJournal(read reader, j journalTable, dense int) error {
 	blocks := sampleBlocks(j.blocks, dense)
 	last := blocks[:min(dense, len(blocks))]
-	over, _, err := g.readBlocks(read, j, last)
+	over, err := g.readBlocks(read, j, last)
 	if err != nil || over || len(last) == len(blocks) {
 		return err
 	}
-	_, found, err := g.readBlocks(read, j, blocks[len(last):])
-	g.sampled = g.sampled || found
+	g.sampled = true
+	_, err = g.readBlocks(read, j, blocks[len(last):])
 	return err
 }
 
@@ -259,21 +295,20 @@ func sampleBlocks(blocks int64, each int) (sample []int64) {
 }
 
 // readBlocks reads blocks of a journal. over reports whether they go back beyond the time of the
-// report, and found whether they have an attempt of that time.
+// report.
 func (g *workerGroups) readBlocks(
 	read reader, j journalTable, blocks []int64,
-) (over, found bool, err error) {
+) (over bool, err error) {
 	var number int32
 	var a workerAttempt
 	var stage, place string
 	into := []any{&number, &stage, &a.outcome, &a.at, &a.seconds, &place}
 	err = read(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error {
-			if a.at.Before(g.filter.Since) {
+			if number == 0 {
 				over = true
 				return nil
 			}
-			found = true
 			a.place = WorkerPlace{Type: g.types[number].Name, Stage: stage}
 			a.place.URL, _, a.place.Name = asyncflow.ParseRunPlace(place)
 			if claimer, _ := asyncflow.ClaimerOf(a.place.URL); claimer != "" {
@@ -283,6 +318,7 @@ func (g *workerGroups) readBlocks(
 			return nil
 		})
 		return err
-	}, j.set.Tables.SQL(j.position, endedSQL), slices.Sorted(maps.Keys(g.types)), blocks, blockRows)
-	return over, found, err
+	}, j.set.Tables.SQL(j.position, endedSQL), slices.Sorted(maps.Keys(g.types)), blocks, blockRows,
+		g.filter.Since)
+	return over, err
 }
