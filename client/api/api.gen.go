@@ -4741,7 +4741,9 @@ type WorkerHealth struct {
 	Stage   string `json:"stage"`
 
 	// State gone: its last attempt was lost, or it should have had ten attempts since it was last
-	// seen, by its share of those of its stage; it may have been stopped. failing: at least
+	// seen at any URL, by its share of those of its stage; it may have been stopped. A
+	// delivery without a name may be any worker's: attempts that ended after the oldest one of
+	// the stage began don't count as missed. failing: at least
 	// half of five or more attempts failed. slow: the median of five or more attempts is at
 	// least twice that of the other workers of the stage. well: nothing of that.
 	State WorkerHealthState `json:"state"`
@@ -4752,7 +4754,9 @@ type WorkerHealth struct {
 }
 
 // WorkerHealthState gone: its last attempt was lost, or it should have had ten attempts since it was last
-// seen, by its share of those of its stage; it may have been stopped. failing: at least
+// seen at any URL, by its share of those of its stage; it may have been stopped. A
+// delivery without a name may be any worker's: attempts that ended after the oldest one of
+// the stage began don't count as missed. failing: at least
 // half of five or more attempts failed. slow: the median of five or more attempts is at
 // least twice that of the other workers of the stage. well: nothing of that.
 type WorkerHealthState string
@@ -6927,8 +6931,9 @@ type ClientInterface interface {
 	// stage and endpoint; those that give none are one entry for each endpoint.
 	//
 	// Nothing is recorded for this. A call reads the running tasks, 20,000 at most, and the end of
-	// the journals, about 11 MiB at most, for 2 s at most. Where that doesn't go back to since,
-	// the attempts are a sample, the denser the later: searched says so.
+	// the journals, about 11 MiB of up to 16 journals and 0.7 MiB of each of up to 32, for some 2
+	// s at most. Where that doesn't go back to since, the attempts are a sample, the denser the
+	// later: searched says so. What is locked is left out.
 	//
 	// Corresponds with GET /v1/workers (the `ListWorkers` operationId).
 	ListWorkers(ctx context.Context, params *ListWorkersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9631,8 +9636,9 @@ func (c *Client) RestoreTenant(ctx context.Context, slug Slug, reqEditors ...Req
 // stage and endpoint; those that give none are one entry for each endpoint.
 //
 // Nothing is recorded for this. A call reads the running tasks, 20,000 at most, and the end of
-// the journals, about 11 MiB at most, for 2 s at most. Where that doesn't go back to since,
-// the attempts are a sample, the denser the later: searched says so.
+// the journals, about 11 MiB of up to 16 journals and 0.7 MiB of each of up to 32, for some 2
+// s at most. Where that doesn't go back to since, the attempts are a sample, the denser the
+// later: searched says so. What is locked is left out.
 //
 // Corresponds with GET /v1/workers (the `ListWorkers` operationId).
 func (c *Client) ListWorkers(ctx context.Context, params *ListWorkersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {

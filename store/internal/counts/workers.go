@@ -118,7 +118,7 @@ type workerGroups struct {
 	allRunning bool
 }
 
-// workerSigns are the signs of life of a worker at all URLs of a stage: an endpoint may get another.
+// workerSigns are the signs of life of a worker at all URLs of a stage: an endpoint's may change.
 type workerSigns struct {
 	seen    time.Time
 	running int
