@@ -1016,8 +1016,9 @@ export interface paths {
          *     stage and endpoint; those that give none are one entry for each endpoint.
          *
          *     Nothing is recorded for this. A call reads the running tasks, 20,000 at most, and the end of
-         *     the journals, about 11 MiB at most, for 2 s at most. Where that doesn't go back to since,
-         *     the attempts are a sample, the denser the later: searched says so.
+         *     the journals, about 11 MiB of up to 16 journals and 0.7 MiB of each of up to 32, for some 2
+         *     s at most. Where that doesn't go back to since, the attempts are a sample, the denser the
+         *     later: searched says so. What is locked is left out.
          */
         get: operations["listWorkers"];
         put?: never;
@@ -5152,7 +5153,9 @@ export interface components {
             claimer?: string;
             /**
              * @description gone: its last attempt was lost, or it should have had ten attempts since it was last
-             *     seen, by its share of those of its stage; it may have been stopped. failing: at least
+             *     seen at any URL, by its share of those of its stage; it may have been stopped. A
+             *     delivery without a name may be any worker's: attempts that ended after the oldest one of
+             *     the stage began don't count as missed. failing: at least
              *     half of five or more attempts failed. slow: the median of five or more attempts is at
              *     least twice that of the other workers of the stage. well: nothing of that.
              * @enum {string}
