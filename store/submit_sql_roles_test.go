@@ -42,7 +42,7 @@ func TestSQLSubmitRoleMayOnlySubmit(t *testing.T) {
 	require.NoError(t, err)
 	helpers, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	require.Len(t, helpers, 51)
+	require.Len(t, helpers, 52)
 	for _, call := range helpers {
 		refused = append(refused, `SELECT `+call)
 	}
