@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // The tests of this package that also run on a coordinator of Citus with two workers.
@@ -20,7 +21,8 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestDeleteTaskType", "TestRollsLife", "TestOtherHistoryOpensOneRoll", "TestSQLSubmit",
 		"TestSignalsBySQL", "TestASignalMovesATaskOn", "TestADependentWaitsForATask", "TestSpawn",
 		"TestJoinNested", "TestClaimersOfOneTransactionWithRules", "TestOperationFilters",
-		"TestEraseOrRedrive", "TestPutSchedule", "TestStatsByTypeAndTenant")
+		"TestEraseOrRedrive", "TestPutSchedule", "TestStatsByTypeAndTenant",
+		"TestTenantsStayWhereTheyWere", "TestTenantsWithRolesStayOnTheCoordinator")
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of
@@ -43,16 +45,74 @@ func TestTenantsAreOnWorkers(t *testing.T) {
 	b.checkTokens("pipe")
 	assert.Positive(t, b.connectionsToWorkers(), "submits go straight to the worker")
 
-	rows, _ := b.db.Query(t.Context(), `SELECT schemaid::regnamespace::text
-		FROM pg_dist_schema ORDER BY 1`)
-	schemas, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	assert.Equal(t, []string{"tenant_acme", "tenant_other"}, schemas)
+	assert.Equal(t, []string{"tenant_acme", "tenant_other"}, b.distributed())
 	var here, size int64
 	require.NoError(t, b.db.QueryRow(t.Context(), b.at(1, `SELECT pg_relation_size('{task}'),
 		tenant_acme.table_size('{task}')`)).Scan(&here, &size))
 	assert.Zero(t, here)
 	assert.Positive(t, size)
+}
+
+// A tenant that is on the coordinator stays there when it is made again.
+func TestTenantsStayWhereTheyWere(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	b := setup(t)
+	noRoles := store.WithoutRoles(true)
+	made, err := store.CreateTenant(t.Context(), b.url, "here", noRoles, store.NotDistributed(true))
+	require.NoError(t, err)
+	require.True(t, made)
+	made, err = store.CreateTenant(t.Context(), b.url, "here", noRoles)
+	require.NoError(t, err)
+	require.False(t, made)
+	_, err = b.CreateTenant(t.Context(), "here", asyncflow.Quotas{})
+	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
+	assert.Equal(t, []string{"tenant_acme", "tenant_other"}, b.distributed())
+
+	b.exec(`CREATE SCHEMA tenant_begun`) // on a worker, as the server's default says
+	b.exec(`SELECT citus_schema_undistribute('tenant_begun')`)
+	made, err = store.CreateTenant(t.Context(), b.url, "begun", noRoles)
+	require.NoError(t, err)
+	require.True(t, made)
+	assert.Equal(t, []string{"tenant_acme", "tenant_begun", "tenant_other"}, b.distributed())
+}
+
+// Where there is Citus, tenants with roles are refused when they are made, and only then.
+func TestTenantsWithRolesStayOnTheCoordinator(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	t.Parallel()
+	url := pgtest.Database(t, nil)
+	_, err := store.Migrate(t.Context(), url)
+	require.NoError(t, err)
+	made, err := store.CreateTenant(t.Context(), url, "here", store.NotDistributed(true))
+	require.NoError(t, err)
+	require.True(t, made)
+	made, err = store.CreateTenant(t.Context(), url, "here")
+	require.NoError(t, err)
+	require.False(t, made)
+	_, err = store.CreateTenant(t.Context(), url, "new")
+	require.ErrorContains(t, err, "--database-roles=off")
+
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	var schemas int
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_dist_schema`).
+		Scan(&schemas))
+	assert.Zero(t, schemas)
+}
+
+// distributed returns the schemas that are on workers.
+func (b *bundle) distributed() []string {
+	b.t.Helper()
+	rows, _ := b.db.Query(b.t.Context(), `SELECT schemaid::regnamespace::text
+		FROM pg_dist_schema ORDER BY 1`)
+	schemas, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(b.t, err)
+	return schemas
 }
 
 // connectionsToWorkers returns how many connections of nodes the workers have.

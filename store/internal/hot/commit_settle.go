@@ -173,7 +173,7 @@ func (s *Path) explainStale(ctx context.Context, t *config.Type, items []*Ending
 	for _, item := range items {
 		written, same, err := s.writtenAs(ctx, t, item.Lease.ID, item.Lease.Seq, item.Outcome)
 		if err == nil && same && !confirmed {
-			err = postgres.Confirm(ctx, s.core.DB(t.Tenant))
+			err = postgres.Confirm(ctx, s.core.HotDB(t.Tenant))
 			confirmed = err == nil
 		}
 		if err != nil {
@@ -203,7 +203,7 @@ func (s *Path) Written(
 	if err != nil {
 		return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 	}
-	err = postgres.Confirm(ctx, s.core.DB(t.Tenant))
+	err = postgres.Confirm(ctx, s.core.HotDB(t.Tenant))
 	return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 }
 
@@ -231,7 +231,7 @@ func (s *Path) WrittenAs(
 ) (kind asyncflow.OutcomeKind, same bool, err error) {
 	kind, same, err = s.writtenAs(ctx, t, id, seq, o)
 	if err == nil && kind != "" {
-		err = postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "WrittenAs(%s, %d)", id,
+		err = postgres.Wrap(postgres.Confirm(ctx, s.core.HotDB(t.Tenant)), "WrittenAs(%s, %d)", id,
 			seq)
 	}
 	return kind, same, err

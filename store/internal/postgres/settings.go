@@ -66,9 +66,6 @@ var AdminSettings = merged(connectionSettings, map[string]string{
 	"statement_timeout":                   "0",
 	"lock_timeout":                        "0",
 	"idle_in_transaction_session_timeout": "0",
-	// Without Citus, the name means nothing. A schema is distributed when it is complete, and the
-	// schema asyncflow never is.
-	"citus.enable_schema_based_sharding": "off",
 })
 
 // PinnedSettings are for statements that read a few rows by index from tables that are never

@@ -27,12 +27,7 @@ const asUser = `SET LOCAL role TO DEFAULT`
 // Create makes a tenant's schema at the newest version, in one round trip. distributed gives it to
 // a worker of Citus, see Distributes.
 func Create(ctx context.Context, tx pgx.Tx, tenant string, distributed bool) error {
-	n := newTenant{tenant: tenant}
-	if !distributed {
-		return create(ctx, tx, n)
-	}
-	n.before = byItself
-	if err := create(ctx, tx, n); err != nil {
+	if err := create(ctx, tx, newTenant{tenant: tenant}); err != nil || !distributed {
 		return err
 	}
 	return Distribute(ctx, tx, tenant)
@@ -42,7 +37,6 @@ func Create(ctx context.Context, tx pgx.Tx, tenant string, distributed bool) err
 type newTenant struct {
 	tenant string
 	role   string   // owns the schema and all in it; "": the transaction's user does
-	before []string // statements that are run first
 	grants []string // statements that the owner runs in the end
 }
 
@@ -63,7 +57,7 @@ func create(ctx context.Context, tx pgx.Tx, n newTenant) error {
 	}
 	// The bodies of functions aren't checked: for that Postgres reads all tenants' functions of the
 	// same name.
-	script := slices.Concat(n.before, begin, []string{
+	script := slices.Concat([]string{byItself}, begin, []string{
 		`SET LOCAL check_function_bodies = off; SET LOCAL search_path = ` +
 			searchPath(Of(n.tenant)),
 		versions, migrations.NewTenant(),

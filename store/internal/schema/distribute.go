@@ -36,11 +36,11 @@ func Distributes(ctx context.Context, q querier, noRoles bool) (bool, error) {
 	return true, nil
 }
 
-// byItself are statements that make all of a schema on this server, before it is distributed.
-var byItself = []string{
-	`SET LOCAL citus.enable_schema_based_sharding = off`,
-	`SET LOCAL citus.enable_ddl_propagation = off`,
-}
+// byItself has the rest of a transaction make all of a schema on this server, whatever the server's
+// defaults. Nothing is set without the extension: a server may load Citus and know other settings.
+const byItself = `SELECT set_config(name, 'off', true) FROM unnest(ARRAY[
+	  'citus.enable_schema_based_sharding', 'citus.enable_ddl_propagation']) AS u (name)
+	WHERE EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')`
 
 // Distribute gives a tenant's schema to a worker, unless it has one. It needs a transaction.
 func Distribute(ctx context.Context, tx pgx.Tx, tenant string) error {

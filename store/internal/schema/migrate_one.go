@@ -29,9 +29,8 @@ func migrateOne(
 	var status Status
 	migrate := func(db *sql.DB, p *goose.Provider) error {
 		if role == "" {
-			_, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+postgres.Quote(schema))
-			if err != nil && postgres.State(err) != pgerrcode.UniqueViolation {
-				return err // a unique violation: another process has just made it
+			if err := createSchema(ctx, db, schema); err != nil {
+				return err
 			}
 		}
 		before, latest, err := p.GetVersions(ctx)
@@ -53,6 +52,26 @@ func migrateOne(
 	}
 	err := withProvider(ctx, url, schema, set, role, most, migrate)
 	return status, err
+}
+
+// createSchema makes a schema on this server, unless it is there.
+func createSchema(ctx context.Context, db *sql.DB, schema string) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, byItself); err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+postgres.Quote(schema))
+	if postgres.State(err) == pgerrcode.UniqueViolation { // another process has just made it
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // statusOf returns the status of one schema.

@@ -113,18 +113,17 @@ func checkSlug(slug string) error {
 func makeTenant(
 	ctx context.Context, tx pgx.Tx, slug string, own asyncflow.Quotas, how options,
 ) (t config.StoredTenant, created bool, err error) {
-	distributed, err := how.distributes(ctx, tx)
-	if err != nil {
-		return t, false, err
-	}
 	if how.noRoles {
-		return makePlain(ctx, tx, slug, own, distributed)
+		return makePlain(ctx, tx, slug, own, how)
 	}
 	f, err := schema.RoleFenceIn(ctx, tx)
 	if err != nil {
 		return t, false, err
 	}
 	if err := checkNew(ctx, tx, slug); err != nil {
+		return t, false, err
+	}
+	if _, err := how.distributes(ctx, tx); err != nil {
 		return t, false, err
 	}
 	if err := f.EnsureBase(ctx); err != nil {
@@ -139,12 +138,16 @@ func makeTenant(
 
 // makePlain is makeTenant without a role.
 func makePlain(
-	ctx context.Context, tx pgx.Tx, slug string, own asyncflow.Quotas, distributed bool,
+	ctx context.Context, tx pgx.Tx, slug string, own asyncflow.Quotas, how options,
 ) (t config.StoredTenant, created bool, err error) {
 	if err := schema.RefuseDevelopment(ctx, tx); err != nil {
 		return t, false, err
 	}
 	if err := checkNew(ctx, tx, slug); err != nil {
+		return t, false, err
+	}
+	distributed, err := how.distributes(ctx, tx)
+	if err != nil {
 		return t, false, err
 	}
 	if err := schema.Create(ctx, tx, slug, distributed); err != nil {
@@ -219,8 +222,8 @@ func adoptPlain(
 		if t, created, err = enterTenant(ctx, tx, slug, "", own); err != nil {
 			return err
 		}
-		if _, err = schema.RestoreRights(ctx, tx, slug, ""); err != nil {
-			return err
+		if _, err = schema.RestoreRights(ctx, tx, slug, ""); err != nil || !created {
+			return err // a tenant that was there stays where it is
 		}
 		distributed, err := how.distributes(ctx, tx)
 		if err != nil || !distributed {

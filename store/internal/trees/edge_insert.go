@@ -22,7 +22,7 @@ import (
 // Key.Holder of tasks with a key that is not free.
 func (s *Trees) InsertDependent(ctx context.Context, t *config.Type, items []*hot.Insertion) error {
 	if len(items) == 0 { // an earlier try inserted all of them
-		return postgres.Wrap(postgres.Confirm(ctx, s.core.DB(t.Tenant)), "InsertDependent(%q, %q)",
+		return postgres.Wrap(postgres.Confirm(ctx, s.core.HotDB(t.Tenant)), "InsertDependent(%q, %q)",
 			t.Tenant, t.Name)
 	}
 	d := &dependents{t: t, node: s.core.Config.Node, now: s.core.Clock.Now()}
