@@ -173,10 +173,10 @@ func (a *alone) testCutLease(t *testing.T, stage string, begin func()) {
 			WHERE wait_event = 'SyncRep' AND query LIKE '%pg_logical_emit_message%'`)
 	})
 	assert.Equal(t, before, a.deliveries(stage), "deliveries without the standby")
-	assert.True(t, a.HasUnknownLeases())
+	assert.True(t, a.HasUnknownLeases(tenant))
 	pgtest.SetStandby(t, a.admin, "")
 	calling.Wait()
-	eventually(t, "leases go on", func() bool { return !a.HasUnknownLeases() })
+	eventually(t, "leases go on", func() bool { return !a.HasUnknownLeases(tenant) })
 	a.settleAll(t, next)
 }
 

@@ -371,8 +371,8 @@ func (d *Dispatcher) mayBeginAtOnce(t *store.Type, stage string) bool {
 
 // passes reports whether tasks of a type may bypass the line while it is empty.
 func (d *Dispatcher) passes(t *store.Type) bool {
-	return d.stopping.Err() == nil && d.store.Listening() && !d.store.HasUnknownLeases() &&
-		!d.blocked.has(t.Key()) && !d.standsInLine(t)
+	return d.stopping.Err() == nil && d.store.Listening() &&
+		!d.store.HasUnknownLeases(t.Tenant) && !d.blocked.has(t.Key()) && !d.standsInLine(t)
 }
 
 // standsInLine reports whether tasks of a type always stand in line: they need more than capacity,

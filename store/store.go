@@ -63,10 +63,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // newStore puts the rooms together, and fills the catalog.
 func newStore(ctx context.Context, core *catalog.Core) (*Store, error) {
-	path, err := hot.Open(ctx, core)
-	if err != nil {
-		return nil, err
-	}
+	path := hot.Open(core)
 	s := &Store{Clock: core.Clock, Catalog: core.Catalog, Wakeups: core.Wakeups, core: core,
 		hotRoom: path, treesRoom: trees.New(core, path), countsRoom: counts.New(core)}
 	s.historyRoom = history.New(core, s.countsRoom)

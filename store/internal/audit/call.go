@@ -113,7 +113,7 @@ func doThen(
 	})
 	unanswered := committing && err != nil && !postgres.RolledBack(err)
 	if errors.Is(err, postgres.ErrSame) { // an earlier try may have made the change
-		err = postgres.FirstError(postgres.Confirm(ctx, core.DB(tenant)), postgres.ErrSame)
+		err = postgres.FirstError(core.Confirm(ctx, core.DB(tenant), tenant), postgres.ErrSame)
 	}
 	if a == nil {
 		return err

@@ -69,7 +69,8 @@ type Core struct {
 	HotPool *postgres.HotPool
 	workers *workers // nil: there is no Citus
 	Roles   *postgres.Roles
-	citus   string // the version of the extension Citus; "": the database doesn't have it
+	// distributed reports whether tenants are, or may come to be, on workers of Citus.
+	distributed bool
 
 	Clock   *news.Clock
 	Catalog *Catalog
@@ -111,12 +112,8 @@ func (c *Core) connect(ctx context.Context) (err error) {
 	if err = schema.Check(ctx, c.Base, c.Config.URL); err != nil {
 		return err
 	}
-	if c.citus, err = schema.CitusVersion(ctx, c.Base); err != nil {
+	if err = c.lookForCitus(ctx); err != nil {
 		return err
-	}
-	if c.citus != "" {
-		c.Log.Info("the database has the extension Citus", "version", c.citus,
-			"distributes_tenants", !c.Config.NotDistributed)
 	}
 	if err = c.connectPooled(ctx, base); err != nil {
 		return err
@@ -124,6 +121,25 @@ func (c *Core) connect(ctx context.Context) (err error) {
 	c.Roles, err = postgres.NewRoles(ctx, c.Base, c.Config.NoRoles)
 	return err
 }
+
+// lookForCitus finds out whether tenants are on several servers. Nodes that make no such tenant, and
+// see none, do all as on plain Postgres.
+func (c *Core) lookForCitus(ctx context.Context) error {
+	version, err := schema.CitusVersion(ctx, c.Base)
+	if err != nil || version == "" {
+		return err
+	}
+	c.distributed = c.distributes()
+	if !c.distributed {
+		err = c.Base.QueryRow(ctx, `SELECT `+postgres.DistributedSQL).Scan(&c.distributed)
+	}
+	c.Log.Info("the database has the extension Citus", "version", version,
+		"distributes_tenants", c.distributes())
+	return postgres.Wrap(err, "look for distributed tenants")
+}
+
+// distributes reports whether this node gives new tenants to workers where there is Citus.
+func (c *Core) distributes() bool { return c.Config.NoRoles && !c.Config.NotDistributed }
 
 // connectPooled makes the pools that go through the pooler, if there is one, and the prober of all.
 func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err error) {
@@ -154,7 +170,7 @@ func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err
 // hotConfig configures the connections that submit, lease and settle at a server.
 func (c *Core) hotConfig(s postgres.Server) postgres.PoolConfig {
 	return postgres.PoolConfig{URL: c.Config.URL, Server: s, Size: c.Config.HotPool,
-		NoRoles: c.Config.NoRoles, Group: &postgres.PoolGroup{}, Citus: c.citus != ""}
+		NoRoles: c.Config.NoRoles, Group: &postgres.PoolGroup{}, Distributed: c.distributed}
 }
 
 // start measures the clock, and makes the catalog and the wake-ups. The catalog is still empty.
@@ -165,7 +181,7 @@ func (c *Core) start(ctx context.Context) error {
 	}
 	c.Catalog = newCatalog(c)
 	c.Wakeups = newWakeups(c)
-	if c.citus == "" || c.Config.PooledURL != "" {
+	if !c.distributed || !c.distributes() || c.Config.PooledURL != "" {
 		return nil
 	}
 	c.workers = newWorkers(c)

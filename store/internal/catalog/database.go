@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
 // DB returns the database for a tenant's work. With "" it serves work that belongs to no
@@ -49,6 +50,36 @@ func (s *Core) Home(tenant string) int {
 	return first + pool.Home(tenant)
 }
 
+// Distributed reports whether Postgres keeps tenants on several servers (Citus). A transaction
+// should have one tenant then: with several it would be committed in two phases.
+func (s *Core) Distributed() bool { return s.distributed }
+
+// Server names the server that commits the work of HotDB for a tenant. One that is reached only
+// through the coordinator of Citus isn't known, and is another one for each tenant.
+func (s *Core) Server(tenant string) string {
+	if !s.distributed {
+		return ""
+	}
+	if s.workers != nil {
+		if at := s.workers.known.Load().tenants[tenant]; at != nil {
+			return at.address
+		}
+	}
+	return "of tenant " + tenant
+}
+
+// Confirm makes a transaction, open or of its own, as durable as any change of a tenant: its commit
+// waits for the standby of the server that has the tenant's rows, and so for everything that was
+// committed there before. A lock of a row gets there from the coordinator of Citus, too.
+func (s *Core) Confirm(ctx context.Context, db postgres.Execer, tenant string) error {
+	if !s.distributed || tenant == "" {
+		return postgres.Confirm(ctx, db)
+	}
+	_, err := db.Exec(ctx, `SELECT 1 FROM `+postgres.Quote(schema.Of(tenant))+
+		`.numbering FOR KEY SHARE`)
+	return err
+}
+
 // PoolStat counts the connections of a pool and the waits for them.
 type PoolStat = postgres.PoolStat
 
@@ -59,7 +90,9 @@ func (s *Core) PoolStats() []PoolStat {
 	hot := s.HotPool.Stat()
 	if s.workers != nil {
 		for _, w := range s.workers.known.Load().servers {
-			hot.Join(w.pool.Stat())
+			if w.reached.Load() {
+				hot.Join(w.pool.Stat())
+			}
 		}
 	}
 	all := []PoolStat{base, hot}

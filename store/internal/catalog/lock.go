@@ -42,18 +42,17 @@ made AS (
   INSERT INTO {locks} (name, number) SELECT $1::text, $2::int
   WHERE NOT EXISTS (SELECT FROM {locks} WHERE name = $1::text AND number = $2::int)
   ON CONFLICT DO NOTHING RETURNING number)
-SELECT EXISTS (SELECT FROM free), EXISTS (SELECT FROM made), clock_timestamp(),
+SELECT EXISTS (SELECT FROM free), EXISTS (SELECT FROM made),
   coalesce((SELECT xmax::text FROM {locks} WHERE name = $1::text AND number = $2::int), '')`
 
 // TriedLock is the result of TryLockSQL.
 type TriedLock struct {
 	free, made bool
-	now        time.Time // by the database's clock
-	holder     string    // the id of the transaction that has it
+	holder     string // the id of the transaction that has it
 }
 
 // Scan reads the row of TryLockSQL.
-func (l *TriedLock) Scan(row pgx.Row) error { return row.Scan(&l.free, &l.made, &l.now, &l.holder) }
+func (l *TriedLock) Scan(row pgx.Row) error { return row.Scan(&l.free, &l.made, &l.holder) }
 
 // Ours reports whether the transaction has the lock.
 func (l *TriedLock) Ours() bool { return l.free || l.made }
@@ -91,8 +90,9 @@ func QueueLocks(b *pgx.Batch, t *config.TableNames, name string, numbers ...int3
 
 // Exclusively runs do in a transaction of a tenant that has the lock of a job, so that no two
 // nodes do the same at once. A node that was stopped keeps the lock for 5 s at most. While
-// another node has the lock, exclusively doesn't call do. now is the database's time. do returns
-// ErrIdle if it has written nothing.
+// another node has the lock, exclusively doesn't call do. now is the time of the Clock: a worker of
+// Citus would give its own, and leases end by the Clock's. do returns ErrIdle if it has written
+// nothing.
 func (s *Core) Exclusively(
 	ctx context.Context, tenant, job string, do func(tx pgx.Tx, now time.Time) error,
 ) error {
@@ -105,7 +105,7 @@ func (s *Core) Exclusively(
 		if err := s.NoteHolder(ctx, tx, LockKey{tenant, job, 0}, l); err != nil || !l.Ours() {
 			return postgres.FirstError(err, postgres.ErrIdle)
 		}
-		err := do(tx, l.now)
+		err := do(tx, s.Clock.Now())
 		if l.made && errors.Is(err, postgres.ErrIdle) {
 			return nil // so that it stays
 		}

@@ -2,10 +2,13 @@ package catalog
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -31,8 +34,11 @@ type placements struct {
 // worker is a server.
 type worker struct {
 	postgres.Server
-	pool  *postgres.HotPool
-	first int // of the numbers of its homes
+	address string
+	pool    *postgres.HotPool
+	first   int         // of the numbers of its homes
+	reached atomic.Bool // once: only then its tenants' work goes there
+	failed  bool        // the last try to reach it; only follow uses it
 }
 
 func newWorkers(c *Core) *workers {
@@ -57,6 +63,9 @@ JOIN pg_dist_shard s ON s.logicalrelid = c.oid
 JOIN pg_dist_placement p USING (shardid) JOIN pg_dist_node w USING (groupid)
 WHERE starts_with(n.nspname, 'tenant_') AND w.noderole = 'primary' AND w.groupid > 0`
 
+// reachTime bounds one try to reach a worker. Tries run beside each other, once in a round.
+const reachTime = time.Second
+
 // follow reads where tenants are, and connects to servers that are new. The tenants of a server
 // that it can't reach stay with the coordinator.
 func (w *workers) follow(ctx context.Context) error {
@@ -73,20 +82,44 @@ func (w *workers) follow(ctx context.Context) error {
 		return postgres.Wrap(err, "look where tenants are")
 	}
 	now := &placements{servers: slices.Clone(before.servers), tenants: map[string]*worker{}}
-	unreached := map[postgres.Server]error{}
+	at := map[postgres.Server]*worker{}
+	for _, s := range found {
+		if at[s], err = now.server(ctx, w.core, s); err != nil {
+			w.known.Store(now) // so that close closes all
+			return postgres.Wrap(err, "make connections to the worker %s:%d", s.Host, s.Port)
+		}
+	}
+	var tries sync.WaitGroup
+	for _, one := range at {
+		if !one.reached.Load() {
+			tries.Go(func() { one.reach(ctx, w.core.Log) })
+		}
+	}
+	tries.Wait()
 	for tenant, s := range found {
-		if unreached[s] != nil {
-			continue
+		if at[s].reached.Load() {
+			now.tenants[tenant] = at[s]
 		}
-		at, err := now.server(ctx, w.core, s)
-		if err != nil {
-			unreached[s] = err
-			continue
-		}
-		now.tenants[tenant] = at
 	}
 	w.known.Store(now)
-	return errors.Join(slices.Collect(maps.Values(unreached))...)
+	return nil
+}
+
+// reach tries to connect to a worker, and logs the first failure and the success.
+func (w *worker) reach(ctx context.Context, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	err := w.pool.Reach(ctx)
+	if err == nil {
+		w.reached.Store(true)
+		log.Info("tenants are on a worker of Citus", "host", w.Host, "port", w.Port)
+		return
+	}
+	if !w.failed {
+		log.Warn("can't reach a worker of Citus; going through the coordinator, and trying again",
+			"host", w.Host, "port", w.Port, "error", err)
+	}
+	w.failed = true
 }
 
 // are reports whether the tenants are where they were found.
@@ -107,13 +140,9 @@ func (p *placements) server(ctx context.Context, c *Core, s postgres.Server) (*w
 	if err != nil {
 		return nil, err
 	}
-	if err := pool.Reach(ctx); err != nil {
-		pool.Close()
-		return nil, postgres.Wrap(err, "reach the worker %s:%d", s.Host, s.Port)
-	}
-	at := &worker{s, pool, (len(p.servers) + 1) * c.HotPool.Size()}
+	at := &worker{Server: s, address: fmt.Sprintf("%s:%d", s.Host, s.Port), pool: pool,
+		first: (len(p.servers) + 1) * c.HotPool.Size()}
 	p.servers = append(p.servers, at)
-	c.Log.Info("tenants are on a worker of Citus", "host", s.Host, "port", s.Port)
 	return at, nil
 }
 

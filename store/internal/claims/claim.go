@@ -179,7 +179,7 @@ func (s *Claims) tryClaim(
 		}
 	}
 	if next, err = c.commit(ctx, conn, s.core.Config.Node); err != nil {
-		return next, hot.NoteFailure(s.hot, err)
+		return next, hot.NoteFailure(s.hot, t.Tenant, err)
 	}
 	c.endPlans(&s.ruled, line)
 	if c.back.Readied() > 0 {

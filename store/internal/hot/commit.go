@@ -78,7 +78,7 @@ func (s *Path) Commit(ctx context.Context, all []*Writes) (refused Refused, err 
 		for _, w := range all {
 			AnnounceEnds(s, w.Type.Key(), w.Leases) // they may stand nonetheless
 			if len(w.Leases) > 0 {
-				err = NoteFailure(s, err)
+				err = NoteFailure(s, w.Type.Tenant, err)
 			}
 		}
 		if prepared && done < len(all) && postgres.RolledBack(err) {
@@ -175,14 +175,17 @@ func AnnounceEnds(s *Path, key config.TypeKey, leases []*asyncflow.Lease) {
 	s.core.Wakeups.Announce(key, first)
 }
 
-// HasUnknownLeases reports whether there may be committed leases that no node knows. Until a Lease
-// succeeds, no task should begin with its insert, or go on with its settlement.
-func (s *Path) HasUnknownLeases() bool { return s.unknownLeases.Load() }
+// HasUnknownLeases reports whether the server of a tenant may have committed leases that no node
+// knows. Until a Lease succeeds there, no task should begin with its insert, or go on with its
+// settlement.
+func (s *Path) HasUnknownLeases(tenant string) bool {
+	_, unknown := s.unknownLeases.Load(s.core.Server(tenant))
+	return unknown
+}
 
 // Home returns the number of a tenant's home among the hot connections, from 0: the home prepares
 // the statements of its tables. Writes of tenants with the same home should go together.
 func (s *Path) Home(tenant string) int { return s.core.Home(tenant) }
 
-// Distributed reports whether Postgres keeps tenants on several servers (Citus). A transaction
-// should have one tenant then: with several it would be committed in two phases.
-func (s *Path) Distributed() bool { return s.distributed }
+// Distributed reports whether a transaction should have one tenant, see Core.
+func (s *Path) Distributed() bool { return s.core.Distributed() }

@@ -119,7 +119,7 @@ func AddNew(ts *records.Tokens, items []*Insertion, now time.Time) (leases []*as
 // all are as durable as if this try inserted them.
 func (s *Path) InsertAgain(ctx context.Context, t *config.Type, items []*Insertion) error {
 	if len(items) == 0 {
-		err := postgres.Confirm(ctx, s.core.HotDB(t.Tenant))
+		err := s.core.Confirm(ctx, s.core.HotDB(t.Tenant), t.Tenant)
 		return postgres.Wrap(err, "InsertAgain(%q, %q)", t.Tenant, t.Name)
 	}
 	err := RunInsert(ctx, s, t, func(tx pgx.Tx, w *Writes) error {
@@ -134,7 +134,7 @@ func RunInsert(ctx context.Context, s *Path, t *config.Type, do func(pgx.Tx, *Wr
 	err := pgx.BeginFunc(ctx, s.core.HotDB(t.Tenant), func(tx pgx.Tx) error { return do(tx, w) })
 	if err != nil && len(w.Leases) > 0 {
 		AnnounceEnds(s, t.Key(), w.Leases)
-		return NoteFailure(s, err)
+		return NoteFailure(s, t.Tenant, err)
 	}
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func (s *Path) insertFresh(ctx context.Context, tx pgx.Tx, w *Writes, items []*I
 	AddNew(&all, items, now)
 	if len(inserted) == 0 {
 		w.Tokens.Earliest = all.Earliest
-		return postgres.Confirm(ctx, tx)
+		return s.core.Confirm(ctx, tx, w.Type.Tenant)
 	}
 	fresh := slices.DeleteFunc(slices.Clone(items), func(item *Insertion) bool {
 		return !inserted[item.ID.Number]

@@ -57,7 +57,7 @@ func (s *Path) trySettleLate(
 			return err
 		}
 		if taken {
-			return postgres.Confirm(ctx, tx)
+			return s.core.Confirm(ctx, tx, t.Tenant)
 		}
 		if t, err = config.RollsNow(ctx, tx, t); err != nil {
 			return err

@@ -161,7 +161,7 @@ func (s *Path) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[i
 	err = conn.Send(ctx, b)
 	if err != nil && len(w.Leases) > 0 {
 		AnnounceEnds(s, w.Type.Key(), w.Leases)
-		return nil, NoteFailure(s, err)
+		return nil, NoteFailure(s, w.Type.Tenant, err)
 	}
 	return ended, err
 }
@@ -173,7 +173,7 @@ func (s *Path) explainStale(ctx context.Context, t *config.Type, items []*Ending
 	for _, item := range items {
 		written, same, err := s.writtenAs(ctx, t, item.Lease.ID, item.Lease.Seq, item.Outcome)
 		if err == nil && same && !confirmed {
-			err = postgres.Confirm(ctx, s.core.HotDB(t.Tenant))
+			err = s.core.Confirm(ctx, s.core.HotDB(t.Tenant), t.Tenant)
 			confirmed = err == nil
 		}
 		if err != nil {
@@ -203,7 +203,7 @@ func (s *Path) Written(
 	if err != nil {
 		return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 	}
-	err = postgres.Confirm(ctx, s.core.HotDB(t.Tenant))
+	err = s.core.Confirm(ctx, s.core.HotDB(t.Tenant), t.Tenant)
 	return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 }
 
@@ -231,8 +231,8 @@ func (s *Path) WrittenAs(
 ) (kind asyncflow.OutcomeKind, same bool, err error) {
 	kind, same, err = s.writtenAs(ctx, t, id, seq, o)
 	if err == nil && kind != "" {
-		err = postgres.Wrap(postgres.Confirm(ctx, s.core.HotDB(t.Tenant)), "WrittenAs(%s, %d)", id,
-			seq)
+		err = s.core.Confirm(ctx, s.core.HotDB(t.Tenant), t.Tenant)
+		err = postgres.Wrap(err, "WrittenAs(%s, %d)", id, seq)
 	}
 	return kind, same, err
 }

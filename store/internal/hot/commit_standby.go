@@ -9,30 +9,32 @@ import (
 // With a synchronous standby, an answer must follow a commit that the standby has. In two
 // cases Postgres doesn't wait for the standby, see ADR 26:
 //
-//   - A transaction that wrote nothing doesn't wait. So the caller calls postgres.Confirm before it
+//   - A transaction that wrote nothing doesn't wait. So the caller calls Core.Confirm before it
 //     gives an answer that depends on rows of an earlier commit.
 //   - A cancelled wait ends as a success with a warning. Package postgres makes it
 //     ErrNotReplicated, and the commit counts as one with a lost answer.
 
 // NoteFailure returns the error of a transaction that began leases. If it isn't known whether that
-// was committed, CheckCommits must see an answered commit before more leases begin.
-func NoteFailure(s *Path, err error) error {
+// was committed, CheckCommits must see an answered commit of the same server before more leases
+// begin there.
+func NoteFailure(s *Path, tenant string, err error) error {
 	if err != nil && postgres.IsPassing(err) && !postgres.RolledBack(err) {
-		s.unknownLeases.Store(true)
+		s.unknownLeases.Store(s.core.Server(tenant), true)
 	}
 	return err
 }
 
-// CheckCommits checks, after a doubt, that the database answers commits. While a standby is away,
+// CheckCommits checks, after a doubt, that the server of a tenant answers commits. While a standby is away,
 // each try would commit leases that no node knows. Their tasks would lose an attempt each time, and
 // finally fail without a delivery.
 func CheckCommits(ctx context.Context, s *Path, tenant string) error {
-	if !s.unknownLeases.Load() {
+	server := s.core.Server(tenant)
+	if _, unknown := s.unknownLeases.Load(server); !unknown {
 		return nil
 	}
-	if err := postgres.Confirm(ctx, s.core.HotDB(tenant)); err != nil {
+	if err := s.core.Confirm(ctx, s.core.HotDB(tenant), tenant); err != nil {
 		return err
 	}
-	s.unknownLeases.Store(false)
+	s.unknownLeases.Delete(server)
 	return nil
 }

@@ -106,7 +106,7 @@ func (s *Path) tryLease(
 		scan.Left(lastOf(leases))
 	}
 	b.Queue("COMMIT")
-	return leases, next, cut && len(leases) > 0, NoteFailure(s, conn.Send(ctx, b))
+	return leases, next, cut && len(leases) > 0, NoteFailure(s, t.Tenant, conn.Send(ctx, b))
 }
 
 // queueHeads reads the heads of the live ready tables; if a table has a mark, from that time on. It

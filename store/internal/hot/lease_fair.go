@@ -119,7 +119,7 @@ func (l *limitedLease) leaseMarked(
 	if !l.fair.queueTurn(b, found) && len(found) == 0 && !l.fair.moved {
 		end = l.lock.End()
 	}
-	return NoteFailure(l.s, l.end(ctx, b, end))
+	return NoteFailure(l.s, l.t.Tenant, l.end(ctx, b, end))
 }
 
 // longAgo is before each order_time.

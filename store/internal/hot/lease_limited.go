@@ -162,7 +162,7 @@ func (l *limitedLease) lease(ctx context.Context) (err error) {
 	if len(found) == 0 {
 		end = l.lock.End()
 	}
-	return NoteFailure(l.s, l.end(ctx, b, end))
+	return NoteFailure(l.s, l.t.Tenant, l.end(ctx, b, end))
 }
 
 // queueNext queues the question when the next task is due.

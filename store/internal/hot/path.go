@@ -1,13 +1,11 @@
 package hot
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/config"
-	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // Path submits, leases and settles.
@@ -17,19 +15,15 @@ type Path struct {
 	charges       submitCharges
 	latest        latestRows
 	leasedRows    sync.Map // of TableSet.Key to *atomic.Int64: see EachLeasedSet
-	distributed   bool     // tenants are on several servers, see Distributed
 	fair          fairMemory
-	unknownLeases atomic.Bool // leases may be committed that no node knows, see CheckCommits
+	unknownLeases sync.Map // of Core.Server, where no node knows some leases: see CheckCommits
 }
 
 // Open returns the path over a database.
-func Open(ctx context.Context, core *catalog.Core) (*Path, error) {
+func Open(core *catalog.Core) *Path {
 	p := &Path{core: core}
 	p.numbers = newNumbers(p)
-	err := core.Base.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_extension
-		WHERE extname = 'citus')`).
-		Scan(&p.distributed)
-	return p, postgres.Wrap(err, "store.Open")
+	return p
 }
 
 // Forget drops what is kept for table sets that are gone.

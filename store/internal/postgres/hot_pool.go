@@ -27,14 +27,14 @@ type HotPool struct {
 }
 
 // NewHotPool returns a pool of at most config.Size connections to config.URL or through
-// config.Pooler, without opening any. The rest of config but NoRoles, Citus and Group is the pool's
+// config.Pooler, without opening any. The rest of config but NoRoles, Distributed, Server and Group is the pool's
 // own.
 func NewHotPool(ctx context.Context, config PoolConfig) (*HotPool, error) {
 	size := config.Size
 	p := &HotPool{seed: maphash.MakeSeed(), slots: semaphore.NewWeighted(int64(size))}
 	config.Size = 1
 	config.Settings = HotSettings
-	if config.Citus { // it can't plan an INSERT … SELECT for all parameters at once
+	if config.Distributed { // it can't plan an INSERT … SELECT for all parameters at once
 		config.Settings = merged(HotSettings, map[string]string{"plan_cache_mode": "auto"})
 	}
 	config.Statement = hotStatement

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"time"
 
@@ -44,8 +45,9 @@ type PoolConfig struct {
 	Hot       bool              // for submits, leases and settlements
 	Group     *PoolGroup        // the pools whose connections break together
 	Pooler    *Pooler           // instead of URL, for pooled connections; nil: they are direct
-	Citus     bool              // the database has the extension Citus
-	Server    Server            // instead of the one of URL; zero: that one
+	// Distributed says that tenants may be on workers of Citus.
+	Distributed bool
+	Server      Server // instead of the one of URL; zero: that one
 }
 
 // Server is the address of a server.
@@ -54,16 +56,32 @@ type Server struct {
 	Port uint16
 }
 
-// replace lets a connection lead to the server.
+// replace lets a connection lead to the server, in each of the ways that the URL has for its first
+// host: some modes of sslmode try one after the other.
 func (s Server) replace(cfg *pgconn.Config) {
 	if s == (Server{}) {
 		return
 	}
-	cfg.Host, cfg.Port, cfg.Fallbacks = s.Host, s.Port, nil
-	if cfg.TLSConfig != nil && cfg.TLSConfig.ServerName != "" {
-		cfg.TLSConfig = cfg.TLSConfig.Clone()
-		cfg.TLSConfig.ServerName = s.Host
+	var ways []*pgconn.FallbackConfig
+	for _, f := range cfg.Fallbacks {
+		if f.Host == cfg.Host && f.Port == cfg.Port {
+			way := *f
+			way.Host, way.Port, way.TLSConfig = s.Host, s.Port, s.named(f.TLSConfig)
+			ways = append(ways, &way)
+		}
 	}
+	cfg.Host, cfg.Port, cfg.Fallbacks = s.Host, s.Port, ways
+	cfg.TLSConfig = s.named(cfg.TLSConfig)
+}
+
+// named has a certificate name this server, if it has to name any.
+func (s Server) named(c *tls.Config) *tls.Config {
+	if c == nil || c.ServerName == "" {
+		return c
+	}
+	c = c.Clone()
+	c.ServerName = s.Host
+	return c
 }
 
 // NewPool opens a pool.

@@ -56,8 +56,13 @@ func OrNull[V comparable](v V) *V {
 	return &v
 }
 
+// DistributedSQL reports whether Citus has distributed a schema of the database: then its table of
+// schemas isn't empty. Plain Postgres has no such table.
+const DistributedSQL = `coalesce(pg_catalog.pg_relation_size(
+	pg_catalog.to_regclass('pg_catalog.pg_dist_schema')) > 0, false)`
+
 // QueueSettings sets settings for the rest of the transaction. Citus can't plan some statements for
-// all parameters at once, so where it is loaded, the mode of plans stays as it is.
+// all parameters at once, so where tenants are distributed, the mode of plans stays as it is.
 func QueueSettings(b *pgx.Batch, settings map[string]string) {
 	names := slices.Sorted(maps.Keys(settings))
 	values := make([]string, len(names))
@@ -66,7 +71,7 @@ func QueueSettings(b *pgx.Batch, settings map[string]string) {
 	}
 	b.Queue(`SELECT set_config(name, value, true)
 		FROM unnest($1::text[], $2::text[]) AS u (name, value)
-		WHERE name <> 'plan_cache_mode' OR current_setting('citus.shard_count', true) IS NULL`,
+		WHERE name <> 'plan_cache_mode' OR NOT `+DistributedSQL,
 		names, values)
 }
 

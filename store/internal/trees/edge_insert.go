@@ -22,10 +22,10 @@ import (
 // Key.Holder of tasks with a key that is not free.
 func (s *Trees) InsertDependent(ctx context.Context, t *config.Type, items []*hot.Insertion) error {
 	if len(items) == 0 { // an earlier try inserted all of them
-		return postgres.Wrap(postgres.Confirm(ctx, s.core.HotDB(t.Tenant)), "InsertDependent(%q, %q)",
-			t.Tenant, t.Name)
+		err := s.core.Confirm(ctx, s.core.HotDB(t.Tenant), t.Tenant)
+		return postgres.Wrap(err, "InsertDependent(%q, %q)", t.Tenant, t.Name)
 	}
-	d := &dependents{t: t, node: s.core.Config.Node, now: s.core.Clock.Now()}
+	d := &dependents{core: s.core, t: t, node: s.core.Config.Node, now: s.core.Clock.Now()}
 	if err := d.findTypes(ctx, s, items); err != nil {
 		return postgres.Wrap(err, "InsertDependent(%q, %q)", t.Tenant, t.Name)
 	}
@@ -43,6 +43,7 @@ func (s *Trees) InsertDependent(ctx context.Context, t *config.Type, items []*ho
 
 // dependents is one transaction of InsertDependent.
 type dependents struct {
+	core  *catalog.Core
 	t     *config.Type
 	tx    pgx.Tx
 	w     *hot.Writes
@@ -126,7 +127,7 @@ func (d *dependents) insert(ctx context.Context, items []*hot.Insertion) error {
 		return err
 	}
 	if len(fresh) == 0 {
-		return postgres.Confirm(ctx, d.tx)
+		return d.core.Confirm(ctx, d.tx, d.t.Tenant)
 	}
 	if err := d.find(ctx, fresh); err != nil {
 		return err

@@ -99,7 +99,7 @@ func (u *FollowUp) Commit() (more bool, err error) {
 	}
 	u.Rollback()
 	if f.announceLeases(u.err == nil) && u.err != nil {
-		u.err = hot.NoteFailure(f.s.hot, u.err)
+		u.err = hot.NoteFailure(f.s.hot, f.tenant, u.err)
 	}
 	if u.err != nil {
 		if !postgres.RolledBack(u.err) {

@@ -59,7 +59,7 @@ const epochSQL = `
 SELECT concat_ws(' ', pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time(),
     pg_stat_get_db_stat_reset_time(d.oid)),
   current_setting('track_counts')::boolean
-  AND NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')
+  AND NOT ` + postgres.DistributedSQL + `
 FROM pg_database d WHERE datname = current_database()`
 
 // activitySQL mixes the counts of some tables of each tenant into one number. It finds the tables
