@@ -22,7 +22,8 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestSignalsBySQL", "TestASignalMovesATaskOn", "TestADependentWaitsForATask", "TestSpawn",
 		"TestJoinNested", "TestClaimersOfOneTransactionWithRules", "TestOperationFilters",
 		"TestEraseOrRedrive", "TestPutSchedule", "TestStatsByTypeAndTenant",
-		"TestTenantsStayWhereTheyWere", "TestTenantsWithRolesStayOnTheCoordinator")
+		"TestTenantsStayWhereTheyWere", "TestTenantsWithRolesStayOnTheCoordinator",
+		"TestConfirmIsAtTheWorker", "TestPlansWithoutDistributedTenants")
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of
@@ -103,6 +104,72 @@ func TestTenantsWithRolesStayOnTheCoordinator(t *testing.T) {
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_dist_schema`).
 		Scan(&schemas))
 	assert.Zero(t, schemas)
+}
+
+// A commit is confirmed by a lock in the tenant, whose worker then waits for its own standby.
+func TestConfirmIsAtTheWorker(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	b := setup(t)
+	b.put(twoStages())
+	workers, err := pgtest.WorkersOf(t.Context(), b.url)
+	require.NoError(t, err)
+	locks := func() (all string) {
+		for _, url := range workers {
+			conn, err := pgx.Connect(t.Context(), url)
+			require.NoError(t, err)
+			var table, xmax string
+			err = conn.QueryRow(t.Context(), `SELECT coalesce(max(s.logicalrelid::regclass || '_' ||
+				s.shardid), '') FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid)
+				JOIN pg_dist_node n USING (groupid)
+				WHERE s.logicalrelid = 'tenant_acme.numbering'::regclass
+				AND n.nodeport = inet_server_port()`).Scan(&table)
+			require.NoError(t, err)
+			if table != "" {
+				require.NoError(t, conn.QueryRow(t.Context(), `SELECT xmax::text FROM `+table).
+					Scan(&xmax))
+				all += table + " " + xmax
+			}
+			require.NoError(t, conn.Close(t.Context()))
+		}
+		return all
+	}
+	before := locks()
+	require.NotEmpty(t, before)
+	for _, hot := range []bool{true, false} {
+		require.NoError(t, b.Confirm(t.Context(), tenant, hot))
+		after := locks()
+		assert.NotEqual(t, before, after, "hot: %v", hot)
+		before = after
+	}
+}
+
+// With Citus, but without distributed tenants, statements are planned as on plain Postgres.
+func TestPlansWithoutDistributedTenants(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	t.Parallel()
+	url := pgtest.Database(t, nil)
+	noRoles := store.WithoutRoles(true)
+	_, err := store.Migrate(t.Context(), url, noRoles)
+	require.NoError(t, err)
+	_, err = store.CreateTenant(t.Context(), url, "here", noRoles, store.NotDistributed(true))
+	require.NoError(t, err)
+	modes := func() string {
+		s, err := store.Open(t.Context(), store.Config{URL: url, Node: "node-1", NoRoles: true,
+			NotDistributed: true})
+		require.NoError(t, err)
+		defer s.Close()
+		hot, pinned, err := s.PlanModes(t.Context(), "here")
+		require.NoError(t, err)
+		return hot + " " + pinned
+	}
+	assert.Equal(t, "force_generic_plan force_generic_plan", modes())
+	_, err = store.CreateTenant(t.Context(), url, "there", noRoles)
+	require.NoError(t, err)
+	assert.Equal(t, "auto auto", modes(), "another tenant is on a worker")
 }
 
 // distributed returns the schemas that are on workers.

@@ -179,6 +179,31 @@ func (s *Store) ShiftClock(d time.Duration) {
 // Base returns the pool for what belongs to no tenant.
 func (s *Store) Base() *pgxpool.Pool { return s.core.Base }
 
+// Confirm confirms in a transaction of a tenant: at its worker if it is hot, else through the
+// coordinator.
+func (s *Store) Confirm(ctx context.Context, tenant string, hot bool) error {
+	db := s.core.DB(tenant)
+	if hot {
+		db = s.core.HotDB(tenant)
+	}
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return s.core.Confirm(ctx, tx, tenant) })
+}
+
+// PlanModes returns how hot connections plan, and how a pinned transaction does.
+func (s *Store) PlanModes(ctx context.Context, tenant string) (hot, pinned string, err error) {
+	const show = `SELECT current_setting('plan_cache_mode')`
+	if err = s.core.HotDB(tenant).QueryRow(ctx, show).Scan(&hot); err != nil {
+		return "", "", err
+	}
+	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
+		if err := postgres.Pin(ctx, tx); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, show).Scan(&pinned)
+	})
+	return hot, pinned, err
+}
+
 // DBOf returns the database for a tenant's work, over hot connections or the rest.
 func (s *Store) DBOf(tenant string, hot bool) postgres.TenantDB {
 	if hot {

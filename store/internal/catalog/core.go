@@ -122,8 +122,8 @@ func (c *Core) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// lookForCitus finds out whether tenants are on several servers. Nodes that make no such tenant, and
-// see none, do all as on plain Postgres.
+// lookForCitus finds out whether tenants are on several servers. Nodes that make no such tenant,
+// and see none, do all as on plain Postgres.
 func (c *Core) lookForCitus(ctx context.Context) error {
 	version, err := schema.CitusVersion(ctx, c.Base)
 	if err != nil || version == "" {

@@ -17,6 +17,9 @@ func OrderHosts(found string, cfg *pgx.ConnConfig) error {
 // FoundAt returns a group whose server was found at a host.
 func FoundAt(host string) *PoolGroup { return &PoolGroup{first: host} }
 
+// Replace is Server.replace.
+func Replace(s Server, cfg *pgx.ConnConfig) { s.replace(&cfg.Config) }
+
 // Port returns a port as text.
 func Port(port uint16) string { return strconv.Itoa(int(port)) }
 
