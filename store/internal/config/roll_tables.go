@@ -140,8 +140,10 @@ func (s *TableSet) openRoll(ctx context.Context, tx pgx.Tx, position int, now ti
 			"all %d rolls of %q have been used; another task type begins at 1", asyncflow.MaxPosition,
 			s.Name)
 	}
-	if _, err := tx.Exec(ctx, s.Tables.createRoll(position)); err != nil {
-		return err
+	for _, statement := range s.Tables.createRoll(position) { // Citus takes one at a time
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return err
+		}
 	}
 	b := &pgx.Batch{}
 	b.Queue(`SELECT `+s.Tables.Qualify("open_roll")+`($1, $2, $3)`, s.Name, position, now)
