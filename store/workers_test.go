@@ -76,7 +76,7 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// journaled is a worker whose attempts a test writes into a journal.
+// journaled is a worker with attempts that a test writes into a journal.
 type journaled struct {
 	name     string
 	attempts int

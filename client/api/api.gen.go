@@ -4727,7 +4727,7 @@ type WorkerHealth struct {
 	// since the time.
 	LastSeen time.Time `json:"last_seen,omitempty,omitzero"`
 
-	// Lost How many of them were lost
+	// Lost How many of them were lost, as the lease ran out.
 	Lost int `json:"lost"`
 
 	// Name Absent of those that gave none.

@@ -132,7 +132,7 @@ func (p *Page) next(ctx context.Context, name string) (d client.Delivery, err er
 	return d, nil
 }
 
-// isFull reports whether a person must wait, because too many are judging. Those whose time is over
+// isFull reports whether a person must wait, because too many are judging. Those without time left
 // don't count.
 func (p *Page) isFull(name string) bool {
 	p.mu.Lock()

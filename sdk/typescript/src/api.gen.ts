@@ -5178,7 +5178,7 @@ export interface components {
             attempts: number;
             /** @description How many of them failed; lost ones did. */
             failures: number;
-            /** @description How many of them were lost */
+            /** @description How many of them were lost, as the lease ran out. */
             lost: number;
             duration?: components["schemas"]["WorkerDuration"];
         };

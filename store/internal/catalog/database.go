@@ -46,7 +46,7 @@ func (s *Core) Home(tenant string) int {
 	if s.workers == nil {
 		return s.HotPool.Home(tenant)
 	}
-	pool, first := s.workers.of(tenant)
+	pool, first := s.workers.poolOf(tenant)
 	return first + pool.Home(tenant)
 }
 

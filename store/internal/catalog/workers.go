@@ -47,8 +47,8 @@ func newWorkers(c *Core) *workers {
 	return w
 }
 
-// of returns the connections to the server of a tenant, and the first number of their homes.
-func (w *workers) of(tenant string) (pool *postgres.HotPool, first int) {
+// poolOf returns the connections to the server of a tenant, and the first number of their homes.
+func (w *workers) poolOf(tenant string) (pool *postgres.HotPool, first int) {
 	if at := w.known.Load().tenants[tenant]; at != nil {
 		return at.pool, at.first
 	}
@@ -148,7 +148,7 @@ func (p *placements) server(ctx context.Context, c *Core, s postgres.Server) (*w
 
 // acquire takes a connection to the server of a tenant.
 func (w *workers) acquire(ctx context.Context, tenant string) (*pgxpool.Conn, func(), error) {
-	pool, _ := w.of(tenant)
+	pool, _ := w.poolOf(tenant)
 	return pool.Acquire(ctx, tenant)
 }
 

@@ -78,7 +78,7 @@ type Worker struct {
 	Seen     time.Time // when something was last heard of it; zero: never
 	Attempts int       // that were read
 	Failures int       // of these, also lost ones
-	Lost     int       // attempts whose lease ran out
+	Lost     int       // attempts that ended as their lease ran out
 	P50, P95 time.Duration
 
 	lostAt time.Time // of the last one
@@ -128,8 +128,8 @@ type workerStage struct{ taskType, stage string }
 
 func (w *Worker) work() workerStage { return workerStage{w.Type, w.Stage} }
 
-// at returns the worker of a place.
-func (g *workerGroups) at(p WorkerPlace) *Worker {
+// workerAt returns the worker of a place.
+func (g *workerGroups) workerAt(p WorkerPlace) *Worker {
 	w := g.workers[p]
 	if w == nil {
 		w = &Worker{WorkerPlace: p, State: WorkerWell}
@@ -141,7 +141,7 @@ func (g *workerGroups) at(p WorkerPlace) *Worker {
 // addAttempt adds an attempt that ended. A node that is lost takes its deliveries with it: then the
 // worker isn't named, and nothing is said of any.
 func (g *workerGroups) addAttempt(a workerAttempt) {
-	w := g.at(a.place)
+	w := g.workerAt(a.place)
 	g.attempts++
 	w.Attempts++
 	if a.outcome == asyncflow.OutcomeLost {
@@ -163,7 +163,7 @@ func (g *workerGroups) addAttempt(a workerAttempt) {
 
 // addRunning adds tasks that a worker has now.
 func (g *workerGroups) addRunning(r workerRun) {
-	w := g.at(r.place)
+	w := g.workerAt(r.place)
 	w.Running += r.tasks
 	if w.Oldest.IsZero() || r.since.Before(w.Oldest) {
 		w.Oldest = r.since
@@ -276,7 +276,7 @@ func missed(w *Worker, ends []time.Time) float64 {
 	return float64(answered) / float64(before) * float64(len(ends)-before)
 }
 
-// isSlow reports whether a median is slow among the medians of a stage, of which it is one.
+// isSlow reports whether a median is slow among the medians of a stage, which has its own, too.
 func isSlow(median time.Duration, medians []time.Duration) bool {
 	if len(medians) < 2 {
 		return false

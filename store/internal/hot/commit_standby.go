@@ -24,9 +24,9 @@ func NoteFailure(s *Path, tenant string, err error) error {
 	return err
 }
 
-// CheckCommits checks, after a doubt, that the server of a tenant answers commits. While a standby is away,
-// each try would commit leases that no node knows. Their tasks would lose an attempt each time, and
-// finally fail without a delivery.
+// CheckCommits checks, after a doubt, that the server of a tenant answers commits. While a standby
+// is away, each try would commit leases that no node knows. Their tasks would lose an attempt each
+// time, and finally fail without a delivery.
 func CheckCommits(ctx context.Context, s *Path, tenant string) error {
 	server := s.core.Server(tenant)
 	if _, unknown := s.unknownLeases.Load(server); !unknown {

@@ -27,8 +27,8 @@ type HotPool struct {
 }
 
 // NewHotPool returns a pool of at most config.Size connections to config.URL or through
-// config.Pooler, without opening any. The rest of config but NoRoles, Distributed, Server and Group is the pool's
-// own.
+// config.Pooler, without opening any. The rest of config but NoRoles, Distributed, Server and Group
+// is the pool's own.
 func NewHotPool(ctx context.Context, config PoolConfig) (*HotPool, error) {
 	size := config.Size
 	p := &HotPool{seed: maphash.MakeSeed(), slots: semaphore.NewWeighted(int64(size))}

@@ -269,9 +269,10 @@ func ask(ctx context.Context, host *pgx.ConnConfig) (a answer) {
 		return a
 	}
 	database := string(row[0])
-	if a.server, err = historyOf(ctx, conn.PgConn()); err == nil {
-		a.database = database
+	if a.server, err = historyOf(ctx, conn.PgConn()); err != nil {
+		return a
 	}
+	a.database = database
 	return a
 }
 
