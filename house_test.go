@@ -195,18 +195,26 @@ func TestWhereIsEverything(t *testing.T) {
 	}
 }
 
-// The files to read to follow one task have the functions that the page names.
-func TestWhereATaskPasses(t *testing.T) {
+// The files to read to follow one task, and one fan-out, have the functions that the page names.
+func TestWherePathsPass(t *testing.T) {
 	t.Parallel()
-	_, path, found := strings.Cut(readText(t, wherePage), "\n## Follow one task\n")
-	require.True(t, found)
+	page := readText(t, wherePage)
 	step := regexp.MustCompile("(?m)^\\d+\\. `([^`]+)`(?: \\(([^)]+)\\))?:")
-	steps := step.FindAllStringSubmatch(path, -1)
-	require.Len(t, steps, 15, "the page says fifteen")
-	for _, m := range steps {
-		for _, name := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(m[2], -1) {
-			assertFunction(t, m[1], name[1])
-		}
+	name := regexp.MustCompile("`(\\w+)`")
+	for heading, files := range map[string]int{"Follow one task": 15, "Follow one fan-out": 12} {
+		t.Run(heading, func(t *testing.T) {
+			t.Parallel()
+			_, path, found := strings.Cut(page, "\n## "+heading+"\n")
+			require.True(t, found)
+			path, _, _ = strings.Cut(path, "\n## ")
+			steps := step.FindAllStringSubmatch(path, -1)
+			require.Len(t, steps, files, "the page says how many")
+			for _, m := range steps {
+				for _, name := range name.FindAllStringSubmatch(m[2], -1) {
+					assertFunction(t, m[1], name[1])
+				}
+			}
+		})
 	}
 }
 
