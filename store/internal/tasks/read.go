@@ -239,21 +239,13 @@ func scanTask(
 		}
 	case asyncflow.StatusWaiting:
 		task.OrderTime = postgres.OrZero(order)
-		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
-		switch {
-		case task.WaitsFor != asyncflow.WaitClaimer:
-		case !t.Claims(task.Stage): // the mode has changed
-			task.WaitsFor = pendingFor(t, task, snoozed, now)
-		case snoozed && task.OrderTime.After(now): // claimers are given only tasks that are due
-			task.WaitsFor = asyncflow.WaitSnooze
-		}
+		task.putInLine(t, snoozed, now)
 	case asyncflow.StatusPending:
 		if order == nil {
 			return task, config.ErrElsewhere
 		}
 		task.OrderTime = *order
-		task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
-		task.WaitsFor = pendingFor(t, task, snoozed, now)
+		task.putInLine(t, snoozed, now)
 	default:
 		task.FinishedAt = postgres.OrZero(ended)
 		if task.Status == asyncflow.StatusSucceeded {
@@ -264,6 +256,21 @@ func scanTask(
 		}
 	}
 	return task, nil
+}
+
+// putInLine gives a task that waits, or is pending, its place in the stages as they are now, and the
+// reason why it isn't running.
+func (task *Task) putInLine(t *config.Type, snoozed bool, now time.Time) {
+	task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
+	switch {
+	case task.Status == asyncflow.StatusPending:
+		task.WaitsFor = pendingFor(t, *task, snoozed, now)
+	case task.WaitsFor != asyncflow.WaitClaimer:
+	case !t.Claims(task.Stage): // the mode has changed
+		task.WaitsFor = pendingFor(t, *task, snoozed, now)
+	case snoozed && task.OrderTime.After(now): // claimers are given only tasks that are due
+		task.WaitsFor = asyncflow.WaitSnooze
+	}
 }
 
 // readTime bounds the reads of AwaitFinal, beside its wait.

@@ -176,27 +176,16 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			cmp.Compare(a.FanOut, b.FanOut))
 	})
 	taken = f.putBack(taken)
-	ended := map[int32][]int64{}
-	looks := map[int32][]int64{}
-	submitted := map[int32][]int64{}
-	signals := map[int32][]int64{}
-	keyed := map[int32][]int64{}
-	waits := map[int32][]int64{}
+	ids := map[records.OutboxKind]map[int32][]int64{}
 	var starts, trees, finals []records.OutboxRow
 	for _, r := range taken {
 		switch r.Kind {
-		case records.OutboxEnded:
-			ended[r.Number] = append(ended[r.Number], r.ID)
-		case records.OutboxLook:
-			looks[r.Number] = append(looks[r.Number], r.ID)
-		case records.OutboxSubmitted:
-			submitted[r.Number] = append(submitted[r.Number], r.ID)
-		case records.OutboxSignal:
-			signals[r.Number] = append(signals[r.Number], r.ID)
-		case records.OutboxSignalKey:
-			keyed[r.Number] = append(keyed[r.Number], r.ID)
-		case records.OutboxSignalWaits:
-			waits[r.Number] = append(waits[r.Number], r.ID)
+		case records.OutboxSignalKey, records.OutboxSignal, records.OutboxSignalWaits,
+			records.OutboxEnded, records.OutboxSubmitted, records.OutboxLook:
+			if ids[r.Kind] == nil {
+				ids[r.Kind] = map[int32][]int64{}
+			}
+			ids[r.Kind][r.Number] = append(ids[r.Kind][r.Number], r.ID)
 		case records.OutboxStart:
 			starts = append(starts, r)
 		case records.OutboxFinal:
@@ -209,23 +198,20 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			f.outbox = append(f.outbox, r)
 		}
 	}
-	if err := f.followEach(keyed, f.followKeyed); err != nil {
-		return err
-	}
-	if err := f.followEach(signals, f.followSignals); err != nil {
-		return err
-	}
-	if err := f.followEach(waits, f.followSignalWaits); err != nil {
-		return err
-	}
-	if err := f.followEach(ended, f.followEnded); err != nil {
-		return err
-	}
-	if err := f.followEach(submitted, f.followSubmitted); err != nil {
-		return err
-	}
-	if err := f.followEach(looks, f.followLook); err != nil {
-		return err
+	for _, each := range []struct {
+		kind   records.OutboxKind
+		follow func(t *config.Type, ids []int64) error
+	}{
+		{records.OutboxSignalKey, f.followKeyed},
+		{records.OutboxSignal, f.followSignals},
+		{records.OutboxSignalWaits, f.followSignalWaits},
+		{records.OutboxEnded, f.followEnded},
+		{records.OutboxSubmitted, f.followSubmitted},
+		{records.OutboxLook, f.followLook},
+	} {
+		if err := f.followEach(ids[each.kind], each.follow); err != nil {
+			return err
+		}
 	}
 	f.makesChildren = slices.ContainsFunc(trees, func(r records.OutboxRow) bool {
 		return r.Kind == records.OutboxSpawn
