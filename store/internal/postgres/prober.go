@@ -53,6 +53,7 @@ type Prober struct {
 
 	mu        sync.Mutex
 	present   server    // that was found last
+	at        string    // the host where a probe found it last; "": none has yet
 	found     time.Time // when the probe began that found it
 	searching time.Time // since when connections are suspicious, but for pauses up to busyTime
 	suspected time.Time // when connections were suspicious last
@@ -175,7 +176,7 @@ func (p *Prober) probe(ctx context.Context, began time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	p.mu.Lock()
-	present := p.present
+	present, at := p.present, p.at
 	p.mu.Unlock()
 	for _, g := range p.groups {
 		if s, ok := g.laterServer(present); ok {
@@ -184,7 +185,11 @@ func (p *Prober) probe(ctx context.Context, began time.Time) {
 	}
 	answers := make(chan answer, len(p.hosts))
 	for _, host := range p.hosts {
-		asking.Go(func() { answers <- ask(ctx, host) })
+		asking.Go(func() {
+			a := ask(ctx, host)
+			a.crowded = a.crowded && (at == "" || a.host == at) // a full standby says nothing
+			answers <- a
+		})
 	}
 	found := choose(present, answers, time.Until(began.Add(presentFirst)))
 	if found.database != "" && p.adopt(found, began) {
@@ -212,7 +217,7 @@ func (p *Prober) pause(began time.Time) {
 type answer struct {
 	server  // that takes writes, if one was found
 	host    string
-	crowded bool // a server is there, at any host, without a connection for a probe
+	crowded bool // the present server is there, or may be, without a connection for a probe
 }
 
 // choose returns the answer of the present server, or else of another one, once all hosts have
@@ -291,7 +296,7 @@ func (p *Prober) adopt(a answer, began time.Time) bool {
 		began.Sub(p.searching) <= replacedTime) {
 		return false
 	}
-	p.found = began
+	p.found, p.at = began, a.host
 	for _, g := range p.groups {
 		g.calmDown(began, a.host)
 	}

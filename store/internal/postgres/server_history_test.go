@@ -186,8 +186,10 @@ func TestLateConnectionToTheOldPrimary(t *testing.T) {
 	require.NoError(t, err)
 	defer late.Release()
 	network.Lead("postgres://127.0.0.1:1")
-	p.ProbeSince(t.Context(), began)
-	require.Error(t, era.Err())
+	require.Eventually(t, func() bool {
+		p.ProbeSince(t.Context(), began)
+		return era.Err() != nil
+	}, patience, time.Millisecond)
 	require.Error(t, late.Ping(t.Context()))
 	p.requireTimeline("00000002")
 }
