@@ -56,6 +56,10 @@ type calls struct {
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
 	"Accepted", "Home", "NumbersAtHand", "QuiesceTenant", "StatsStatements", "ChargeSubmits",
 	"AgingTypes", "DBOf",
+	// it names no table, but for tenants that Citus has on a worker
+	"Confirm",
+	// it reads settings
+	"PlanModes",
 	// it logs what fails: ReleaseKey returns that
 	"ReleaseKeys",
 	// so does it: TakeBackClaims returns that

@@ -17,8 +17,9 @@ import (
 const countCalls = `window.calls = [];
 	const through = window.fetch;
 	window.fetch = (...all) => {
-		const url = new URL(all[0].url ?? all[0], location.href);
-		calls.push((all[0].method ?? "GET") + " " + url.pathname + url.search);
+		const {method, url} = new Request(...all);
+		const {pathname, search} = new URL(url);
+		calls.push(method + " " + pathname + search);
 		return through(...all);
 	};`
 

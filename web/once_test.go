@@ -18,8 +18,8 @@ const holdChanges = `window.sent = [];
 	let held = Promise.resolve();
 	window.hold = () => { sent.length = 0; held = new Promise(go => (window.letGo = go)) };
 	window.fetch = async (...all) => {
-		const {method, url} = all[0];
-		if ((method ?? "GET") === "GET") return through(...all);
+		const {method, url} = new Request(...all);
+		if (method === "GET") return through(...all);
 		sent.push(method + " " + new URL(url).pathname);
 		await held;
 		return through(...all);

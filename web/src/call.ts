@@ -11,7 +11,7 @@ interface Options {
   };
   body?: unknown;
   /** Makes the text of a body whose numbers must keep all their digits. */
-  bodySerializer?: () => string;
+  bodySerializer?: (body: unknown) => string;
   parseAs?: "text" | "stream";
   signal?: AbortSignal;
 }
@@ -34,7 +34,7 @@ async function call(method: string, path: string, o: Options = {}) {
   const url = path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(names[name]!));
   const response = await fetch(search.size ? `${url}?${search}` : url, { method, headers,
     signal: o.signal ?? null,
-    body: has ? o.bodySerializer?.() ?? JSON.stringify(o.body) : null });
+    body: has ? o.bodySerializer?.(o.body) ?? JSON.stringify(o.body) : null });
   if (!response.ok) return { error: await response.text(), response };
   if (o.parseAs === "stream") return { data: response.body, response };
   const text = await response.text();

@@ -258,8 +258,8 @@ func scanTask(
 	return task, nil
 }
 
-// putInLine gives a task that waits, or is pending, its place in the stages as they are now, and the
-// reason why it isn't running.
+// putInLine gives a task that waits, or is pending, its place in the stages as they are now, and
+// the reason why it isn't running.
 func (task *Task) putInLine(t *config.Type, snoozed bool, now time.Time) {
 	task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
 	switch {
