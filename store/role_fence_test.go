@@ -60,6 +60,8 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	"Confirm",
 	// it reads settings
 	"PlanModes",
+	// it knows by itself
+	"HasUnknownLeases",
 	// it logs what fails: ReleaseKey returns that
 	"ReleaseKeys",
 	// so does it: TakeBackClaims returns that
