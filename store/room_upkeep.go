@@ -20,6 +20,9 @@ type (
 	Ticked = upkeep.Ticked
 )
 
+// ExpireBatch is the most tasks that one transaction of ExpireTasks looks at.
+const ExpireBatch = upkeep.ExpireBatch
+
 // IdleEvery is how often all nodes together record a run that had nothing to do.
 const IdleEvery = upkeep.IdleEvery
 

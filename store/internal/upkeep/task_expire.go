@@ -12,8 +12,12 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
 
+// ExpireBatch is the most tasks that one transaction of ExpireTasks looks at. Transactions of 1,000
+// keep tasks of other types waiting longer: see "Tasks that expire at once" in docs/performance.md.
+const ExpireBatch = 400
+
 // ExpireTasks ends the tasks of a type that are live at the end of their lifetime, and tidies up
-// after tasks that have begun or ended in time. It looks at JobBatch tasks at most, those that
+// after tasks that have begun or ended in time. It looks at ExpireBatch tasks at most, those that
 // were due first, and returns of how many it has written what follows.
 func (s *Upkeep) ExpireTasks(ctx context.Context, t *config.Type) (int, error) {
 	var expired trees.Expired
@@ -45,7 +49,7 @@ func expireSome(
 	if err := postgres.Pin(ctx, tx); err != nil {
 		return x, err
 	}
-	rows, _ := tx.Query(ctx, t.SQL(0, dueSQL), t.Number(), now, catalog.JobBatch)
+	rows, _ := tx.Query(ctx, t.SQL(0, dueSQL), t.Number(), now, ExpireBatch)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
 		return x, err
