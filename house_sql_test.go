@@ -44,7 +44,7 @@ func TestRollsAreInsertOnly(t *testing.T) {
 	allowed := map[string]string{
 		"tasks/erase_rows.go":          "UPDATE",
 		"tasks/erase_notifications.go": "UPDATE",
-		"settings/type_delete.go":      "DELETE FROM",
+		"settings/type_delete_rows.go": "DELETE FROM",
 		"upkeep/roll_trim_delete.go":   "DeleteRowsSQL",
 		"trees/edge_insert.go":         "DELETE FROM",
 	}

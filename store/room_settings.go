@@ -38,8 +38,6 @@ type (
 	Token = settings.Token
 	// TypeRoll is a roll that may have tasks of a type.
 	TypeRoll = settings.TypeRoll
-	// TypeVersion is a version of a task type as it was applied.
-	TypeVersion = settings.TypeVersion
 )
 
 const (

@@ -40,7 +40,7 @@ func (s *Store) forgetTypes(ctx context.Context) error {
 		case <-s.changes.Changed():
 		}
 		for tenant := range s.changes.Read().Changed {
-			settings.ForgetTypes(s.settingsRoom, tenant)
+			settings.ForgetTypes(s.core, s.hotRoom, tenant)
 		}
 	}
 }

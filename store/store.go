@@ -69,7 +69,7 @@ func newStore(ctx context.Context, core *catalog.Core) (*Store, error) {
 	s.historyRoom = history.New(core, s.countsRoom)
 	s.claimsRoom = claims.New(core, path, s.treesRoom)
 	s.tasksRoom = tasks.New(core, path, s.treesRoom, s.countsRoom)
-	s.settingsRoom = settings.New(core, path, s.countsRoom)
+	s.settingsRoom = settings.New(core, s.countsRoom)
 	s.upkeepRoom = upkeep.New(core, path, s.tasksRoom)
 	s.changes = core.Wakeups.Listen(news.Topics{Config: true})
 	return s, core.Load(ctx)

@@ -25,7 +25,7 @@ const episodeColumns = `SELECT id::text, alert, subject, since, value, bound, be
 
 // Episodes returns a tenant's open episodes and the episodes resolved within the last 30 days,
 // newest first, at most 200.
-func (s *Settings) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
+func (s *alerts) Episodes(ctx context.Context, tenant string) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.core.DB(tenant), episodeColumns+episodesOf(tenant)+`
 		WHERE resolved_at IS NULL OR resolved_at > $1
 		ORDER BY resolved_at IS NOT NULL, since DESC, id DESC LIMIT $2`,
@@ -35,7 +35,7 @@ func (s *Settings) Episodes(ctx context.Context, tenant string) ([]asyncflow.Epi
 
 // FiringEpisodes returns a tenant's open episodes, newest first, at most 200, and reports whether
 // it has alerts at all.
-func (s *Settings) FiringEpisodes(
+func (s *alerts) FiringEpisodes(
 	ctx context.Context, tenant string,
 ) (firing []asyncflow.Episode, enabled bool, err error) {
 	firing, err = readEpisodes(ctx, s.core.DB(tenant), episodeColumns+episodesOf(tenant)+`
@@ -49,7 +49,7 @@ func (s *Settings) FiringEpisodes(
 }
 
 // EpisodesToNotify returns the episodes with a notice that was not sent yet, oldest first.
-func (s *Settings) EpisodesToNotify(
+func (s *alerts) EpisodesToNotify(
 	ctx context.Context, tenant string,
 ) ([]asyncflow.Episode, error) {
 	all, err := readEpisodes(ctx, s.core.DB(tenant), episodeColumns+episodesOf(tenant)+`
@@ -82,7 +82,7 @@ const readingAge = 30 * time.Second
 // ObserveAlerts updates a tenant's episodes with the readings of a time: it begins new ones and
 // continues or resolves the open ones. It locks the row of the tenant's alerts meanwhile, so
 // that one node at a time does this. It returns how many episodes were open before or are now.
-func (s *Settings) ObserveAlerts(
+func (s *alerts) ObserveAlerts(
 	ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time,
 ) (episodes int, err error) {
 	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
@@ -144,7 +144,7 @@ func queueEpisode(
 
 // BeginningAlerts returns the readings that would begin an episode. It reads the open episodes only
 // if a reading is over its limit.
-func (s *Settings) BeginningAlerts(
+func (s *alerts) BeginningAlerts(
 	ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time,
 ) ([]asyncflow.AlertReading, error) {
 	if begun, _ := asyncflow.FollowEpisodes(nil, readings, at); len(begun) == 0 {
@@ -157,7 +157,7 @@ func (s *Settings) BeginningAlerts(
 }
 
 // DryRunAlerts returns how many episodes readings would begin and how many they would resolve.
-func (s *Settings) DryRunAlerts(
+func (s *alerts) DryRunAlerts(
 	ctx context.Context, tenant string, readings []asyncflow.AlertReading, at time.Time,
 ) (begun, over int, err error) {
 	open, err := readEpisodes(ctx, s.core.DB(tenant),
@@ -172,7 +172,7 @@ func (s *Settings) DryRunAlerts(
 }
 
 // RecordNotice records the task that sends the notice of an episode.
-func (s *Settings) RecordNotice(
+func (s *alerts) RecordNotice(
 	ctx context.Context, tenant, id string, state asyncflow.AlertState, task asyncflow.TaskID,
 ) error {
 	column := "firing_task"
@@ -186,7 +186,7 @@ func (s *Settings) RecordNotice(
 
 // ForgetEpisodes deletes a tenant's episodes that were resolved more than 30 days ago, and
 // returns how many it deleted.
-func (s *Settings) ForgetEpisodes(ctx context.Context, tenant string) (int, error) {
+func (s *alerts) ForgetEpisodes(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.core.DB(tenant).Exec(ctx,
 		`DELETE FROM `+episodesOf(tenant)+` WHERE resolved_at < $1 AND resolved_task IS NOT NULL`,
 		s.core.Clock.Now().Add(-EpisodesKept))
@@ -194,7 +194,7 @@ func (s *Settings) ForgetEpisodes(ctx context.Context, tenant string) (int, erro
 }
 
 // DryRunForgetEpisodes counts the episodes that ForgetEpisodes would delete.
-func (s *Settings) DryRunForgetEpisodes(ctx context.Context, tenant string) (int, error) {
+func (s *alerts) DryRunForgetEpisodes(ctx context.Context, tenant string) (int, error) {
 	return postgres.CountRows(ctx, s.core.DB(tenant),
 		`SELECT count(*) FROM `+episodesOf(tenant)+`
 		WHERE resolved_at < $1 AND resolved_task IS NOT NULL`,

@@ -40,7 +40,7 @@ func alertType() asyncflow.TaskType {
 // the endpoint's ID, URL, Secrets and Challenged. Without secrets the present ones stay. If the URL
 // stays, so do its verification and its health. PutAlerts also creates the task type if there
 // is none.
-func (s *Settings) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
+func (s *alerts) PutAlerts(ctx context.Context, tenant string, a Alerts) (Alerts, error) {
 	err := s.checkNewUses(ctx, a.Rules.Uses(), func() ([]asyncflow.Capability, error) {
 		old, err := s.Alerts(ctx, tenant)
 		return old.Rules.Uses(), err
@@ -134,7 +134,7 @@ func needAlertType(ctx context.Context, tx pgx.Tx, tenant string, now time.Time)
 }
 
 // Alerts returns a tenant's alerts; CodeNotFound when it has none.
-func (s *Settings) Alerts(ctx context.Context, tenant string) (Alerts, error) {
+func (s *alerts) Alerts(ctx context.Context, tenant string) (Alerts, error) {
 	a, err := readAlerts(ctx, s.core.DB(tenant), tenant)
 	return a, postgres.Wrap(err, "Alerts(%q)", tenant)
 }
@@ -184,7 +184,7 @@ func noAlerts() error {
 
 // DeleteAlerts ends a tenant's alerts, with their endpoint and episodes; CodeNotFound
 // when it has none. The task type stays.
-func (s *Settings) DeleteAlerts(ctx context.Context, tenant string) error {
+func (s *alerts) DeleteAlerts(ctx context.Context, tenant string) error {
 	err := audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		old, err := lockAlerts(ctx, tx, tenant)
 		if err != nil {
@@ -205,7 +205,7 @@ const alertTurn = 10 * time.Second
 
 // TakeAlertTurn returns a tenant's rules if it is time to evaluate them. No other node gets a
 // turn for alertTurn: if the node dies, another one follows after that.
-func (s *Settings) TakeAlertTurn(
+func (s *alerts) TakeAlertTurn(
 	ctx context.Context, tenant string,
 ) (rules asyncflow.AlertRules, ours bool, err error) {
 	now := s.core.Clock.Now()
@@ -226,7 +226,7 @@ func (s *Settings) TakeAlertTurn(
 
 // Failures counts the attempts of a tenant's types since a time, to the minute, from the
 // tallies.
-func (s *Settings) Failures(
+func (s *alerts) Failures(
 	ctx context.Context, tenant string, since time.Time,
 ) (map[string]counts.Failing, error) {
 	rows, _ := s.core.DB(tenant).Query(ctx,
@@ -245,7 +245,7 @@ func (s *Settings) Failures(
 // FailedForGood counts the tasks of a tenant's types that have failed for good since a time, to the
 // minute; since one more than two hours ago, to the hour. Whether they were redriven since doesn't
 // matter. It reads only tallies with such tasks since then, by an index.
-func (s *Settings) FailedForGood(
+func (s *alerts) FailedForGood(
 	ctx context.Context, tenant string, since time.Time,
 ) (map[string]int64, error) {
 	unit := time.Minute
@@ -269,7 +269,7 @@ func (s *Settings) FailedForGood(
 const tallyMinutes = 2 * time.Hour
 
 // RollOpened returns when the open roll of a table set was opened.
-func (s *Settings) RollOpened(ctx context.Context, set *config.TableSet) (at time.Time, err error) {
+func (s *alerts) RollOpened(ctx context.Context, set *config.TableSet) (at time.Time, err error) {
 	err = s.core.DB(set.Tenant).QueryRow(ctx, set.Tables.SQL(0,
 		`SELECT opened_at FROM {rolls} WHERE table_set = $1 AND position = $2`), set.Name,
 		set.End).Scan(&at)

@@ -33,7 +33,7 @@ type AuditPlace struct {
 }
 
 // Audit lists entries, newest first.
-func (s *Settings) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditEntry, error) {
+func (s *tenants) Audit(ctx context.Context, f AuditFilter) ([]asyncflow.AuditEntry, error) {
 	where, args := f.conditions()
 	rows, _ := s.core.DB(f.Tenant).Query(ctx,
 		`SELECT id::text, at, origin, coalesce(tenant, ''), coalesce(subject, ''),

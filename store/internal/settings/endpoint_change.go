@@ -16,7 +16,7 @@ import (
 // CodeNotFound. If another endpoint of the stage has the same URL, it is CodeConflict unless
 // AllowDuplicate is set; and so it is if one of the stage's endpoints is for listening, and
 // another gets deliveries.
-func (s *Settings) CreateEndpoint(
+func (s *endpoints) CreateEndpoint(
 	ctx context.Context, tenant string, e asyncflow.Endpoint,
 ) (asyncflow.Endpoint, error) {
 	e.CreatedAt = s.core.Clock.Now()
@@ -95,7 +95,7 @@ func writeSecrets(ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.End
 // keep its id, type and stage. After an error of change, ChangeEndpoint writes nothing and
 // returns the error as it is. If another endpoint of the stage has the new URL, it is
 // CodeConflict unless AllowDuplicate is set. A weight is checked as at creation.
-func (s *Settings) ChangeEndpoint(
+func (s *endpoints) ChangeEndpoint(
 	ctx context.Context, tenant, id string, change func(*asyncflow.Endpoint) error,
 ) (e asyncflow.Endpoint, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
@@ -179,7 +179,7 @@ func lockEndpoints(
 
 // writeEndpoint writes the fields of an endpoint that may change. If its health is the zero
 // value it deletes the row of the health; other health is written by SetHealth.
-func (s *Settings) writeEndpoint(
+func (s *endpoints) writeEndpoint(
 	ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint,
 ) error {
 	_, err := tx.Exec(ctx,
@@ -206,7 +206,7 @@ func (s *Settings) writeEndpoint(
 // checkDuplicate refuses an endpoint if another one of its stage has the same URL:
 // CodeConflict, with the id of the oldest one. Its worker would get deliveries with several
 // secrets.
-func (s *Settings) checkDuplicate(
+func (s *base) checkDuplicate(
 	ctx context.Context, tx pgx.Tx, tenant string, e asyncflow.Endpoint,
 ) error {
 	if e.AllowDuplicate || e.Listens() {
@@ -238,7 +238,7 @@ func (s *Settings) checkDuplicate(
 }
 
 // DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.
-func (s *Settings) DeleteEndpoint(ctx context.Context, tenant, id string) error {
+func (s *endpoints) DeleteEndpoint(ctx context.Context, tenant, id string) error {
 	err := audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 
 // SetHealth changes the health of an endpoint for all nodes, if it is still from. It reports
 // whether it was.
-func (s *Settings) SetHealth(
+func (s *endpoints) SetHealth(
 	ctx context.Context, tenant, endpoint string, from, to asyncflow.Health,
 ) (set bool, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
@@ -57,7 +57,7 @@ func (s *Settings) SetHealth(
 
 // EnableEndpoint closes the circuit breaker of an endpoint that gets no deliveries, and returns
 // the endpoint with its state before. It does nothing if the circuit breaker is closed.
-func (s *Settings) EnableEndpoint(
+func (s *endpoints) EnableEndpoint(
 	ctx context.Context, tenant, id string,
 ) (e asyncflow.Endpoint, was asyncflow.HealthState, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
@@ -82,7 +82,7 @@ func (s *Settings) EnableEndpoint(
 }
 
 // clearHealth closes the circuit breaker of an endpoint, as if it had never failed.
-func (s *Settings) clearHealth(ctx context.Context, tx pgx.Tx, tenant, endpoint string) error {
+func (s *endpoints) clearHealth(ctx context.Context, tx pgx.Tx, tenant, endpoint string) error {
 	tag, err := tx.Exec(ctx, `DELETE FROM `+config.HealthOf(tenant)+` WHERE endpoint = $1::uuid`,
 		endpoint)
 	if err != nil || tag.RowsAffected() == 0 {

@@ -31,7 +31,7 @@ type EndpointHistory struct {
 }
 
 // EndpointHistory returns the history of an endpoint; CodeNotFound when there is none.
-func (s *Settings) EndpointHistory(
+func (s *endpoints) EndpointHistory(
 	ctx context.Context, tenant, id string,
 ) (h EndpointHistory, err error) {
 	e, err := s.Endpoint(ctx, tenant, id)
@@ -56,7 +56,7 @@ func changesOf(tenant string) string {
 	return postgres.Quote(schema.Of(tenant)) + ".endpoint_changes"
 }
 
-func (s *Settings) healthChanges(
+func (s *endpoints) healthChanges(
 	ctx context.Context, tenant, id string,
 ) ([]asyncflow.Health, error) {
 	rows, _ := s.core.DB(tenant).Query(ctx, `SELECT at, state, until, reason
@@ -91,7 +91,7 @@ func recordHealth(
 
 // endpointInFlight counts the leases for an endpoint. It reads all leases of its type, as each
 // lease of a limited type does.
-func (s *Settings) endpointInFlight(
+func (s *endpoints) endpointInFlight(
 	ctx context.Context, tenant string, e asyncflow.Endpoint, now time.Time,
 ) (*int, error) {
 	t, err := s.core.Catalog.Fresh(ctx, tenant, e.Type)

@@ -12,7 +12,7 @@ import (
 // checkStandsAlone refuses an endpoint with a weight if one for listening would then stand beside
 // another one with a weight: CodeConflict, with the id of the oldest one. It also refuses an
 // endpoint for listening if the tasks of its type can't be claimed.
-func (s *Settings) checkStandsAlone(
+func (s *endpoints) checkStandsAlone(
 	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType, e asyncflow.Endpoint,
 ) error {
 	if e.Weight == 0 {

@@ -13,7 +13,7 @@ import (
 
 // Endpoints returns a tenant's endpoints, of one task type or (taskType "") of
 // all, by type, stage and age.
-func (s *Settings) Endpoints(
+func (s *endpoints) Endpoints(
 	ctx context.Context, tenant, taskType string,
 ) ([]asyncflow.Endpoint, error) {
 	all, err := config.ReadEndpoints(ctx, s.core.DB(tenant), tenant, taskType)
@@ -34,7 +34,7 @@ func PlaceOf(e asyncflow.Endpoint) EndpointPlace {
 
 // EndpointPage returns up to limit of a tenant's endpoints after a place, of one task type or
 // (taskType "") of all, and reports whether there are more.
-func (s *Settings) EndpointPage(
+func (s *endpoints) EndpointPage(
 	ctx context.Context, tenant, taskType string, after EndpointPlace, limit int,
 ) (page []asyncflow.Endpoint, more bool, err error) {
 	rows, _ := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE $1 IN ('', type)
@@ -47,7 +47,7 @@ func (s *Settings) EndpointPage(
 }
 
 // Endpoint returns one endpoint; CodeNotFound when there is none.
-func (s *Settings) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endpoint, error) {
+func (s *endpoints) Endpoint(ctx context.Context, tenant, id string) (asyncflow.Endpoint, error) {
 	rows, _ := s.core.DB(tenant).Query(ctx, config.SelectEndpoints(tenant)+`WHERE id = $1::uuid`,
 		id)
 	e, err := pgx.CollectExactlyOneRow(rows, config.ScanEndpoint)

@@ -14,7 +14,7 @@ import (
 
 // Seals counts the sealed values of a tenant's endpoints, and the values sealed by another key
 // than the one that sealedBy names.
-func (s *Settings) Seals(
+func (s *endpoints) Seals(
 	ctx context.Context, tenant string, sealedBy []byte,
 ) (all, others int, err error) {
 	err = s.core.DB(tenant).QueryRow(ctx,
@@ -33,7 +33,7 @@ const resealBatch = 100
 // the one that sealedBy names, and writes them; begin with after "". It returns the id of the
 // last endpoint ("" when there were none) and how many it wrote. It returns the errors of again
 // together: each leaves its endpoint as it is, and doesn't affect the rest.
-func (s *Settings) Reseal(
+func (s *endpoints) Reseal(
 	ctx context.Context, tenant, after string, sealedBy []byte,
 	again func(*asyncflow.Endpoint) error,
 ) (last string, done int, err error) {
@@ -77,7 +77,7 @@ func (s *Settings) Reseal(
 }
 
 // ForgetSecrets deletes a tenant's expired signing secrets, and returns how many it deleted.
-func (s *Settings) ForgetSecrets(ctx context.Context, tenant string) (int, error) {
+func (s *endpoints) ForgetSecrets(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.core.DB(tenant).Exec(ctx,
 		`DELETE FROM `+config.EndpointSecretsOf(tenant)+` WHERE expires_at < $1`,
 		s.core.Clock.Now())
@@ -85,7 +85,7 @@ func (s *Settings) ForgetSecrets(ctx context.Context, tenant string) (int, error
 }
 
 // DryRunForgetSecrets counts the secrets that ForgetSecrets would delete.
-func (s *Settings) DryRunForgetSecrets(ctx context.Context, tenant string) (int, error) {
+func (s *endpoints) DryRunForgetSecrets(ctx context.Context, tenant string) (int, error) {
 	return postgres.CountRows(ctx, s.core.DB(tenant),
 		`SELECT count(*) FROM `+config.EndpointSecretsOf(tenant)+` WHERE expires_at < $1`,
 		s.core.Clock.Now())

@@ -13,7 +13,7 @@ import (
 
 // CountLive counts a tenant's tasks that are not final, with those that are to be made now and
 // aren't yet: tasks that attempts started, and children of fan-outs.
-func (s *Settings) CountLive(ctx context.Context, tenant string) (n int64, err error) {
+func (s *tenants) CountLive(ctx context.Context, tenant string) (n int64, err error) {
 	err = s.core.DB(tenant).QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT ((SELECT coalesce(sum(submitted - succeeded - failed - cancelled), 0) FROM {tallies})
 		  + (SELECT coalesce(sum(s.count - cardinality(s.ids)), 0) FROM {outbox} o
@@ -32,7 +32,7 @@ func (s *Settings) CountLive(ctx context.Context, tenant string) (n int64, err e
 // KnownKeys reports for each task whether its key stands for a task already, and surely goes on to
 // do so: a key that stands for a task until that is final may be free in a moment. Of a task that
 // replaces another one the second doesn't matter: it takes no key, see NewTask.OnlyReplaces.
-func (s *Settings) KnownKeys(
+func (s *tenants) KnownKeys(
 	ctx context.Context, tenant string, tasks []asyncflow.NewTask,
 ) ([]bool, error) {
 	var types, keys []string

@@ -54,7 +54,7 @@ const ScheduleColumns = `s.name, s.version, s.spec, s.context, s.paused_at, s.ne
 
 // SchedulePage returns up to limit schedules of a tenant after a name, by name, without their
 // contexts. It reports whether there are more.
-func (s *Settings) SchedulePage(
+func (s *schedules) SchedulePage(
 	ctx context.Context, tenant, after string, limit int,
 ) (page []StoredSchedule, more bool, err error) {
 	rows, _ := s.core.DB(tenant).Query(ctx,
@@ -69,13 +69,13 @@ func (s *Settings) SchedulePage(
 }
 
 // Schedule returns one schedule; CodeNotFound when there is none.
-func (s *Settings) Schedule(ctx context.Context, tenant, name string) (StoredSchedule, error) {
+func (s *schedules) Schedule(ctx context.Context, tenant, name string) (StoredSchedule, error) {
 	return readSchedule(ctx, s.core.DB(tenant), tenant, name, "")
 }
 
 // DeleteSchedule deletes a schedule. None of its tasks is submitted after that; present tasks
 // stay.
-func (s *Settings) DeleteSchedule(ctx context.Context, tenant, name string) error {
+func (s *schedules) DeleteSchedule(ctx context.Context, tenant, name string) error {
 	err := audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		stored, err := readSchedule(ctx, tx, tenant, name, "FOR UPDATE")
 		if err != nil {
@@ -92,7 +92,7 @@ func (s *Settings) DeleteSchedule(ctx context.Context, tenant, name string) erro
 
 // PauseSchedule pauses a schedule and returns it: its ticks pass without tasks. No task of a
 // tick is submitted after that. A schedule that is already paused keeps its time.
-func (s *Settings) PauseSchedule(
+func (s *schedules) PauseSchedule(
 	ctx context.Context, tenant, name string,
 ) (stored StoredSchedule, err error) {
 	err = audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
@@ -111,7 +111,7 @@ func (s *Settings) PauseSchedule(
 // ResumeSchedule resumes a paused schedule with its next tick, and returns it. The ticks of the
 // pause stay without tasks, whatever its catch-up policy. It doesn't change a schedule that is
 // not paused.
-func (s *Settings) ResumeSchedule(
+func (s *schedules) ResumeSchedule(
 	ctx context.Context, tenant, name string,
 ) (stored StoredSchedule, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
@@ -193,7 +193,7 @@ const maxFailingSchedules = 100
 
 // FailingSchedules returns a tenant's schedules that aren't paused and have a due task that can't
 // be submitted, with the time since when: at most 100, the first to fail.
-func (s *Settings) FailingSchedules(
+func (s *schedules) FailingSchedules(
 	ctx context.Context, tenant string,
 ) (map[string]time.Time, error) {
 	rows, _ := s.core.DB(tenant).Query(ctx, `SELECT name, failed_at FROM `+SchedulesOf(tenant)+`

@@ -24,20 +24,20 @@ import (
 // document again changes nothing. schedule must be valid, except for errors that only a
 // timetable finds: these are CodeInvalid. With other times its ticks go on from now; ticks that
 // were missed before stay missed.
-func (s *Settings) PutSchedule(
+func (s *schedules) PutSchedule(
 	ctx context.Context, tenant string, schedule asyncflow.Schedule,
 ) (_ StoredSchedule, created bool, err error) {
 	return s.putSchedule(ctx, tenant, schedule, false)
 }
 
 // CheckSchedule is a dry run of PutSchedule: it returns the same and changes nothing.
-func (s *Settings) CheckSchedule(
+func (s *schedules) CheckSchedule(
 	ctx context.Context, tenant string, schedule asyncflow.Schedule,
 ) (_ StoredSchedule, created bool, err error) {
 	return s.putSchedule(ctx, tenant, schedule, true)
 }
 
-func (s *Settings) putSchedule(
+func (s *schedules) putSchedule(
 	ctx context.Context, tenant string, schedule asyncflow.Schedule, dry bool,
 ) (stored StoredSchedule, created bool, err error) {
 	now := s.core.Clock.Now()
@@ -71,7 +71,7 @@ func (s *Settings) putSchedule(
 
 // writeCheckedSchedule is writeSchedule within the tenant's quotas. It also reports whether the
 // schedule is new.
-func (s *Settings) writeCheckedSchedule(
+func (s *schedules) writeCheckedSchedule(
 	ctx context.Context, tx pgx.Tx, tenant string, schedule asyncflow.Schedule, now time.Time,
 ) (stored StoredSchedule, created bool, err error) {
 	stored, g, err := writeSchedule(ctx, tx, tenant, schedule, now)

@@ -20,7 +20,7 @@ const maxRoleName = 63
 // GrantSubmit lets a role of the database submit tasks of a tenant and send signals by SQL, and
 // nothing else, also functions of before that a migration has kept for views which depend on them.
 // It is remembered, for migrations after a restore.
-func (s *Settings) GrantSubmit(ctx context.Context, tenant, role string) error {
+func (s *tenants) GrantSubmit(ctx context.Context, tenant, role string) error {
 	err := s.permitSubmit(ctx, tenant, role, "GRANT", "TO")
 	if err == nil {
 		_, err = s.core.DB("").Exec(ctx, `UPDATE asyncflow.tenants
@@ -33,7 +33,7 @@ func (s *Settings) GrantSubmit(ctx context.Context, tenant, role string) error {
 }
 
 // RevokeSubmit takes back what GrantSubmit grants. A role that is gone is forgotten.
-func (s *Settings) RevokeSubmit(ctx context.Context, tenant, role string) error {
+func (s *tenants) RevokeSubmit(ctx context.Context, tenant, role string) error {
 	if len(role) > maxRoleName {
 		return s.permitSubmit(ctx, tenant, role, "REVOKE", "FROM")
 	}
@@ -51,7 +51,7 @@ func (s *Settings) RevokeSubmit(ctx context.Context, tenant, role string) error 
 		"RevokeSubmit(%q, %q)", tenant, role)
 }
 
-func (s *Settings) permitSubmit(ctx context.Context, tenant, role, verb, preposition string) error {
+func (s *tenants) permitSubmit(ctx context.Context, tenant, role, verb, preposition string) error {
 	switch role {
 	case "":
 		return asyncflow.InvalidField("role", "is required")

@@ -19,7 +19,7 @@ import (
 
 // SubmitLimits writes the limits of submits by SQL.
 type SubmitLimits struct {
-	store   *Settings
+	tenants *tenants
 	written map[string]submitLimit    // by tenant
 	seen    map[string]*config.Tenant // as they were when their limits were written
 }
@@ -34,11 +34,11 @@ type submitLimit struct {
 
 // NewSubmitLimits returns limits that were not written yet.
 func NewSubmitLimits(s *Settings) *SubmitLimits {
-	return &SubmitLimits{s, map[string]submitLimit{}, map[string]*config.Tenant{}}
+	return &SubmitLimits{&s.tenants, map[string]submitLimit{}, map[string]*config.Tenant{}}
 }
 
 // submitLimitOf returns the limits of a tenant as this node knows them.
-func (s *Settings) submitLimitOf(t *config.Tenant) submitLimit {
+func (s *tenants) submitLimitOf(t *config.Tenant) submitLimit {
 	l := submitLimit{contextBytes: int64(s.core.Config.MaxContext),
 		pendingTasks: t.Quotas.PendingTasks, made: t.CreatedAt}
 	if t.Quotas.ContextBytes > 0 {
@@ -56,15 +56,15 @@ func (s *Settings) submitLimitOf(t *config.Tenant) submitLimit {
 func (w *SubmitLimits) Write(ctx context.Context) error {
 	var errs []error
 	maps.DeleteFunc(w.written,
-		func(slug string, _ submitLimit) bool { return !w.store.core.Catalog.HasTenant(slug) })
+		func(slug string, _ submitLimit) bool { return !w.tenants.core.Catalog.HasTenant(slug) })
 	maps.DeleteFunc(w.seen,
-		func(slug string, _ *config.Tenant) bool { return !w.store.core.Catalog.HasTenant(slug) })
-	for slug := range w.store.core.Catalog.Tenants() {
-		t, ok := w.store.core.Catalog.Tenant(slug)
+		func(slug string, _ *config.Tenant) bool { return !w.tenants.core.Catalog.HasTenant(slug) })
+	for slug := range w.tenants.core.Catalog.Tenants() {
+		t, ok := w.tenants.core.Catalog.Tenant(slug)
 		if !ok || w.seen[slug] == t {
 			continue
 		}
-		limit := w.store.submitLimitOf(t)
+		limit := w.tenants.submitLimitOf(t)
 		if w.written[slug] == limit {
 			w.seen[slug] = t
 			continue
@@ -81,7 +81,7 @@ func (w *SubmitLimits) Write(ctx context.Context) error {
 
 // writeLimit writes the limits of one tenant, if the database has different ones.
 func (w *SubmitLimits) writeLimit(ctx context.Context, slug string, limit submitLimit) error {
-	rows, err := postgres.Unprepared{Q: w.store.core.DB(slug)}.Query(ctx,
+	rows, err := postgres.Unprepared{Q: w.tenants.core.DB(slug)}.Query(ctx,
 		`UPDATE `+postgres.Quote(schema.Of(slug))+`.submit_limits
 		SET refusal = nullif($1, ''), context_bytes = $2, pending_tasks = $3
 		WHERE (coalesce(refusal, ''), context_bytes, pending_tasks) <> ($1, $2, $3)`,

@@ -16,7 +16,7 @@ import (
 // CreateTarget creates a target of on_final with its endpoint, unless it exists. The endpoint has
 // its ID, URL, Secrets and Challenged; its type is the name of the target. With MaxTargets others
 // it is CodeQuota.
-func (s *Settings) CreateTarget(
+func (s *endpoints) CreateTarget(
 	ctx context.Context, tenant, origin string, e asyncflow.Endpoint,
 ) (created bool, err error) {
 	ctx = audit.WithoutPrecondition(ctx)
@@ -66,7 +66,7 @@ func insertTargetEndpoint(
 
 // boundTargets refuses a new target beyond MaxTargets. The tenant's row is locked, so that changes
 // at the same time come one after the other.
-func (s *Settings) boundTargets(ctx context.Context, tx pgx.Tx, tenant string) error {
+func (s *endpoints) boundTargets(ctx context.Context, tx pgx.Tx, tenant string) error {
 	if err := s.lockTenant(ctx, tx, tenant); err != nil {
 		return err
 	}

@@ -15,14 +15,14 @@ import (
 )
 
 // Tenant returns a tenant from the database; CodeNotFound when there is none.
-func (s *Settings) Tenant(ctx context.Context, slug string) (config.StoredTenant, error) {
+func (s *tenants) Tenant(ctx context.Context, slug string) (config.StoredTenant, error) {
 	t, err := config.ReadTenant(ctx, s.core.Base, slug, "")
 	return t, postgres.Wrap(err, "Tenant(%q)", slug)
 }
 
 // TenantPage returns up to limit tenants after a name, by name, and reports whether there may be
 // more.
-func (s *Settings) TenantPage(
+func (s *tenants) TenantPage(
 	ctx context.Context, after string, limit int,
 ) (page []config.StoredTenant, more bool, err error) {
 	rows, _ := s.core.Base.Query(ctx,
@@ -46,7 +46,7 @@ type TenantPatch struct {
 // PatchTenant changes a tenant and returns it. A tenant that is already suspended keeps its
 // time, and its reason unless there is another one. A deleted tenant is CodeConflict. Once
 // PatchTenant has suspended a tenant, this node begins no lease of it, see Pause.
-func (s *Settings) PatchTenant(
+func (s *tenants) PatchTenant(
 	ctx context.Context, slug string, p TenantPatch,
 ) (t config.StoredTenant, err error) {
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old config.StoredTenant) error {
@@ -95,7 +95,7 @@ func operatorsOwn(slug string) error {
 
 // DeleteTenant suspends a tenant and returns it; after a grace (nil: DefaultGrace) it is
 // dropped. For a tenant that is already deleted it changes only the time, if a grace is given.
-func (s *Settings) DeleteTenant(
+func (s *tenants) DeleteTenant(
 	ctx context.Context, slug string, grace *time.Duration,
 ) (config.StoredTenant, error) {
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old config.StoredTenant) error {
@@ -119,7 +119,7 @@ func (s *Settings) DeleteTenant(
 
 // RestoreTenant takes a deletion back and returns the tenant, suspended if it was before.
 // CodeConflict once the drop has begun.
-func (s *Settings) RestoreTenant(ctx context.Context, slug string) (config.StoredTenant, error) {
+func (s *tenants) RestoreTenant(ctx context.Context, slug string) (config.StoredTenant, error) {
 	return s.changeTenant(ctx, slug, func(tx pgx.Tx, old config.StoredTenant) error {
 		if !old.DroppingAt.IsZero() {
 			return stillThere(old)
@@ -131,7 +131,7 @@ func (s *Settings) RestoreTenant(ctx context.Context, slug string) (config.Store
 }
 
 // changeTenant locks and changes the row of a tenant, and returns it.
-func (s *Settings) changeTenant(
+func (s *tenants) changeTenant(
 	ctx context.Context, slug string, do func(tx pgx.Tx, old config.StoredTenant) error,
 ) (t config.StoredTenant, err error) {
 	err = audit.ChangeBase(ctx, s.core, slug, func(tx pgx.Tx) error {
@@ -153,7 +153,7 @@ func (s *Settings) changeTenant(
 
 // TenantUsage returns how much a tenant uses of each quota. It leaves out quotas that aren't
 // used up, such as the size of a context. The rates are of the last minute.
-func (s *Settings) TenantUsage(
+func (s *tenants) TenantUsage(
 	ctx context.Context, slug string,
 ) (map[asyncflow.QuotaName]float64, error) {
 	db := s.core.DB(slug)

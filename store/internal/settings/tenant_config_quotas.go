@@ -18,7 +18,7 @@ import (
 
 // lockTenant locks the tenant's row until the tenant's transaction ends. Lock no other row of
 // the tenant after it.
-func (s *Settings) lockTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
+func (s *base) lockTenant(ctx context.Context, tx pgx.Tx, tenant string) error {
 	if err := s.core.Roles.AsBase(ctx, tx); err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ type growth struct {
 
 // checkConfig refuses a change that takes the tenant over a quota: CodeQuota. The change must
 // be written already.
-func (s *Settings) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g growth) error {
+func (s *base) checkConfig(ctx context.Context, tx pgx.Tx, tenant string, g growth) error {
 	t, ok := s.core.Catalog.Tenant(tenant)
 	if !ok || g.one == "" && g.bytes <= 0 {
 		return nil

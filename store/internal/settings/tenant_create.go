@@ -44,7 +44,7 @@ func CreateTenant(
 
 // CreateTenant makes a tenant with quotas of its own; CodeConflict if there is a tenant of that
 // name.
-func (s *Settings) CreateTenant(
+func (s *tenants) CreateTenant(
 	ctx context.Context, slug string, own asyncflow.Quotas,
 ) (t config.StoredTenant, err error) {
 	if err := checkSlug(slug); err != nil {
@@ -74,7 +74,7 @@ func (s *Settings) CreateTenant(
 }
 
 // options returns how this node makes tenants.
-func (s *Settings) options() options {
+func (s *tenants) options() options {
 	return options{noRoles: s.core.Config.NoRoles, notDistributed: s.core.Config.NotDistributed}
 }
 
@@ -87,7 +87,7 @@ func (o options) distributes(ctx context.Context, tx pgx.Tx) (bool, error) {
 }
 
 // adopt is CreateTenant for a tenant with a schema that is there already.
-func (s *Settings) adopt(
+func (s *tenants) adopt(
 	ctx context.Context, slug string, own asyncflow.Quotas,
 ) (config.StoredTenant, error) {
 	t, created, err := adoptTenant(ctx, s.core.Config.URL, slug, own, s.options())

@@ -35,7 +35,7 @@ type DueDrop struct {
 }
 
 // DueDrops returns the deleted tenants after their grace.
-func (s *Settings) DueDrops(ctx context.Context) ([]DueDrop, error) {
+func (s *tenants) DueDrops(ctx context.Context) ([]DueDrop, error) {
 	rows, _ := s.core.Base.Query(ctx, `
 		SELECT t.slug, t.dropping_at, (SELECT count(*)
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -53,7 +53,7 @@ func (s *Settings) DueDrops(ctx context.Context) ([]DueDrop, error) {
 
 // BeginDrop marks a deleted tenant whose grace is over as being dropped, and returns when the
 // drop began; the zero time, if the tenant was restored or is gone.
-func (s *Settings) BeginDrop(ctx context.Context, slug string) (since time.Time, err error) {
+func (s *tenants) BeginDrop(ctx context.Context, slug string) (since time.Time, err error) {
 	err = audit.ChangeBase(ctx, s.core, slug, func(tx pgx.Tx) error {
 		now := s.core.Clock.Now()
 		err := tx.QueryRow(ctx, `UPDATE asyncflow.tenants
@@ -78,7 +78,7 @@ type Dropped struct {
 
 // DropStep drops some tables of a tenant that is being dropped. The last step drops its schema
 // and frees its name. Tables that are in use for long, as by a backup, stay for a later step.
-func (s *Settings) DropStep(ctx context.Context, slug string) (out Dropped, err error) {
+func (s *tenants) DropStep(ctx context.Context, slug string) (out Dropped, err error) {
 	ctx = postgres.Patient(ctx)
 	role, err := s.core.Roles.Of(ctx, slug)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // another node has just ended it
@@ -105,7 +105,7 @@ func (s *Settings) DropStep(ctx context.Context, slug string) (out Dropped, err 
 }
 
 // dropTables drops some tables of a tenant, or ends the drop if there are none.
-func (s *Settings) dropTables(
+func (s *tenants) dropTables(
 	ctx context.Context, tx pgx.Tx, slug string,
 ) (dropped int, gone bool, err error) {
 	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
@@ -151,7 +151,7 @@ func tablesOf(ctx context.Context, tx pgx.Tx, slug string) ([]string, error) {
 }
 
 // finishDrop drops what is left of a tenant, and keeps its last position and version.
-func (s *Settings) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time.Time) error {
+func (s *tenants) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time.Time) error {
 	schema := postgres.Quote(schema.Of(slug))
 	var there bool
 	if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`,
@@ -186,7 +186,7 @@ func (s *Settings) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now t
 
 // DropTenantRole drops the role of a tenant whose schema is gone, and reports whether it did:
 // another database of the cluster, a copy of this one, may still use the role.
-func (s *Settings) DropTenantRole(ctx context.Context, role string) (dropped bool, err error) {
+func (s *tenants) DropTenantRole(ctx context.Context, role string) (dropped bool, err error) {
 	for range dropRoleTries {
 		err = s.tryDropRole(ctx, role)
 		// A database that used the role was dropped at that moment: cache lookup failed for
@@ -203,7 +203,7 @@ func (s *Settings) DropTenantRole(ctx context.Context, role string) (dropped boo
 
 const dropRoleTries = 5
 
-func (s *Settings) tryDropRole(ctx context.Context, role string) error {
+func (s *tenants) tryDropRole(ctx context.Context, role string) error {
 	return pgx.BeginFunc(ctx, s.core.DB(""), func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL ROLE NONE`); err != nil {
 			return err

@@ -37,7 +37,7 @@ type Token struct {
 }
 
 // NoteToken lists a token that was made. CodeQuota: too many are listed.
-func (s *Settings) NoteToken(ctx context.Context, t Token) error {
+func (s *tokens) NoteToken(ctx context.Context, t Token) error {
 	return postgres.Wrap(s.withTokens(ctx, func(tx pgx.Tx) error {
 		n, err := countTokens(ctx, tx, `expires_at > $1`, s.core.Clock.Now())
 		if err != nil {
@@ -57,7 +57,7 @@ func (s *Settings) NoteToken(ctx context.Context, t Token) error {
 }
 
 // withTokens runs do in a transaction that counts tokens.
-func (s *Settings) withTokens(ctx context.Context, do func(pgx.Tx) error) error {
+func (s *tokens) withTokens(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, s.core.DB(""), func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `LOCK TABLE asyncflow.tokens IN SHARE ROW EXCLUSIVE MODE`)
 		if err != nil {
@@ -88,7 +88,7 @@ func scanToken(row pgx.CollectableRow) (t Token, err error) {
 // TokenPage returns up to limit of the listed tokens that are valid, of a tenant ("": of all
 // and of operators), and reports whether there are more. They are in the order of their expiry, the
 // next one first, and of their ids; after is the last one of the page before.
-func (s *Settings) TokenPage(
+func (s *tokens) TokenPage(
 	ctx context.Context, tenant string, after Token, limit int,
 ) (page []Token, more bool, err error) {
 	rows, _ := s.core.Base.Query(ctx, `SELECT `+tokenColumns+` FROM asyncflow.tokens
@@ -104,7 +104,7 @@ func (s *Settings) TokenPage(
 // RevokeToken has all nodes refuse a token until it expires, and returns it. A token that isn't
 // listed expires at until; without that it is CodeNotFound. A revoked one is returned as it is.
 // CodeQuota: too many are revoked.
-func (s *Settings) RevokeToken(
+func (s *tokens) RevokeToken(
 	ctx context.Context, issuer, id string, until time.Time, by string,
 ) (t Token, err error) {
 	now := s.core.Clock.Now()
@@ -158,7 +158,7 @@ func readToken(ctx context.Context, tx pgx.Tx, issuer, id string) (Token, error)
 // RevokedTokens returns the names of the revoked tokens that may still be valid, and a mark. If the
 // mark is the given one, they are the same as then, and it returns no names. The mark is a
 // checksum: times of several clocks don't grow, and as many tokens may be forgotten as are revoked.
-func (s *Settings) RevokedTokens(
+func (s *tokens) RevokedTokens(
 	ctx context.Context, known string,
 ) (all []Token, mark string, err error) {
 	err = s.core.Base.QueryRow(ctx, `SELECT count(*) || ' ' ||
@@ -173,7 +173,7 @@ func (s *Settings) RevokedTokens(
 }
 
 // ForgetTokens deletes up to JobBatch expired tokens, and returns how many.
-func (s *Settings) ForgetTokens(ctx context.Context) (int, error) {
+func (s *tokens) ForgetTokens(ctx context.Context) (int, error) {
 	tag, err := s.core.DB("").Exec(ctx, `DELETE FROM asyncflow.tokens WHERE (issuer, id) IN (
 		  SELECT issuer, id FROM asyncflow.tokens WHERE expires_at < $1
 		  ORDER BY expires_at LIMIT $2)`,
@@ -182,7 +182,7 @@ func (s *Settings) ForgetTokens(ctx context.Context) (int, error) {
 }
 
 // DryRunForgetTokens counts the expired tokens.
-func (s *Settings) DryRunForgetTokens(ctx context.Context) (int, error) {
+func (s *tokens) DryRunForgetTokens(ctx context.Context) (int, error) {
 	return postgres.CountRows(ctx, s.core.Base, `SELECT count(*) FROM asyncflow.tokens
 		WHERE expires_at < $1`, s.core.Clock.Now().Add(-tokenKept))
 }

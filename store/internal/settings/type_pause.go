@@ -17,7 +17,7 @@ import (
 // Pause stops the leases of a task type and returns the type. A type that is already paused
 // keeps its time and reason. Once Pause has returned, this node begins no lease of the type;
 // other nodes learn of it within about a second.
-func (s *Settings) Pause(
+func (s *types) Pause(
 	ctx context.Context, tenant, name, reason string,
 ) (config.StoredType, error) {
 	t, err := s.setPause(ctx, tenant, name, `SET paused_at = $2, pause_reason = nullif($3, '')
@@ -40,7 +40,7 @@ func (s *Settings) Pause(
 
 // Resume starts the leases of a paused task type again, from few to all over the time of the
 // ramp, and returns the type. It doesn't change a type that is not paused.
-func (s *Settings) Resume(
+func (s *types) Resume(
 	ctx context.Context, tenant, name string, ramp time.Duration,
 ) (config.StoredType, error) {
 	return s.setPause(ctx, tenant, name,
@@ -48,7 +48,7 @@ func (s *Settings) Resume(
 		WHERE name = $1 AND paused_at IS NOT NULL`, s.core.Clock.Now(), ramp.Seconds())
 }
 
-func (s *Settings) setPause(
+func (s *types) setPause(
 	ctx context.Context, tenant, name, set string, args ...any,
 ) (t config.StoredType, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {

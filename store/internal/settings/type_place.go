@@ -66,7 +66,7 @@ func chooseSet(
 
 // OwnSet gives a type of the shared set a set of its own, which gets its new tasks from then on. It
 // does nothing while a set that the type had before still has finished tasks.
-func (s *Settings) OwnSet(ctx context.Context, t *config.Type) (moved bool, err error) {
+func (s *types) OwnSet(ctx context.Context, t *config.Type) (moved bool, err error) {
 	if !t.Set().Shared() || t.Earlier != nil {
 		return false, nil
 	}
@@ -90,7 +90,7 @@ func (s *Settings) OwnSet(ctx context.Context, t *config.Type) (moved bool, err 
 // JoinSharedSet has the new tasks of a type with a set of its own go to the shared set from then
 // on. It does nothing while a set that the type had before still has finished tasks, or the type
 // had later positions than the shared set has.
-func (s *Settings) JoinSharedSet(ctx context.Context, t *config.Type) (moved bool, err error) {
+func (s *types) JoinSharedSet(ctx context.Context, t *config.Type) (moved bool, err error) {
 	if t.Set().Shared() || t.Earlier != nil {
 		return false, nil
 	}
@@ -112,7 +112,7 @@ func (s *Settings) JoinSharedSet(ctx context.Context, t *config.Type) (moved boo
 }
 
 // moveType enters that a type's new tasks go to another set, from a position on.
-func (s *Settings) moveType(
+func (s *types) moveType(
 	ctx context.Context, tx pgx.Tx, t *config.Type, set string, from int,
 ) error {
 	// Transactions that submit by SQL may lock the type's row.
@@ -131,7 +131,7 @@ func (s *Settings) moveType(
 
 // BusyTypes returns the types of a tenant's shared set that have more than OwnSetTasks tasks in its
 // open roll.
-func (s *Settings) BusyTypes(
+func (s *types) BusyTypes(
 	ctx context.Context, tenant string, open config.Roll,
 ) (busy []*config.Type, err error) {
 	if open.MaxTasks < OwnSetTasks {

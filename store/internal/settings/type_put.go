@@ -24,20 +24,20 @@ import (
 // PutTaskType creates a task type, with tables if it needs new ones, or makes a new version of it.
 // The same document again changes nothing. Without a mapping, it refuses to remove a stage that has
 // live tasks: CodeConflict.
-func (s *Settings) PutTaskType(
+func (s *types) PutTaskType(
 	ctx context.Context, tenant string, t asyncflow.TaskType,
 ) (_ config.StoredType, created bool, err error) {
 	return s.putTaskType(ctx, tenant, t, false)
 }
 
 // CheckTaskType is a dry run of PutTaskType: it returns the same and changes nothing.
-func (s *Settings) CheckTaskType(
+func (s *types) CheckTaskType(
 	ctx context.Context, tenant string, t asyncflow.TaskType,
 ) (_ config.StoredType, created bool, err error) {
 	return s.putTaskType(ctx, tenant, t, true)
 }
 
-func (s *Settings) putTaskType(
+func (s *types) putTaskType(
 	ctx context.Context, tenant string, t asyncflow.TaskType, dry bool,
 ) (stored config.StoredType, created bool, err error) {
 	if err := s.checkKnown(ctx, tenant, t); err != nil {
@@ -63,7 +63,7 @@ func (s *Settings) putTaskType(
 }
 
 // checkKnown refuses a type that begins to use what a running node doesn't know.
-func (s *Settings) checkKnown(ctx context.Context, tenant string, t asyncflow.TaskType) error {
+func (s *types) checkKnown(ctx context.Context, tenant string, t asyncflow.TaskType) error {
 	return s.checkNewUses(ctx, t.Uses(), func() ([]asyncflow.Capability, error) {
 		old, err := s.core.Catalog.Type(tenant, t.Name)
 		if err != nil {
@@ -75,7 +75,7 @@ func (s *Settings) checkKnown(ctx context.Context, tenant string, t asyncflow.Ta
 
 // checkNewUses refuses what a running node doesn't know, unless it was used before. before is
 // called only if anything is used; its error says that there is nothing yet.
-func (s *Settings) checkNewUses(
+func (s *base) checkNewUses(
 	ctx context.Context, needed []asyncflow.Capability,
 	before func() ([]asyncflow.Capability, error),
 ) error {
@@ -92,7 +92,7 @@ func (s *Settings) checkNewUses(
 
 // writeCheckedType is writeTaskType within the tenant's quotas. It also reports whether the type
 // is new.
-func (s *Settings) writeCheckedType(
+func (s *types) writeCheckedType(
 	ctx context.Context, tx pgx.Tx, tenant string, t asyncflow.TaskType,
 ) (stored config.StoredType, created bool, err error) {
 	stored, g, err := writeTaskType(ctx, tx, tenant, t, s.core.Clock.Now())

@@ -9,13 +9,13 @@ import (
 )
 
 // TaskType returns one task type; CodeNotFound when there is none.
-func (s *Settings) TaskType(ctx context.Context, tenant, name string) (config.StoredType, error) {
+func (s *types) TaskType(ctx context.Context, tenant, name string) (config.StoredType, error) {
 	return config.ReadTaskType(ctx, s.core.DB(tenant), tenant, name, "")
 }
 
 // TypePage returns up to limit task types of a tenant after a name, by name, and reports whether
 // there are more.
-func (s *Settings) TypePage(
+func (s *types) TypePage(
 	ctx context.Context, tenant, after string, limit int,
 ) (page []config.StoredType, more bool, err error) {
 	rows, _ := s.core.DB(tenant).Query(ctx, config.TaskTypeColumns+

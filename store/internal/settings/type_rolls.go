@@ -53,7 +53,7 @@ type TypeRoll struct {
 //
 // It takes three statements at most, however many rolls there are, and reads no more than
 // countedPages of a table (measured: 25 ms for 100 small rolls, each of which it counts).
-func (s *Settings) TypeRolls(
+func (s *types) TypeRolls(
 	ctx context.Context, tenant, name string,
 ) (rolls []TypeRoll, older int, err error) {
 	rolls, older, err = s.typeRolls(ctx, tenant, name)
@@ -67,7 +67,7 @@ func (s *Settings) TypeRolls(
 	return rolls, older, postgres.Wrap(err, "TypeRolls(%q, %q)", tenant, name)
 }
 
-func (s *Settings) typeRolls(
+func (s *types) typeRolls(
 	ctx context.Context, tenant, name string,
 ) (rolls []TypeRoll, older int, err error) {
 	t, err := s.core.Catalog.Fresh(ctx, tenant, name)
@@ -91,7 +91,7 @@ func (s *Settings) typeRolls(
 }
 
 // datedRolls returns the rolls of a type without their sizes, oldest first.
-func (s *Settings) datedRolls(ctx context.Context, t *config.Type) (rolls []TypeRoll, err error) {
+func (s *types) datedRolls(ctx context.Context, t *config.Type) (rolls []TypeRoll, err error) {
 	sets := map[string]*config.TableSet{t.Set().Name: t.Set()}
 	names := []string{t.Set().Name}
 	if t.Earlier != nil {
@@ -153,7 +153,7 @@ const countedPages = 20
 // measureRolls adds the bytes and the tasks of rolls. Like the planner, it takes the tasks of a
 // page from the last ANALYZE. For small tables and tables without ANALYZE it counts the first
 // pages.
-func (s *Settings) measureRolls(ctx context.Context, t *config.Type, rolls []TypeRoll) error {
+func (s *types) measureRolls(ctx context.Context, t *config.Type, rolls []TypeRoll) error {
 	var tasks, journals, readies, searches []string
 	for _, r := range rolls {
 		tables := t.SetAt(r.Position).Tables
@@ -211,7 +211,7 @@ func (s *Settings) measureRolls(ctx context.Context, t *config.Type, rolls []Typ
 }
 
 // addNext adds when the next roll opens to the one that is open.
-func (s *Settings) addNext(t *config.Type, r *TypeRoll) {
+func (s *types) addNext(t *config.Type, r *TypeRoll) {
 	set := t.SetAt(r.Position)
 	if set.Closed || r.Position != set.End || !r.SealedAt.IsZero() {
 		return

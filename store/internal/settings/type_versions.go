@@ -67,7 +67,7 @@ const allVersions = ` FROM (
 
 // TypeVersions returns the present version of a type and the kept ones before it, newest first.
 // An unknown type is CodeNotFound.
-func (s *Settings) TypeVersions(
+func (s *types) TypeVersions(
 	ctx context.Context, tenant, name string,
 ) ([]AppliedVersion, error) {
 	rows, _ := s.core.DB(tenant).Query(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
@@ -82,7 +82,7 @@ func (s *Settings) TypeVersions(
 
 // TypeVersion returns a version of a type. CodeNotFound says that there is no such type or version,
 // or that the version isn't kept.
-func (s *Settings) TypeVersion(
+func (s *types) TypeVersion(
 	ctx context.Context, tenant, name string, version int,
 ) (v TypeVersion, err error) {
 	var spec []byte
@@ -106,7 +106,7 @@ func (s *Settings) TypeVersion(
 }
 
 // noVersion returns why a version can't be read.
-func (s *Settings) noVersion(ctx context.Context, tenant, name string, version int) error {
+func (s *types) noVersion(ctx context.Context, tenant, name string, version int) error {
 	t, err := s.TaskType(ctx, tenant, name)
 	if err != nil {
 		return err
