@@ -92,12 +92,12 @@ func writeCancelled(
 	for i := range settled {
 		settled[i].Lease = leases[i]
 	}
-	return WriteEnded(ctx, tx, t, settled, now)
+	return writeEnded(ctx, tx, t, settled, now)
 }
 
-// WriteEnded writes the settlements of tasks that end from outside. The caller has locked their
+// writeEnded writes the settlements of tasks that end from outside. The caller has locked their
 // fan-outs. No child of theirs begins any more; FollowUp cancels them.
-func WriteEnded(
+func writeEnded(
 	ctx context.Context, tx pgx.Tx, t *config.Type, settled []asyncflow.Settlement, now time.Time,
 ) error {
 	ids := make([]int64, len(settled))

@@ -30,10 +30,13 @@ type decidedPriority struct {
 	above    bool               // the task has it from another one above it
 }
 
+// priorityFollowUp is what a FollowUp does about priorities of children.
+type priorityFollowUp struct{ *followUp }
+
 // followPriority handles a row that says that children of a task get its priority, from an index
 // on. A transaction that pauses or resumes them leaves that to a later one: both move their token
 // rows.
-func (f *followUp) followPriority(
+func (f priorityFollowUp) followPriority(
 	t *config.Type, o *records.FanOut, from int, pauses bool,
 ) error {
 	if pauses || f.stopped >= f.s.chunks.stop {
@@ -49,7 +52,7 @@ func (f *followUp) followPriority(
 
 // prioritize gives the priority of a task to its children from an index on. Index -1 stands for the
 // task itself, as a child of another.
-func (f *followUp) prioritize(t *config.Type, o *records.FanOut, from int) error {
+func (f priorityFollowUp) prioritize(t *config.Type, o *records.FanOut, from int) error {
 	options, err := f.optionsOf(t, o)
 	if err != nil {
 		return err
@@ -83,7 +86,7 @@ func (f *followUp) prioritize(t *config.Type, o *records.FanOut, from int) error
 const sharedWeight = 32
 
 // priorityChunk is chunk for children that get a priority.
-func (f *followUp) priorityChunk(o *records.FanOut, from int) int {
+func (f priorityFollowUp) priorityChunk(o *records.FanOut, from int) int {
 	if o.Rule.Shared == "" {
 		return f.chunk(o, from)
 	}
@@ -93,14 +96,14 @@ func (f *followUp) priorityChunk(o *records.FanOut, from int) int {
 	return n
 }
 
-func (f *followUp) prioritizeLater(o *records.FanOut, from int) {
+func (f priorityFollowUp) prioritizeLater(o *records.FanOut, from int) {
 	f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxPriority, Number: o.Number,
 		ID: o.ID, FanOut: o.Seq, At: from})
 }
 
 // prioritizeIDs changes the children of a run that have not begun. It leaves a child that waits for
 // its own children to a later transaction, with these.
-func (f *followUp) prioritizeIDs(t *config.Type, ids []int64, p decidedPriority) error {
+func (f priorityFollowUp) prioritizeIDs(t *config.Type, ids []int64, p decidedPriority) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -122,7 +125,7 @@ func (f *followUp) prioritizeIDs(t *config.Type, ids []int64, p decidedPriority)
 
 // prioritizeParent changes a child that waits for its own children, unless it has the priority. The
 // transaction may join it as well, so its rows are changed at once.
-func (f *followUp) prioritizeParent(
+func (f priorityFollowUp) prioritizeParent(
 	t *config.Type, o *records.FanOut, options asyncflow.Options, p decidedPriority,
 ) error {
 	same := slices.Equal(options.Priority, p.priority)
@@ -152,7 +155,7 @@ func (f *followUp) prioritizeParent(
 }
 
 // optionsOf returns the options of the task of a fan-out.
-func (f *followUp) optionsOf(t *config.Type, o *records.FanOut) (asyncflow.Options, error) {
+func (f priorityFollowUp) optionsOf(t *config.Type, o *records.FanOut) (asyncflow.Options, error) {
 	b := &pgx.Batch{}
 	options := records.QueueOptions(b, t, []int64{o.ID})
 	err := f.tx.SendBatch(f.ctx, b).Close()
@@ -161,7 +164,7 @@ func (f *followUp) optionsOf(t *config.Type, o *records.FanOut) (asyncflow.Optio
 
 // priorityBelow returns what the children of a task get: its own priority in the stage in which it
 // waits for them or, if that was decided later, the priority of a task above.
-func (f *followUp) priorityBelow(
+func (f priorityFollowUp) priorityBelow(
 	t *config.Type, o *records.FanOut, options asyncflow.Options,
 ) (p decidedPriority, err error) {
 	var created time.Time
@@ -204,7 +207,7 @@ func headStart(p asyncflow.Priority, stage int) asyncflow.Priority {
 
 // changeAbove returns the latest change of the priorities of tasks while they wait for children;
 // zero: there was none.
-func (f *followUp) changeAbove(all []asyncflow.Awaited) (latest decidedPriority, err error) {
+func (f priorityFollowUp) changeAbove(all []asyncflow.Awaited) (latest decidedPriority, err error) {
 	b := &pgx.Batch{}
 	for _, a := range all {
 		position := asyncflow.TaskID{Number: a.ID}.Position()
@@ -244,7 +247,7 @@ func (s *Trees) prioritizeRedriven(ctx context.Context, tx pgx.Tx, a *redrives) 
 	if len(a.children) == 0 {
 		return nil
 	}
-	f := s.newFollowUp(ctx, a.t.Tenant)
+	f := priorityFollowUp{s.newFollowUp(ctx, a.t.Tenant)}
 	f.tx = tx
 	f.now = a.now
 	f.types[a.t.Number()] = a.t

@@ -11,7 +11,7 @@ import (
 
 // dependencyContext returns the context of a task with the results of its dependencies. If the
 // outputs are longer than MaxInlineResults together, they are left out: they can be read by id.
-func (f *followUp) dependencyContext(t *config.Type, id int64) (json.RawMessage, error) {
+func (f edgeFollowUp) dependencyContext(t *config.Type, id int64) (json.RawMessage, error) {
 	edges, err := f.edgesOf(t, []int64{id})
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ FROM unnest($1::bigint[]) AS u (id), LATERAL (
   ORDER BY j.seq DESC LIMIT 1) o ON true`
 
 // outputsFit reports whether the results of tasks fit into the context of another one.
-func (f *followUp) outputsFit(edges []edge) (bool, error) {
+func (f edgeFollowUp) outputsFit(edges []edge) (bool, error) {
 	sum := 0
 	times := map[taskRef]int{} // a task may be depended on several times
 	for _, e := range edges {
@@ -96,7 +96,7 @@ func (f *followUp) outputsFit(edges []edge) (bool, error) {
 	return sum <= asyncflow.MaxInlineResults, err
 }
 
-func (f *followUp) outputs(edges []edge) (map[taskRef]json.RawMessage, error) {
+func (f edgeFollowUp) outputs(edges []edge) (map[taskRef]json.RawMessage, error) {
 	all := map[taskRef]json.RawMessage{}
 	return all, f.eachOutput(edges, `coalesce(o.output, t.context)`,
 		func(t *config.Type, rows pgx.Rows) error {
@@ -113,7 +113,7 @@ func (f *followUp) outputs(edges []edge) (map[taskRef]json.RawMessage, error) {
 }
 
 // eachOutput reads something of the results of the edges' tasks that succeeded.
-func (f *followUp) eachOutput(
+func (f edgeFollowUp) eachOutput(
 	edges []edge, what string, read func(t *config.Type, rows pgx.Rows) error,
 ) error {
 	ids := map[int32][]int64{}

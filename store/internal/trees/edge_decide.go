@@ -61,7 +61,7 @@ func failure(e edge) string {
 }
 
 // moveOn writes the verdicts of decided tasks, unless another transaction did so.
-func (f *followUp) moveOn(t *config.Type, decided map[int64]decision) error {
+func (f edgeFollowUp) moveOn(t *config.Type, decided map[int64]decision) error {
 	if len(decided) == 0 {
 		return nil
 	}
@@ -107,7 +107,7 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.key, '')`
 
 // takeDependents deletes the rows of decided tasks in `wait`, and returns them as leases, with
 // their flow keys. Tasks that need too much memory at once are left to a later transaction.
-func (f *followUp) takeDependents(
+func (f edgeFollowUp) takeDependents(
 	t *config.Type, decided map[int64]decision,
 ) (leases []asyncflow.Lease, keys []string, err error) {
 	for _, id := range slices.Sorted(maps.Keys(decided)) {

@@ -15,30 +15,12 @@ import (
 // awaitedAnew is how long nodes may not know that a type is awaited.
 const awaitedAnew = 15 * time.Second
 
-// typeNow returns the type of tasks as the transaction sees it; nil: it was deleted.
-func (f *followUp) typeNow(t *config.Type, number int32) (*config.Type, error) {
-	if t == nil {
-		var exists bool
-		err := f.tx.QueryRow(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0,
-			`SELECT EXISTS (SELECT FROM {types} WHERE number = $1)`), number).Scan(&exists)
-		if err == nil && exists { // this node doesn't know it yet
-			err = config.ErrElsewhere
-		}
-		return nil, err
-	}
-	now, err := config.RollsNow(f.ctx, f.tx, t)
-	switch {
-	case asyncflow.CodeOf(err) == asyncflow.CodeNotFound:
-		return nil, nil
-	case err == nil && now.Number() != number: // it was deleted, and another one has its name
-		return nil, nil
-	}
-	return now, err
-}
+// edgeFollowUp is what a FollowUp does about dependencies.
+type edgeFollowUp struct{ *followUp }
 
 // followEnded closes the open edges on ended tasks. It leaves what exceeds a chunk to a later
 // transaction.
-func (f *followUp) followEnded(t *config.Type, ids []int64) error {
+func (f edgeFollowUp) followEnded(t *config.Type, ids []int64) error {
 	ends, err := f.endsOf(t, ids)
 	if err != nil {
 		return err
@@ -71,7 +53,7 @@ type taskEnd struct {
 
 // endsOf returns the ends of tasks of a type; live tasks have none. A task that isn't there is
 // gone.
-func (f *followUp) endsOf(t *config.Type, ids []int64) (ends []taskEnd, err error) {
+func (f edgeFollowUp) endsOf(t *config.Type, ids []int64) (ends []taskEnd, err error) {
 	for position, ids := range config.ByPosition(ids) {
 		if !t.Has(position) { // dropped
 			continue
@@ -141,7 +123,7 @@ WHERE e.type = ANY (ARRAY[u.type]) AND e.id BETWEEN u.id AND u.id AND e.n BETWEE
 
 // closeBy closes the open edges on tasks of a type, queues looks at their dependents, and returns
 // the number of edges.
-func (f *followUp) closeBy(t *config.Type, sql string, ends []taskEnd) (n int, err error) {
+func (f edgeFollowUp) closeBy(t *config.Type, sql string, ends []taskEnd) (n int, err error) {
 	if len(ends) == 0 {
 		return 0, nil
 	}
@@ -167,7 +149,7 @@ func (f *followUp) closeBy(t *config.Type, sql string, ends []taskEnd) (n int, e
 
 // followLook closes the edges of tasks if the other task ended before, or too late. A task without
 // open edges moves on.
-func (f *followUp) followLook(t *config.Type, ids []int64) error {
+func (f edgeFollowUp) followLook(t *config.Type, ids []int64) error {
 	live, err := f.waitingIDs(t, ids)
 	if err != nil || len(live) == 0 {
 		return err
@@ -203,7 +185,7 @@ SELECT w.id FROM unnest($2::bigint[]) AS u (id), LATERAL (
   ORDER BY id LIMIT 1) w`
 
 // waitingIDs returns which tasks wait for their dependencies.
-func (f *followUp) waitingIDs(t *config.Type, ids []int64) (live []int64, err error) {
+func (f edgeFollowUp) waitingIDs(t *config.Type, ids []int64) (live []int64, err error) {
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, WaitingSQL), t.Number(),
 		slices.Compact(slices.Sorted(slices.Values(ids))))
 	if err != nil {
@@ -213,7 +195,7 @@ func (f *followUp) waitingIDs(t *config.Type, ids []int64) (live []int64, err er
 }
 
 // edgesOf returns the edges of tasks, in order.
-func (f *followUp) edgesOf(t *config.Type, ids []int64) ([]edge, error) {
+func (f edgeFollowUp) edgesOf(t *config.Type, ids []int64) ([]edge, error) {
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, ReadEdgesSQL), t.Number(), ids)
 	if err != nil {
 		return nil, err
@@ -222,7 +204,7 @@ func (f *followUp) edgesOf(t *config.Type, ids []int64) ([]edge, error) {
 }
 
 // closeEnded closes edges on tasks of one type if the other task is over, is gone, or is late.
-func (f *followUp) closeEnded(t *config.Type, edges []edge) error {
+func (f edgeFollowUp) closeEnded(t *config.Type, edges []edge) error {
 	open := map[int32][]int64{}
 	for _, e := range edges {
 		if e.status == edgeOpen && e.on.id != 0 {
@@ -263,7 +245,7 @@ func (f *followUp) closeEnded(t *config.Type, edges []edge) error {
 }
 
 // findEnded finds which tasks of a type are over or gone.
-func (f *followUp) findEnded(number int32, ids []int64, ended map[taskRef]edgeStatus) error {
+func (f edgeFollowUp) findEnded(number int32, ids []int64, ended map[taskRef]edgeStatus) error {
 	t, err := f.typeNow(f.types[number], number)
 	if err != nil {
 		return err
@@ -285,7 +267,7 @@ func (f *followUp) findEnded(number int32, ids []int64, ended map[taskRef]edgeSt
 
 // lookAgain makes FollowUp look at the edges of a task once more if a type became a dependency only
 // lately: other nodes may not know it yet, and wouldn't report the ends of its tasks.
-func (f *followUp) lookAgain(edges []edge) {
+func (f edgeFollowUp) lookAgain(edges []edge) {
 	again := false
 	for _, e := range edges {
 		on := f.types[e.on.number]

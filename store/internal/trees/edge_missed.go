@@ -33,7 +33,7 @@ func (s *Trees) OpenEdges(ctx context.Context, tenants []string) (map[string]tim
 // edges by id, and as many by key, and goes on after them the next time. It returns how many such
 // tasks it found.
 func (s *Trees) SweepOpenEdges(ctx context.Context, tenant string) (n int, err error) {
-	f := s.newFollowUp(ctx, tenant)
+	f := edgeFollowUp{s.newFollowUp(ctx, tenant)}
 	at := s.edgeCursors.get(tenant)
 	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		f.tx = tx
@@ -64,7 +64,7 @@ func (s *Trees) SweepOpenEdges(ctx context.Context, tenant string) (n int, err e
 
 // DryRunOpenEdges counts the tasks that the next SweepOpenEdges of this node would find.
 func (s *Trees) DryRunOpenEdges(ctx context.Context, tenant string) ([]catalog.Due, error) {
-	f := s.newFollowUp(ctx, tenant)
+	f := edgeFollowUp{s.newFollowUp(ctx, tenant)}
 	at := s.edgeCursors.get(tenant)
 	var ended map[taskRef]edgeStatus
 	err := pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) (err error) {
@@ -79,7 +79,7 @@ func (s *Trees) DryRunOpenEdges(ctx context.Context, tenant string) ([]catalog.D
 }
 
 // missedEnds returns the ended or gone tasks among the targets of the next open edges.
-func (f *followUp) missedEnds(at *edgeCursor) (map[taskRef]edgeStatus, error) {
+func (f edgeFollowUp) missedEnds(at *edgeCursor) (map[taskRef]edgeStatus, error) {
 	on, err := f.openEdges(at)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (f *followUp) missedEnds(at *edgeCursor) (map[taskRef]edgeStatus, error) {
 
 // openEdges returns the tasks to which open edges lead, by type, from a cursor on, and moves that.
 // At the end it is zero.
-func (f *followUp) openEdges(at *edgeCursor) (map[int32][]int64, error) {
+func (f edgeFollowUp) openEdges(at *edgeCursor) (map[int32][]int64, error) {
 	on := map[int32][]int64{}
 	byID, err := f.openByID(on, at.byID)
 	if err != nil {
@@ -110,7 +110,7 @@ func (f *followUp) openEdges(at *edgeCursor) (map[int32][]int64, error) {
 	return on, err
 }
 
-func (f *followUp) openByID(on map[int32][]int64, after taskRef) (next taskRef, err error) {
+func (f edgeFollowUp) openByID(on map[int32][]int64, after taskRef) (next taskRef, err error) {
 	rows, _ := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
 		SELECT on_type, on_id FROM {edges}
 		WHERE status IS NULL AND on_id IS NOT NULL AND (on_type, on_id) > ($1, $2)
@@ -127,7 +127,7 @@ func (f *followUp) openByID(on map[int32][]int64, after taskRef) (next taskRef, 
 	return next, err
 }
 
-func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKey, err error) {
+func (f edgeFollowUp) openByKey(on map[int32][]int64, after typedKey) (next typedKey, err error) {
 	rows, _ := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
 		SELECT e.on_type, e.on_key, coalesce(k.id, p.id, 0) FROM (
 		  SELECT on_type, on_key FROM {edges}
@@ -156,7 +156,7 @@ func (f *followUp) openByKey(on map[int32][]int64, after typedKey) (next typedKe
 
 // closeGone closes open edges on a task that is gone, at most a chunk of them, and queues looks at
 // their dependents.
-func (f *followUp) closeGone(on taskRef) error {
+func (f edgeFollowUp) closeGone(on taskRef) error {
 	rows, _ := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0, `
 		UPDATE {edges} e SET status = 'gone' FROM (
 		  SELECT type, id, n FROM {edges} WHERE on_type = $1 AND on_id = $2 AND status IS NULL

@@ -7,7 +7,7 @@ import (
 
 // followSubmitted fails tasks that were submitted by SQL and wait for themselves: their
 // transactions didn't see the edges of concurrent transactions. Then it looks at their edges.
-func (f *followUp) followSubmitted(t *config.Type, ids []int64) error {
+func (f edgeFollowUp) followSubmitted(t *config.Type, ids []int64) error {
 	live, err := f.waitingIDs(t, ids)
 	if err != nil || len(live) == 0 {
 		return err
@@ -28,7 +28,7 @@ func (f *followUp) followSubmitted(t *config.Type, ids []int64) error {
 
 // cycles finds tasks that wait for themselves. Only a task with a key can: another task can name
 // the key before the task is there. If several are in one cycle, it finds only one of them.
-func (f *followUp) cycles(t *config.Type, edges []edge) (map[int64]decision, error) {
+func (f edgeFollowUp) cycles(t *config.Type, edges []edge) (map[int64]decision, error) {
 	var keyed []edge
 	for _, e := range edges {
 		if e.ownKey != "" && e.status == edgeOpen {

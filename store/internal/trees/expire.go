@@ -199,5 +199,5 @@ func (x *expiry) expire(
 		return err
 	}
 	x.settled = append(x.settled, settled...)
-	return WriteEnded(x.ctx, x.tx, x.t, settled, x.now)
+	return writeEnded(x.ctx, x.tx, x.t, settled, x.now)
 }

@@ -47,18 +47,6 @@ func (f *childFailure) queue(b *pgx.Batch, t *config.Type, types typesOf) {
 	}
 }
 
-// typesOf has types by their numbers.
-type typesOf map[int32]*config.Type
-
-// ofChildren returns the type of the children of a run of a task; nil: it is gone, or not known
-// yet.
-func (all typesOf) ofChildren(parent *config.Type, r records.ChildRun) *config.Type {
-	if r.Type == 0 {
-		return parent
-	}
-	return all[r.Type]
-}
-
 // read reads the first failure of a run.
 func (f *childFailure) read(rows pgx.Rows, t *config.Type, r records.ChildRun) error {
 	for rows.Next() {

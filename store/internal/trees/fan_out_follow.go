@@ -14,9 +14,12 @@ import (
 // have a context of MaxInlineResults bytes.
 const treeGroup = 16
 
+// fanOutFollowUp is what a FollowUp does about fan-outs, also by giving children their priority.
+type fanOutFollowUp struct{ priorityFollowUp }
+
 // followTrees handles rows about fan-outs, sorted by fan-out. The rows of fan_outs are locked in
 // that order.
-func (f *followUp) followTrees(rows []records.OutboxRow) error {
+func (f fanOutFollowUp) followTrees(rows []records.OutboxRow) error {
 	for len(rows) > 0 {
 		n := 1
 		for n < len(rows) && rows[n].Number == rows[0].Number {
@@ -41,7 +44,7 @@ func (f *followUp) followTrees(rows []records.OutboxRow) error {
 }
 
 // followTreesOf handles rows about fan-outs of tasks of one type.
-func (f *followUp) followTreesOf(t *config.Type, rows []records.OutboxRow) error {
+func (f fanOutFollowUp) followTreesOf(t *config.Type, rows []records.OutboxRow) error {
 	all, err := f.lockFanOuts(t, rows)
 	if err != nil {
 		return err
@@ -88,7 +91,7 @@ func (f *followUp) followTreesOf(t *config.Type, rows []records.OutboxRow) error
 
 // advance makes the next children of spawning tasks, and moves on joining tasks, once their
 // children ended.
-func (f *followUp) advance(t *config.Type, spawning, joining []*records.FanOut) error {
+func (f fanOutFollowUp) advance(t *config.Type, spawning, joining []*records.FanOut) error {
 	b := &pgx.Batch{}
 	onNewest := config.QueueNewest(b, t)
 	s := f.queueSpawn(b, t, spawning)
@@ -106,7 +109,7 @@ func (f *followUp) advance(t *config.Type, spawning, joining []*records.FanOut) 
 }
 
 // lockFanOuts returns the fan-outs that rows are about. It waits for rows that were locked.
-func (f *followUp) lockFanOuts(
+func (f fanOutFollowUp) lockFanOuts(
 	t *config.Type, rows []records.OutboxRow,
 ) (all []*records.FanOut, err error) {
 	for _, r := range rows {
@@ -128,7 +131,7 @@ func (f *followUp) lockFanOuts(
 
 // followTree handles the rows about one fan-out, but for a join. It reports whether more children
 // are to be made.
-func (f *followUp) followTree(
+func (f fanOutFollowUp) followTree(
 	t *config.Type, o *records.FanOut, rows []records.OutboxRow,
 ) (more bool, err error) {
 	f.changesOf(t).changed = append(f.changesOf(t).changed, o.ID)
@@ -185,7 +188,7 @@ func (f *followUp) followTree(
 // stops stops a fan-out if a row says so, and returns the index from which on its children are to
 // be cancelled; -1: none are. The row may be older than a redrive of the task, which waits for its
 // children again.
-func (f *followUp) stops(
+func (f fanOutFollowUp) stops(
 	t *config.Type, o *records.FanOut, rows []records.OutboxRow,
 ) (at int, err error) {
 	at = -1
@@ -217,7 +220,7 @@ func (f *followUp) chunk(o *records.FanOut, from int) int {
 }
 
 // stop cancels children from an index on.
-func (f *followUp) stop(t *config.Type, o *records.FanOut, from int) error {
+func (f fanOutFollowUp) stop(t *config.Type, o *records.FanOut, from int) error {
 	if err := f.stopRunning(t, o); err != nil {
 		return err
 	}
@@ -238,7 +241,7 @@ func (f *followUp) stop(t *config.Type, o *records.FanOut, from int) error {
 // childStopped is why a child is cancelled.
 const childStopped = "its siblings have failed, or its parent has ended"
 
-func (f *followUp) cancelChildren(t *config.Type, ids []int64) error {
+func (f fanOutFollowUp) cancelChildren(t *config.Type, ids []int64) error {
 	settled, err := CancelAll(f.ctx, f.tx, t, ids, childStopped, f.now)
 	changes := f.changesOf(t)
 	changes.written = append(changes.written, settled...)
@@ -247,7 +250,7 @@ func (f *followUp) cancelChildren(t *config.Type, ids []int64) error {
 
 // stopRunning cancels running children first, as many as a transaction may cancel: the next
 // heartbeats tell their workers.
-func (f *followUp) stopRunning(t *config.Type, o *records.FanOut) error {
+func (f fanOutFollowUp) stopRunning(t *config.Type, o *records.FanOut) error {
 	return f.eachRun(t, o, 0, o.Spawned, func(t *config.Type, r records.ChildRun) error {
 		left := f.s.chunks.stop - f.interrupted
 		rows, err := f.tx.Query(f.ctx, t.SQL(0, `SELECT id FROM {lease}

@@ -29,8 +29,8 @@ type joins struct {
 	leases  []asyncflow.Lease // the rows that were deleted
 }
 
-func (f *followUp) queueJoin(b *pgx.Batch, t *config.Type, all []*records.FanOut) *joins {
-	j := &joins{followUp: f, t: t, byID: map[int64]*records.FanOut{},
+func (f fanOutFollowUp) queueJoin(b *pgx.Batch, t *config.Type, all []*records.FanOut) *joins {
+	j := &joins{followUp: f.followUp, t: t, byID: map[int64]*records.FanOut{},
 		lists: map[int64]*resultList{}, failed: map[int64]*childFailure{}}
 	for _, o := range all {
 		if f.joined > joinBytes {

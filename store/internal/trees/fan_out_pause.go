@@ -38,7 +38,7 @@ func WaitingFanOut(
 
 // pause moves children from an index on: from `ready` to `wait` if their parent is paused, and back
 // if it isn't. Then the remaining children are made.
-func (f *followUp) pause(t *config.Type, o *records.FanOut, from int) error {
+func (f fanOutFollowUp) pause(t *config.Type, o *records.FanOut, from int) error {
 	move := f.resume
 	if o.Paused() {
 		move = f.park
@@ -57,7 +57,7 @@ func (f *followUp) pause(t *config.Type, o *records.FanOut, from int) error {
 }
 
 // park moves the children of a run from `ready` to `wait`, and so the children that a limit blocks.
-func (f *followUp) park(t *config.Type, r records.ChildRun) error {
+func (f fanOutFollowUp) park(t *config.Type, r records.ChildRun) error {
 	_, err := f.tx.Exec(f.ctx, t.SQL(0, `UPDATE {wait} SET reason = 'parent_paused', until = $4
 		WHERE type = $1 AND id BETWEEN $2 AND $3 AND until = 'infinity' AND reason <> 'flow_key'`),
 		t.Number(), r.First,
@@ -82,7 +82,7 @@ func (f *followUp) park(t *config.Type, r records.ChildRun) error {
 
 // resume moves the children of a run back that waited for the end of a pause, and leaves what they
 // wait for themselves to later transactions: a pause keeps all levels below from beginning.
-func (f *followUp) resume(t *config.Type, r records.ChildRun) error {
+func (f fanOutFollowUp) resume(t *config.Type, r records.ChildRun) error {
 	if err := f.unpark(t, r); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (f *followUp) resume(t *config.Type, r records.ChildRun) error {
 }
 
 // unpark moves the children of a run back that waited for the end of a pause.
-func (f *followUp) unpark(t *config.Type, r records.ChildRun) error {
+func (f fanOutFollowUp) unpark(t *config.Type, r records.ChildRun) error {
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, unparkSQL), t.Number(), r.First, r.Last())
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (f *followUp) unpark(t *config.Type, r records.ChildRun) error {
 
 // moved inserts the next token rows of tasks after their deletion. parts reports whether they pass
 // a stage for their parent. verdict returns the kind and the reason, by the attempt.
-func (f *followUp) moved(
+func (f fanOutFollowUp) moved(
 	t *config.Type, rows pgx.Rows, parts bool, verdict func(attempt int) asyncflow.Verdict,
 ) error {
 	var id int64

@@ -216,7 +216,7 @@ func reopenChild(ctx context.Context, tx pgx.Tx, t *config.Type, task end) (refu
 
 // redriveChildren redrives the next of the children that failed or were cancelled, as many as may
 // run at once. The end of a child goes on there.
-func (f *followUp) redriveChildren(t *config.Type, o *records.FanOut) error {
+func (f fanOutFollowUp) redriveChildren(t *config.Type, o *records.FanOut) error {
 	from := *o.Again
 	capacity := o.Capacity()
 	p, n, err := f.redriveChunk(t, o, from)
@@ -282,7 +282,7 @@ const busyPause = time.Second
 
 // untilBusy returns how many children come before the first one whose own children are still being
 // cancelled.
-func (f *followUp) untilBusy(t *config.Type, ended []end) (n int, err error) {
+func (f fanOutFollowUp) untilBusy(t *config.Type, ended []end) (n int, err error) {
 	if len(ended) == 0 {
 		return 0, nil
 	}
@@ -299,7 +299,7 @@ func (f *followUp) untilBusy(t *config.Type, ended []end) (n int, err error) {
 // redriveChunk returns how many children from an index on the transaction looks at to redrive them,
 // and the priority that the redriven ones get: their parent's may have been changed after they
 // ended.
-func (f *followUp) redriveChunk(
+func (f fanOutFollowUp) redriveChunk(
 	t *config.Type, o *records.FanOut, from int,
 ) (p decidedPriority, n int, err error) {
 	options, err := f.optionsOf(t, o)
@@ -313,7 +313,7 @@ func (f *followUp) redriveChunk(
 }
 
 // redriveEnded redrives children of one run, and gives them a priority if that was decided.
-func (f *followUp) redriveEnded(t *config.Type, ended []end, p decidedPriority) error {
+func (f fanOutFollowUp) redriveEnded(t *config.Type, ended []end, p decidedPriority) error {
 	if len(ended) == 0 {
 		return nil
 	}

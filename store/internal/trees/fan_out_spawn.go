@@ -19,7 +19,7 @@ const spawnBytes = 1 << 20
 // spawns are about to make the next children of tasks, one chunk each. The row of the fan-out is
 // the cursor: it moves in the same transaction.
 type spawns struct {
-	*followUp
+	fanOutFollowUp
 	t       *config.Type
 	all     []*records.FanOut
 	parents map[int64]*asyncflow.Lease
@@ -30,8 +30,8 @@ func (f *followUp) spawnLimitReached() bool {
 }
 
 // queueSpawn reads what children of tasks are made of.
-func (f *followUp) queueSpawn(b *pgx.Batch, t *config.Type, all []*records.FanOut) *spawns {
-	s := &spawns{followUp: f, t: t, parents: map[int64]*asyncflow.Lease{}}
+func (f fanOutFollowUp) queueSpawn(b *pgx.Batch, t *config.Type, all []*records.FanOut) *spawns {
+	s := &spawns{fanOutFollowUp: f, t: t, parents: map[int64]*asyncflow.Lease{}}
 	if f.spawnLimitReached() {
 		for _, o := range all {
 			f.followLater(o)

@@ -72,6 +72,9 @@ func (s *Trees) DryRunFanOuts(ctx context.Context, tenant string) ([]catalog.Due
 	return []catalog.Due{{Tenant: tenant, Rows: len(wrong)}}, nil
 }
 
+// fanOutSweep is what SweepFanOuts does in a transaction.
+type fanOutSweep struct{ *followUp }
+
 // countedFanOut is a fan-out with what a snapshot says of its children.
 type countedFanOut struct {
 	records.FanOut
@@ -95,7 +98,7 @@ func (c *countedFanOut) wrong() bool {
 func (s *Trees) wrongFanOuts(
 	ctx context.Context, tenant string, at *records.FanOutKey,
 ) (wrong []*countedFanOut, err error) {
-	err = s.inSnapshot(ctx, tenant, func(f *followUp) error {
+	err = s.inSnapshot(ctx, tenant, func(f fanOutSweep) error {
 		all, err := f.openFanOuts(*at, catalog.JobBatch)
 		if err != nil {
 			return err
@@ -120,8 +123,8 @@ func (s *Trees) wrongFanOuts(
 }
 
 // inSnapshot runs do in a transaction with one snapshot for all statements.
-func (s *Trees) inSnapshot(ctx context.Context, tenant string, do func(f *followUp) error) error {
-	f := s.newFollowUp(ctx, tenant)
+func (s *Trees) inSnapshot(ctx context.Context, tenant string, do func(f fanOutSweep) error) error {
+	f := fanOutSweep{s.newFollowUp(ctx, tenant)}
 	return pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		f.tx = tx
 		_, err := tx.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
@@ -144,7 +147,7 @@ LEFT JOIN (SELECT type, id, fan_out, count(*) AS n, sum(succeeded) AS succeeded,
 ON b.type = o.type AND b.id = o.id AND b.fan_out = o.seq
 ORDER BY o.type, o.id, o.seq`
 
-func (f *followUp) openFanOuts(after records.FanOutKey, n int) (all []*countedFanOut, err error) {
+func (f fanOutSweep) openFanOuts(after records.FanOutKey, n int) (all []*countedFanOut, err error) {
 	rows, _ := f.tx.Query(f.ctx, config.NewTables(f.tenant, config.SharedSet).SQL(0,
 		openFanOutsSQL), after.Number,
 		after.ID, after.Seq, n)
@@ -165,7 +168,7 @@ FROM (SELECT DISTINCT ON (id) final FROM {journal} WHERE type = $1 AND id BETWEE
 // countChildren counts the final children, and returns the fan-outs with wrong counts. It leaves
 // out fan-outs of deleted types, and fan-outs with children in rolls that are gone or that this
 // node doesn't know yet.
-func (f *followUp) countChildren(all []*countedFanOut) (wrong []*countedFanOut, err error) {
+func (f fanOutSweep) countChildren(all []*countedFanOut) (wrong []*countedFanOut, err error) {
 	b := &pgx.Batch{}
 	var counted []*countedFanOut
 	for _, c := range all {
@@ -218,7 +221,7 @@ func (s *Trees) mendFanOut(
 	ctx context.Context, tenant string, key records.FanOutKey,
 ) (bool, error) {
 	var mended *countedFanOut
-	err := s.inSnapshot(ctx, tenant, func(f *followUp) error {
+	err := s.inSnapshot(ctx, tenant, func(f fanOutSweep) error {
 		// If it was changed after the snapshot, this fails.
 		tag, err := f.tx.Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0,
 			`SELECT FROM {fan_outs}
@@ -252,7 +255,7 @@ func (s *Trees) mendFanOut(
 }
 
 // mend writes the right counts of a fan-out with an entry in the audit, and queues a look at it.
-func (f *followUp) mend(c *countedFanOut) error {
+func (f fanOutSweep) mend(c *countedFanOut) error {
 	if err := audit.Insert(f.ctx, f.tx, f.tenant, f.correction(c)); err != nil {
 		return err
 	}
@@ -268,7 +271,7 @@ func (f *followUp) mend(c *countedFanOut) error {
 }
 
 // correction returns the entry in the audit for a fan-out that is mended.
-func (f *followUp) correction(c *countedFanOut) asyncflow.AuditEntry {
+func (f fanOutSweep) correction(c *countedFanOut) asyncflow.AuditEntry {
 	return audit.NewCall(f.tenant,
 		asyncflow.AuditEntry{At: f.now, Origin: asyncflow.AuditFromNode,
 			Tenant: f.tenant, Subject: f.s.core.Config.Node, Action: asyncflow.AuditChildren,

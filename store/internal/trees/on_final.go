@@ -63,8 +63,11 @@ ORDER BY n`
 var attemptOutcomes = []string{string(asyncflow.OutcomeDone), string(asyncflow.OutcomeFailed),
 	string(asyncflow.OutcomeRejected), string(asyncflow.OutcomeLost)}
 
+// finalFollowUp is what a FollowUp does about ends that are told.
+type finalFollowUp struct{ *followUp }
+
 // followFinals makes the notifications of ends.
-func (f *followUp) followFinals(rows []records.OutboxRow) error {
+func (f finalFollowUp) followFinals(rows []records.OutboxRow) error {
 	byType := map[int32][]records.OutboxRow{}
 	for _, r := range rows {
 		byType[r.Number] = append(byType[r.Number], r)
@@ -96,7 +99,7 @@ func (f *followUp) followFinals(rows []records.OutboxRow) error {
 }
 
 // readEnds reads the ends of tasks of a type, by their targets.
-func (f *followUp) readEnds(
+func (f finalFollowUp) readEnds(
 	t *config.Type, rows []records.OutboxRow, byTarget map[string][]*toldEnd,
 ) error {
 	byRoll := map[int][]records.OutboxRow{}
@@ -114,7 +117,7 @@ func (f *followUp) readEnds(
 	return nil
 }
 
-func (f *followUp) readEndsOf(
+func (f finalFollowUp) readEndsOf(
 	t *config.Type, position int, rows []records.OutboxRow, byTarget map[string][]*toldEnd,
 ) error {
 	read, _ := f.tx.Query(f.ctx, t.SQL(position, readEndsSQL), t.Number(),
@@ -162,7 +165,7 @@ func again(r records.OutboxRow, due time.Time) records.OutboxRow {
 }
 
 // awaitTarget leaves ends without a target to later transactions: it may come again.
-func (f *followUp) awaitTarget(ends []*toldEnd) {
+func (f finalFollowUp) awaitTarget(ends []*toldEnd) {
 	dropped := 0
 	for _, e := range ends {
 		age := f.now.Sub(e.data.FinishedAt)
@@ -180,7 +183,7 @@ func (f *followUp) awaitTarget(ends []*toldEnd) {
 }
 
 // notify makes the notifications of ends, which are tasks of their target.
-func (f *followUp) notify(target *config.Type, ends []*toldEnd) error {
+func (f finalFollowUp) notify(target *config.Type, ends []*toldEnd) error {
 	target, numbers, err := f.s.hot.AllotNumbers(f.ctx, target, len(ends))
 	if err != nil {
 		return err

@@ -82,7 +82,9 @@ func (s *Trees) rest(ctx context.Context, tenant string, seq int64, pause time.D
 	return err
 }
 
-// followUp is what the transaction of a FollowUp does.
+// followUp is what the transaction of a FollowUp does. Each kind of row has a type beside it, with
+// the methods that handle it: edgeFollowUp, signalFollowUp, fanOutFollowUp, priorityFollowUp,
+// startFollowUp, finalFollowUp.
 type followUp struct {
 	ctx    context.Context
 	s      *Trees
@@ -198,16 +200,18 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 			f.outbox = append(f.outbox, r)
 		}
 	}
+	edges := edgeFollowUp{f}
+	signals := signalFollowUp{f}
 	for _, each := range []struct {
 		kind   records.OutboxKind
 		follow func(t *config.Type, ids []int64) error
 	}{
-		{records.OutboxSignalKey, f.followKeyed},
-		{records.OutboxSignal, f.followSignals},
-		{records.OutboxSignalWaits, f.followSignalWaits},
-		{records.OutboxEnded, f.followEnded},
-		{records.OutboxSubmitted, f.followSubmitted},
-		{records.OutboxLook, f.followLook},
+		{records.OutboxSignalKey, signals.followKeyed},
+		{records.OutboxSignal, signals.followSignals},
+		{records.OutboxSignalWaits, signals.followSignalWaits},
+		{records.OutboxEnded, edges.followEnded},
+		{records.OutboxSubmitted, edges.followSubmitted},
+		{records.OutboxLook, edges.followLook},
 	} {
 		if err := f.followEach(ids[each.kind], each.follow); err != nil {
 			return err
@@ -216,13 +220,13 @@ func (f *followUp) handle(taken []records.OutboxRow) error {
 	f.makesChildren = slices.ContainsFunc(trees, func(r records.OutboxRow) bool {
 		return r.Kind == records.OutboxSpawn
 	})
-	if err := f.followFinals(finals); err != nil {
+	if err := (finalFollowUp{f}).followFinals(finals); err != nil {
 		return err
 	}
-	if err := f.followStarts(starts); err != nil {
+	if err := (startFollowUp{f}).followStarts(starts); err != nil {
 		return err
 	}
-	return f.followTrees(trees)
+	return fanOutFollowUp{priorityFollowUp{f}}.followTrees(trees)
 }
 
 // putBack leaves rows about fan-outs that another transaction locks to a later one, and returns the

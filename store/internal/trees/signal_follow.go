@@ -31,9 +31,12 @@ import (
 // bytes of data.
 const signalGroup = 16
 
+// signalFollowUp is what a FollowUp does about signals and the waits for them.
+type signalFollowUp struct{ *followUp }
+
 // followKeyed finds the tasks for signals that were sent to a key when no task had it. It locks no
 // signal: a task's row in wait comes first.
-func (f *followUp) followKeyed(t *config.Type, seqs []int64) error {
+func (f signalFollowUp) followKeyed(t *config.Type, seqs []int64) error {
 	first := asyncflow.NewTaskID("", t.First, 0).Number
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, `
 		SELECT id FROM (SELECT coalesce(s.task,
@@ -54,7 +57,7 @@ func (f *followUp) followKeyed(t *config.Type, seqs []int64) error {
 
 // followSignalWaits looks at all tasks of a type that wait for signals, JobBatch in a transaction,
 // from an id on.
-func (f *followUp) followSignalWaits(t *config.Type, after []int64) error {
+func (f signalFollowUp) followSignalWaits(t *config.Type, after []int64) error {
 	var ids []int64
 	b := &pgx.Batch{}
 	b.Queue(t.SQL(0, `SELECT id FROM {wait} WHERE type = $1 AND id > $2 AND reason = 'signal'
@@ -77,7 +80,7 @@ func (f *followUp) followSignalWaits(t *config.Type, after []int64) error {
 
 // followSignals moves on the tasks that wait for a signal and have one, or whose time is over. It
 // leaves tasks that need too much memory at once to a later transaction.
-func (f *followUp) followSignals(t *config.Type, ids []int64) error {
+func (f signalFollowUp) followSignals(t *config.Type, ids []int64) error {
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	for group := range slices.Chunk(ids, signalGroup) {
@@ -111,7 +114,7 @@ type keptSignal struct {
 	data *string
 }
 
-func (f *followUp) followSignalGroup(t *config.Type, ids []int64) error {
+func (f signalFollowUp) followSignalGroup(t *config.Type, ids []int64) error {
 	waits, err := f.lockSignalWaits(t, ids)
 	if err != nil || len(waits) == 0 {
 		return err
@@ -167,7 +170,9 @@ WHERE s.type = ANY (ARRAY[u.type]) AND s.id BETWEEN u.id AND u.id`
 
 // lockSignalWaits locks the rows of tasks that wait for signals. It forgets what other tasks waited
 // for.
-func (f *followUp) lockSignalWaits(t *config.Type, ids []int64) (all []*signalWait, err error) {
+func (f signalFollowUp) lockSignalWaits(
+	t *config.Type, ids []int64,
+) (all []*signalWait, err error) {
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
 	rows, err := f.tx.Query(f.ctx, t.SQL(0, LockSignalWaitsSQL), t.Number(), ids)
 	if err != nil {
@@ -195,7 +200,7 @@ func (f *followUp) lockSignalWaits(t *config.Type, ids []int64) (all []*signalWa
 
 // readSignals reads what tasks wait for now, and the signals that they take. Signals that were sent
 // to a task's key before there was a task belong to it from now on.
-func (f *followUp) readSignals(t *config.Type, waits []*signalWait) error {
+func (f signalFollowUp) readSignals(t *config.Type, waits []*signalWait) error {
 	leases := make([]asyncflow.Lease, len(waits))
 	for i, w := range waits {
 		leases[i].ID = w.ID
@@ -272,7 +277,7 @@ SELECT u.id, s.seq, s.data FROM unnest($2::bigint[], $3::text[], $4::timestamptz
 )
 
 // endSignalWaits deletes the rows of waits that are over, and the signals that they take.
-func (f *followUp) endSignalWaits(t *config.Type, over []*signalWait) error {
+func (f signalFollowUp) endSignalWaits(t *config.Type, over []*signalWait) error {
 	ids := records.Column(over, func(w **signalWait) int64 { return (*w).ID.Number })
 	var seqs []int64
 	for _, w := range over {
@@ -291,7 +296,7 @@ func (f *followUp) endSignalWaits(t *config.Type, over []*signalWait) error {
 }
 
 // passWait settles a task after its wait.
-func (f *followUp) passWait(t *config.Type, w *signalWait) (err error) {
+func (f signalFollowUp) passWait(t *config.Type, w *signalWait) (err error) {
 	var o asyncflow.Outcome
 	switch {
 	case w.wait == nil:

@@ -183,7 +183,7 @@ func (v Visits) ends(i int) bool {
 // linkKeys returns which signals each wait may take: "" stands for all, noLink for all but the
 // signals of links, any other idempotency key for the signal with that key. alive is the time until
 // which each wait needs its signal kept. It reads a task's journal only if links sent it signals.
-func (f *followUp) linkKeys(
+func (f signalFollowUp) linkKeys(
 	t *config.Type, waits []*signalWait, alive []time.Time,
 ) ([]string, error) {
 	keys := make([]string, len(waits))

@@ -22,7 +22,7 @@ import (
 const listBytes = 4 << 20
 
 // makeJoined makes the next tasks for which a task waits.
-func (f *followUp) makeJoined(t *config.Type, o *records.FanOut) error {
+func (f fanOutFollowUp) makeJoined(t *config.Type, o *records.FanOut) error {
 	if f.spawnLimitReached() || f.listed > listBytes {
 		f.followLater(o)
 		return nil
@@ -55,7 +55,7 @@ func (f *followUp) makeJoined(t *config.Type, o *records.FanOut) error {
 
 // joinedList reads the list of the tasks for which a task waits, from the next one on, and what
 // they know of it.
-func (f *followUp) joinedList(
+func (f fanOutFollowUp) joinedList(
 	t *config.Type, o *records.FanOut,
 ) (*startList, *asyncflow.Spawned, error) {
 	var text string
@@ -141,7 +141,7 @@ func (l *startList) countType(name string, most int) (n int, err error) {
 
 // makeJoinedOf makes the next tasks of the type of s, until n are made in all. All of a type that
 // is gone count as cancelled.
-func (f *followUp) makeJoinedOf(
+func (f fanOutFollowUp) makeJoinedOf(
 	o *records.FanOut, list *startList, s asyncflow.SpawnedTask, by *asyncflow.Spawned, n int,
 	made *int,
 ) error {
@@ -206,7 +206,7 @@ func (f *followUp) makeJoinedOf(
 }
 
 // partOf returns what the next child knows of its parent.
-func (f *followUp) partOf(o *records.FanOut, by *asyncflow.Spawned) *asyncflow.Spawned {
+func (f fanOutFollowUp) partOf(o *records.FanOut, by *asyncflow.Spawned) *asyncflow.Spawned {
 	child := *by
 	child.Part = &asyncflow.Part{Index: o.Place(o.Spawned), Count: o.Count, Slot: o.Spawned,
 		Awaited: asyncflow.Awaited{Type: o.Number, ID: o.ID, Seq: int(o.Seq)}}
@@ -215,7 +215,7 @@ func (f *followUp) partOf(o *records.FanOut, by *asyncflow.Spawned) *asyncflow.S
 
 // enterRun takes ids for all children of the type still to be made, unless the latest run has some
 // in the open roll.
-func (f *followUp) enterRun(o *records.FanOut, list *startList, t *config.Type) error {
+func (f fanOutFollowUp) enterRun(o *records.FanOut, list *startList, t *config.Type) error {
 	if n := len(o.Firsts); n > 0 && o.Types[n-1] == t.Number() &&
 		(records.ChildRun{First: o.Firsts[n-1]}).Position() == t.End {
 		return nil
@@ -235,7 +235,7 @@ func (f *followUp) enterRun(o *records.FanOut, list *startList, t *config.Type) 
 }
 
 // takeIDs returns the first of n new ids in the open roll of a type.
-func (f *followUp) takeIDs(t *config.Type, n int) (int64, error) {
+func (f fanOutFollowUp) takeIDs(t *config.Type, n int) (int64, error) {
 	var first int64
 	err := f.tx.QueryRow(f.ctx, hot.TakeNumbersSQL(t.Set()), t.Set().Name, t.End, n, hot.UsedUp).
 		Scan(&first)

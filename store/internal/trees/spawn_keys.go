@@ -22,7 +22,7 @@ const lockedMost = 100
 // claimKeys takes the idempotency keys of new tasks that are free, and returns the task to which
 // each key belongs then. locked has the keys that it didn't take: true if another transaction locks
 // them, false if it didn't look at them.
-func (f *followUp) claimKeys(
+func (f startFollowUp) claimKeys(
 	t *config.Type, items []*hot.Insertion,
 ) (holders map[string]hot.Holder, locked map[string]bool, err error) {
 	keyed := slices.DeleteFunc(slices.Clone(items), func(item *hot.Insertion) bool {

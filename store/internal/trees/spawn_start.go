@@ -31,9 +31,12 @@ type started struct {
 	waits map[int]bool
 }
 
+// startFollowUp is what a FollowUp does about tasks that attempts started.
+type startFollowUp struct{ *followUp }
+
 // followStarts makes tasks that attempts started. The attempts take turns: what is left of a list
 // comes behind the other lists.
-func (f *followUp) followStarts(rows []records.OutboxRow) error {
+func (f startFollowUp) followStarts(rows []records.OutboxRow) error {
 	slices.SortFunc(rows, func(a, b records.OutboxRow) int { return cmp.Compare(a.Seq, b.Seq) })
 	all, err := f.readStarted(rows)
 	if err != nil {
@@ -63,7 +66,7 @@ ORDER BY n`
 
 // readStarted returns the next tasks that attempts started. It leaves what exceeds a chunk to a
 // later transaction.
-func (f *followUp) readStarted(rows []records.OutboxRow) (all []*started, err error) {
+func (f startFollowUp) readStarted(rows []records.OutboxRow) (all []*started, err error) {
 	if rows, err = f.ofKnownTypes(rows); err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -87,7 +90,9 @@ func (f *followUp) readStarted(rows []records.OutboxRow) (all []*started, err er
 }
 
 // ofKnownTypes returns the rows about tasks of types that exist.
-func (f *followUp) ofKnownTypes(rows []records.OutboxRow) (known []records.OutboxRow, err error) {
+func (f startFollowUp) ofKnownTypes(
+	rows []records.OutboxRow,
+) (known []records.OutboxRow, err error) {
 	for _, r := range rows {
 		if f.types[r.Number] != nil {
 			known = append(known, r)
@@ -101,7 +106,7 @@ func (f *followUp) ofKnownTypes(rows []records.OutboxRow) (known []records.Outbo
 }
 
 // takeStarted takes the next tasks of a list.
-func (f *followUp) takeStarted(s *started, text string) error {
+func (f startFollowUp) takeStarted(s *started, text string) error {
 	s.text = text
 	if err := json.Unmarshal([]byte(text), &s.tasks); err != nil {
 		return err
@@ -120,15 +125,11 @@ func (f *followUp) takeStarted(s *started, text string) error {
 
 // startLimitReached is spawnLimitReached for started tasks: they leave half of what a transaction
 // makes to children, if there are any.
-func (f *followUp) startLimitReached() bool {
+func (f startFollowUp) startLimitReached() bool {
 	if !f.makesChildren {
 		return f.spawnLimitReached()
 	}
 	return 2*f.spawned >= f.s.chunks.spawn || 2*f.spawnedBytes >= spawnBytes
-}
-
-func (f *followUp) shared() *config.TableNames {
-	return config.NewTables(f.tenant, config.SharedSet)
 }
 
 // startedTask is one task that an attempt started.
@@ -138,7 +139,7 @@ type startedTask struct {
 }
 
 // makeStarted makes tasks, type by type in one order.
-func (f *followUp) makeStarted(all []*started) error {
+func (f startFollowUp) makeStarted(all []*started) error {
 	byType := map[string][]startedTask{}
 	for _, s := range all {
 		for i := range s.ids {
@@ -158,28 +159,8 @@ func (f *followUp) makeStarted(all []*started) error {
 	return nil
 }
 
-// typeNamed returns a type as it is now; nil: there is none.
-func (f *followUp) typeNamed(name string) (*config.Type, error) {
-	for _, t := range f.types {
-		if t.Name != name {
-			continue
-		}
-		now, err := f.typeNow(t, t.Number())
-		if now != nil || err != nil {
-			return now, err
-		}
-	}
-	var exists bool
-	err := f.tx.QueryRow(f.ctx, f.shared().SQL(0,
-		`SELECT EXISTS (SELECT FROM {types} WHERE name = $1)`), name).Scan(&exists)
-	if err == nil && exists { // this node doesn't know it yet
-		err = config.ErrElsewhere
-	}
-	return nil, err
-}
-
 // makeOf makes tasks of one type.
-func (f *followUp) makeOf(t *config.Type, all []startedTask) error {
+func (f startFollowUp) makeOf(t *config.Type, all []startedTask) error {
 	t, numbers, err := f.s.hot.AllotNumbers(f.ctx, t, len(all))
 	if err != nil {
 		return err
@@ -226,7 +207,7 @@ func (f *followUp) charge(t *config.Type, item *hot.Insertion) {
 }
 
 // saveStarted writes which tasks were made, and leaves the rest to a later transaction.
-func (f *followUp) saveStarted(s *started) error {
+func (f startFollowUp) saveStarted(s *started) error {
 	left := s.left()
 	text, err := s.reordered(left)
 	if err != nil {

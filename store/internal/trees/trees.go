@@ -2,8 +2,27 @@
 // dependencies (edge_…), fan-outs (fan_out_…), votes, and the outbox: the work that committed
 // transactions left. It also cancels and redrives tasks with their trees.
 //
-// It uses packages hot, records and catalog. Begin with FollowUp in outbox.go, then edge_follow.go
-// and fan_out_follow.go, which it calls.
+// It uses packages hot, records and catalog. Begin with FollowUp in outbox_start.go, then handle in
+// outbox.go and what it calls: edge_follow.go, fan_out_follow.go, signal_follow.go, spawn_start.go
+// and on_final.go, each with a type of its own around the same transaction.
+//
+// It exports, by the first word of its files:
+//
+//   - cancel: CancelAll, LockFanOuts, TooFast
+//   - change: Change, ChangeOf, QueueChanges, BulkChange, ChangeAll, InsertKeyed
+//   - edge: QueueGoneEdges, DependsOn, DependenciesOf, DependencyState, StillWaits,
+//     InsertDependent, TypeOfDependency, OpenEdges, SweepOpenEdges, DryRunOpenEdges, Redriving
+//   - expire: Expired, Expire, ExpireSoon
+//   - fan: Family, FamilyOf, JoinedBy, ChildTypes, ChildrenOf, TreeOf, ParkHalted, Halts,
+//     CancelStopped, ParentsOf, AnyOf, ParentArgs, WaitingFanOut, ChildResult, ChildResults,
+//     ChildCount, ChildrenOfVisits, IsVote, OpenFanOuts, SweepFanOuts, DryRunFanOuts
+//   - outbox: RestFollowUp, FollowUp, Beginning, FollowUpRows, BeginFollowUp, FirstFollowUps,
+//     SweepWaits, DryRunFollowUps, SweepEdges, LookAtSignalWaits
+//   - redrive: Redrive, RedriveAll
+//   - signal: Visits, ReadVisits, SendSignal, ForgetSignals, DryRunForgetSignals
+//   - spawn: BoundSpawn, GrowTree
+//   - trees: Trees, New
+//   - vote: QueueVotes, LateVote
 package trees
 
 import (

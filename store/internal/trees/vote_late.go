@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// LateVotesKept is how long a late vote is kept.
-const LateVotesKept = 7 * 24 * time.Hour
+// lateVotesKept is how long a late vote is kept.
+const lateVotesKept = 7 * 24 * time.Hour
 
 // LateVote records the vote of a claimer, by an attempt that is over, on the parent of a task, if
 // that was decided before, and reports whether it was. Of several late votes of a claimer on a task
@@ -62,7 +62,7 @@ func (s *Trees) LateVote(
 			INSERT INTO {votes} (type, claimer, key, late, at, until, subject)
 			VALUES ($1, $2, $3, $4, $5, $6, $7)
 			ON CONFLICT DO NOTHING`), t.Number(), claimer, child.VoteKey(), string(outcome), now,
-			now.Add(LateVotesKept), postgres.OrNull(subject))
+			now.Add(lateVotesKept), postgres.OrNull(subject))
 		kept = tag.RowsAffected() == 1
 		return err
 	})
