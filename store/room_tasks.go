@@ -44,8 +44,6 @@ type (
 	Progress = tasks.Progress
 	// SpawnedCount is how many tasks of a type a task has started.
 	SpawnedCount = tasks.SpawnedCount
-	// StageCheckpoint is what an attempt left for the next attempt of its stage.
-	StageCheckpoint = tasks.StageCheckpoint
 	// Step is what one step of an operation did.
 	Step = tasks.Step
 	// Task is a task as it stands.
@@ -81,8 +79,6 @@ const (
 	FailuresByCount = tasks.FailuresByCount
 	// FailuresNewest: the group with the latest failure first.
 	FailuresNewest = tasks.FailuresNewest
-	// FailureSteps is into how many equal parts a report of failures divides its time.
-	FailureSteps = tasks.FailureSteps
 	// MaxSorted is how many tasks a list by their ends may have.
 	MaxSorted = tasks.MaxSorted
 	// MaxFailures is how many failed tasks a report of failures reads at most.

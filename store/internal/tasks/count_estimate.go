@@ -30,7 +30,7 @@ FROM {tallies} y JOIN (
 // estimate returns about how many tasks of types a filter finds, by the tallies; 0: they don't say.
 // They know neither children nor anything but statuses. It is too low or too high by what ended on
 // the day when the oldest roll was opened.
-func (s *Tasks) estimate(
+func (s *lists) estimate(
 	ctx context.Context, tenant string, types []*config.Type, f Filter,
 ) (n int64, err error) {
 	if !f.onlyStatus() || len(types) == 0 || f.NoChildren && hasChildren(types) {

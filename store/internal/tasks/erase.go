@@ -85,7 +85,7 @@ type erasable struct {
 
 // eraseAll erases the contents of the given tasks of one roll, where it can. It returns their ids,
 // and for each other task why it can't be erased. Tasks that were erased before are in neither.
-func (s *Tasks) eraseAll(
+func (s *base) eraseAll(
 	ctx context.Context, tx pgx.Tx, t *config.Type, ids []int64, by asyncflow.Erasure,
 ) (done []int64, refused map[int64]error, err error) {
 	position := asyncflow.TaskID{Number: ids[0]}.Position()
@@ -119,7 +119,7 @@ func idsOf(all []erasable) []int64 {
 // erasure is the erasure of some tasks, in a transaction.
 type erasure struct {
 	ctx context.Context
-	s   *Tasks
+	s   *base
 	tx  pgx.Tx
 	by  asyncflow.Erasure
 }

@@ -12,7 +12,7 @@ import (
 
 // ExplainPage returns the plans of the statements of a filter's widest look, carried
 // out, as JSON.
-func (s *Tasks) ExplainPage(
+func (s *lists) ExplainPage(
 	ctx context.Context, t *config.Type, f Filter,
 ) (plans []string, err error) {
 	c, err := s.criteriaFor(ctx, t, f)
@@ -38,7 +38,7 @@ func (s *Tasks) ExplainPage(
 	return plans, nil
 }
 
-func (s *Tasks) explain(
+func (s *lists) explain(
 	ctx context.Context,
 	tenant, sql string,
 	args ...any,

@@ -20,8 +20,8 @@ const (
 	// failureTime is how long it reads; failureWindow is how many candidates a statement has.
 	failureTime   = 2 * time.Second
 	failureWindow = 500
-	// FailureSteps is into how many equal parts a report divides its time.
-	FailureSteps = 24
+	// failureSteps is into how many equal parts a report divides its time.
+	failureSteps = 24
 	// MaxFailureGroups is how many groups a report has at most.
 	MaxFailureGroups = 100
 )
@@ -57,7 +57,7 @@ type FailureReport struct {
 
 // GroupFailures reports the failures of a time: the latest of each type, as far as that is cheap.
 // The types take turns, so that none hides the others.
-func (s *Tasks) GroupFailures(
+func (s *lists) GroupFailures(
 	ctx context.Context, tenant string, f FailureFilter,
 ) (FailureReport, error) {
 	r, err := s.readFailures(ctx, tenant, f)
@@ -70,7 +70,7 @@ func (s *Tasks) GroupFailures(
 }
 
 // readFailures reads failures until it has enough of them.
-func (s *Tasks) readFailures(
+func (s *lists) readFailures(
 	ctx context.Context, tenant string, f FailureFilter,
 ) (*failureReader, error) {
 	if !f.Since.Before(f.Until) {
@@ -121,7 +121,7 @@ func (r *failureReader) readAll(ctx context.Context) error {
 
 // failureReader reads the failures of a report.
 type failureReader struct {
-	tasks    *Tasks
+	tasks    *lists
 	filter   FailureFilter
 	ends     time.Time               // when it must have ended
 	lines    []*failureLine          // by the names of the types

@@ -20,7 +20,7 @@ type FailureGroup struct {
 	Pattern     string // see asyncflow.ErrorPattern
 	Count       int
 	First, Last time.Time // when the first and the last of them failed
-	Steps       [FailureSteps]int
+	Steps       [failureSteps]int
 	Places      []FailurePlace // most failures first
 	Example     FailureExample // the last of them
 	// New reports whether all of them came after the present version of their type was applied,
@@ -98,8 +98,8 @@ func (r *failureReader) exemplify(g *FailureGroup, f failure) {
 // step returns in which step of the report's time a failure is.
 func (r *failureReader) step(at time.Time) int {
 	whole := r.filter.Until.Sub(r.filter.Since)
-	part := float64(at.Sub(r.filter.Since)) / float64(whole) * FailureSteps
-	return min(max(int(part), 0), FailureSteps-1)
+	part := float64(at.Sub(r.filter.Since)) / float64(whole) * failureSteps
+	return min(max(int(part), 0), failureSteps-1)
 }
 
 // report returns what was read.
@@ -133,7 +133,7 @@ func (r *failureReader) report() FailureReport {
 // tellVersions notes which groups are new since the present version of their types. That is known
 // of a version that replaced another within the time of the report, of types that were read to the
 // end.
-func (s *Tasks) tellVersions(
+func (s *lists) tellVersions(
 	ctx context.Context, tenant string, groups []FailureGroup, since time.Time, left []string,
 ) error {
 	if len(groups) == 0 {

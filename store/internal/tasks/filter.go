@@ -82,13 +82,13 @@ func (f Filter) check() error {
 	return f.checkIDs()
 }
 
-// MaxFilterIDs is the most ids that a filter may name.
-const MaxFilterIDs = 1000
+// maxFilterIDs is the most ids that a filter may name.
+const maxFilterIDs = 1000
 
 // checkIDs returns what is wrong with the ids of a filter of one type, or nil.
 func (f Filter) checkIDs() error {
-	if n := len(f.IDs); n > MaxFilterIDs {
-		return asyncflow.InvalidField("ids", "has %d ids; the limit is %d", n, MaxFilterIDs)
+	if n := len(f.IDs); n > maxFilterIDs {
+		return asyncflow.InvalidField("ids", "has %d ids; the limit is %d", n, maxFilterIDs)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func criteriaOf(f Filter) criteria {
 const fewReady = 5000
 
 // criteriaFor returns the criteria of a filter, as learned for the present tables.
-func (s *Tasks) criteriaFor(ctx context.Context, t *config.Type, f Filter) (criteria, error) {
+func (s *lists) criteriaFor(ctx context.Context, t *config.Type, f Filter) (criteria, error) {
 	c := criteriaOf(f)
 	return c, c.learn(ctx, s.core.DB(t.Tenant), t)
 }

@@ -74,7 +74,7 @@ const sinceSlack = time.Minute
 
 // Tasks lists up to Limit tasks, newest first, without their contexts and results. It searches
 // however long it takes.
-func (s *Tasks) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
+func (s *lists) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, error) {
 	ctx = postgres.Patient(ctx)
 	var all []Task
 	for limit := f.Limit; ; {
@@ -96,7 +96,7 @@ func (s *Tasks) Tasks(ctx context.Context, tenant string, f Filter) ([]Task, err
 // types, without their contexts and results: up to Limit, or fewer, even none, after a while of
 // searching. There are more where Next is not 0, or NextType not "". With Reverse, the whole order
 // is the other way round.
-func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (p Page, err error) {
+func (s *lists) TaskPage(ctx context.Context, tenant string, f Filter) (p Page, err error) {
 	types, err := s.typesFor(ctx, tenant, f)
 	if err != nil {
 		return p, postgres.Wrap(err, "TaskPage(%q, %q)", tenant, f.Type)
@@ -130,7 +130,7 @@ func (s *Tasks) TaskPage(ctx context.Context, tenant string, f Filter) (p Page, 
 }
 
 // addTasks adds the next tasks of a type to a page.
-func (s *Tasks) addTasks(
+func (s *lists) addTasks(
 	ctx context.Context, t *config.Type, f Filter, p Page,
 ) (with Page, err error) {
 	err = s.core.FollowRolls(ctx, t, func(t *config.Type) (err error) {
@@ -151,7 +151,7 @@ func (s *Tasks) addTasks(
 }
 
 // readPage adds the next tasks of a type to a page.
-func (s *Tasks) readPage(ctx context.Context, t *config.Type, f Filter, p Page) (Page, error) {
+func (s *lists) readPage(ctx context.Context, t *config.Type, f Filter, p Page) (Page, error) {
 	ctx = postgres.Patient(ctx)
 	c, err := s.criteriaFor(ctx, t, f)
 	if err != nil {
@@ -207,7 +207,7 @@ var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NUL
 // the first ones of a reverse list. All candidates are of one range of a roll, and have the number
 // least or higher. Both statements see the same moment. They are planned like the hot ones: the
 // small tables are never analysed, and the tasks may be anywhere.
-func (s *Tasks) readWindow(
+func (s *lists) readWindow(
 	ctx context.Context, t *config.Type, c criteria, least, before int64, window, limit int,
 ) (v view, err error) {
 	position := asyncflow.TaskID{Number: before - 1}.Position()

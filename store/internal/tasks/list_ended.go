@@ -38,7 +38,7 @@ func endOf(t Task) EndPlace { return EndPlace{t.FinishedAt, t.ID} }
 // Limit tasks behind a place.
 // next is the place of the last one; zero: there are no more. If more than MaxSorted tasks match,
 // or it takes too long to find them, that is CodeInvalid, for the field order.
-func (s *Tasks) EndedPage(
+func (s *lists) EndedPage(
 	ctx context.Context, tenant string, f Filter, after EndPlace,
 ) (tasks []Task, next EndPlace, err error) {
 	if !f.Status.Final() && f.EndedSince.IsZero() && f.EndedUntil.IsZero() {

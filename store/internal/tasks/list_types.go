@@ -14,7 +14,7 @@ import (
 
 // typesFor returns the types that may have tasks which a filter finds, by their names, from its
 // FromType on.
-func (s *Tasks) typesFor(ctx context.Context, tenant string, f Filter) ([]*config.Type, error) {
+func (s *lists) typesFor(ctx context.Context, tenant string, f Filter) ([]*config.Type, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (s *Tasks) typesFor(ctx context.Context, tenant string, f Filter) ([]*confi
 // searchableNow returns types with their searchable fields as they are now, if these matter for a
 // filter. Another node may have left out a field this second: its tasks aren't found by the field
 // any more.
-func (s *Tasks) searchableNow(
+func (s *lists) searchableNow(
 	ctx context.Context, tenant string, types []*config.Type, f Filter,
 ) ([]*config.Type, error) {
 	if criteriaOf(f).searchKeys() == nil || !slices.ContainsFunc(types, hasSearch) {
@@ -78,7 +78,7 @@ func hasSearch(t *config.Type) bool { return len(t.SearchFrom()) > 0 }
 
 // namesFor returns the names of the types that may have tasks which a filter without a type finds,
 // in order. Those of a parent's children, or of the tasks with a key, are few.
-func (s *Tasks) namesFor(ctx context.Context, tenant string, f Filter) (names []string, err error) {
+func (s *lists) namesFor(ctx context.Context, tenant string, f Filter) (names []string, err error) {
 	tables := config.NewTables(tenant, config.SharedSet)
 	query := func(sql string, args ...any) error {
 		rows, _ := s.core.DB(tenant).Query(ctx, tables.SQL(0, sql), args...)
@@ -110,7 +110,7 @@ func (s *Tasks) namesFor(ctx context.Context, tenant string, f Filter) (names []
 }
 
 // checkParent refuses a parent of a type that doesn't exist.
-func (s *Tasks) checkParent(ctx context.Context, tenant string, parent asyncflow.TaskID) error {
+func (s *lists) checkParent(ctx context.Context, tenant string, parent asyncflow.TaskID) error {
 	if parent.Type == "" {
 		return nil
 	}
@@ -126,7 +126,7 @@ const checkedRolls = 50
 
 // withCandidates leaves out types without any task that may match. Otherwise a list of all types
 // would take a query or two for each of them.
-func (s *Tasks) withCandidates(
+func (s *lists) withCandidates(
 	ctx context.Context, types []*config.Type, f Filter,
 ) ([]*config.Type, error) {
 	if len(types) < 2 {

@@ -80,7 +80,7 @@ func (st *step) prepareReruns(ctx context.Context, tx pgx.Tx, f findings) error 
 
 // rerun submits the new tasks of a step, outside of any transaction, and then writes the progress
 // of the operation; pgx.ErrNoRows when another node has taken the step.
-func (s *Tasks) rerun(ctx context.Context, st *step) error {
+func (s *operations) rerun(ctx context.Context, st *step) error {
 	taken := st.o.nextAt
 	done, stop := st.submitReruns(ctx)
 	r := st.reruns
@@ -265,7 +265,7 @@ func (st *step) keepKeys(ctx context.Context, tx pgx.Tx, keys []string) error {
 
 // chargeReruns counts new tasks in the tenant's rate of submits, with their children that are
 // known.
-func (s *Tasks) chargeReruns(st *step) {
+func (s *operations) chargeReruns(st *step) {
 	if tenant, ok := s.core.Catalog.Tenant(st.t.Tenant); ok && st.cost > 0 {
 		s.hot.ChargeSubmits(tenant.Slug, st.cost)
 	}

@@ -59,7 +59,7 @@ type (
 	}
 )
 
-func (s *Tasks) insertOperation(ctx context.Context, tenant string, o Operation) error {
+func (s *operations) insertOperation(ctx context.Context, tenant string, o Operation) error {
 	f := o.Filter
 	filter, err := json.Marshal(operationFilter{f.Status, f.Stage, f.Error, f.Since, f.Until,
 		f.NoChildren, o.AllTypes, f.EndedSince, f.EndedUntil, f.Attempts, f.Code, f.FlowKey,
@@ -131,7 +131,7 @@ const operationColumns = `o.id::text, o.kind, o.type, o.filter, o.options, o.sta
 
 // OperationPage returns up to limit of a tenant's operations after a place, newest first, and
 // reports whether there are more. It lists running operations, and all of the last 30 days.
-func (s *Tasks) OperationPage(
+func (s *operations) OperationPage(
 	ctx context.Context, tenant string, after postgres.Place, limit int,
 ) (page []Operation, more bool, err error) {
 	rows, _ := s.core.DB(tenant).Query(ctx,
@@ -152,7 +152,7 @@ func (s *Tasks) OperationPage(
 }
 
 // Operation returns one operation; CodeNotFound when there is none. id is a UUID.
-func (s *Tasks) Operation(ctx context.Context, tenant, id string) (Operation, error) {
+func (s *operations) Operation(ctx context.Context, tenant, id string) (Operation, error) {
 	return s.oneOperation(ctx, tenant, id,
 		`SELECT `+operationColumns+` FROM `+operationsOf(tenant)+` o WHERE o.id = $1::uuid`, id)
 }
@@ -160,7 +160,7 @@ func (s *Tasks) Operation(ctx context.Context, tenant, id string) (Operation, er
 // StopOperation stops an operation and returns it. It waits for a step under way; afterwards
 // the operation changes no task. Only a rerun doesn't wait while it submits the tasks of a step.
 // An operation that has ended is returned as it is.
-func (s *Tasks) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
+func (s *operations) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
 	err := audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+`
 			SET state = 'stopped', finished_at = $2
@@ -176,7 +176,7 @@ func (s *Tasks) StopOperation(ctx context.Context, tenant, id string) (Operation
 	return s.Operation(ctx, tenant, id)
 }
 
-func (s *Tasks) oneOperation(
+func (s *operations) oneOperation(
 	ctx context.Context, tenant, id, sql string, args ...any,
 ) (Operation, error) {
 	all, err := s.readOperations(ctx, tenant, sql, args...)
@@ -189,7 +189,7 @@ func (s *Tasks) oneOperation(
 	return all[0], nil
 }
 
-func (s *Tasks) readOperations(
+func (s *operations) readOperations(
 	ctx context.Context, tenant, sql string, args ...any,
 ) ([]Operation, error) {
 	rows, _ := s.core.DB(tenant).Query(ctx, sql, args...)
@@ -241,7 +241,7 @@ func scanOperation(row pgx.CollectableRow, more ...any) (o Operation, err error)
 
 // ForgetOperations deletes a tenant's operations that ended more than 30 days ago, and returns
 // how many it deleted.
-func (s *Tasks) ForgetOperations(ctx context.Context, tenant string) (int, error) {
+func (s *operations) ForgetOperations(ctx context.Context, tenant string) (int, error) {
 	tag, err := s.core.DB(tenant).Exec(ctx,
 		`DELETE FROM `+operationsOf(tenant)+` WHERE state <> 'running' AND finished_at < $1`,
 		s.core.Clock.Now().Add(-OperationsKept))

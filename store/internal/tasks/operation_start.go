@@ -15,14 +15,14 @@ import (
 )
 
 // CountTasks returns how many tasks an operation would concern if it began now.
-func (s *Tasks) CountTasks(ctx context.Context, tenant string, n NewOperation) (int64, error) {
+func (s *operations) CountTasks(ctx context.Context, tenant string, n NewOperation) (int64, error) {
 	o, err := s.prepareOperation(ctx, tenant, n)
 	return o.Total, postgres.Wrap(err, "CountTasks(%q, %q)", tenant, n.Filter.Type)
 }
 
 // StartOperation begins an operation; a background job takes its steps. An operation that
 // concerns no task is done at once.
-func (s *Tasks) StartOperation(
+func (s *operations) StartOperation(
 	ctx context.Context, tenant string, n NewOperation,
 ) (Operation, error) {
 	if uses := n.Filter.uses(); uses != nil {
@@ -69,7 +69,7 @@ func (f Filter) uses() (all []asyncflow.Capability) {
 
 // prepareOperation returns the operation as it begins: with its total, and with a position
 // before the first task that it may concern.
-func (s *Tasks) prepareOperation(
+func (s *operations) prepareOperation(
 	ctx context.Context, tenant string, n NewOperation,
 ) (Operation, error) {
 	types, err := s.operationTypes(ctx, tenant, n)
@@ -115,7 +115,7 @@ func (s *Tasks) prepareOperation(
 }
 
 // operationTypes returns the type of an operation, or all types of its tenant by their names.
-func (s *Tasks) operationTypes(
+func (s *operations) operationTypes(
 	ctx context.Context, tenant string, n NewOperation,
 ) ([]*config.Type, error) {
 	if !n.AllTypes {
@@ -134,7 +134,7 @@ func (s *Tasks) operationTypes(
 
 // countTypes counts the tasks of types that an operation concerns. The operation begins at the
 // first type with such tasks.
-func (s *Tasks) countTypes(ctx context.Context, types []*config.Type, o *Operation) error {
+func (s *operations) countTypes(ctx context.Context, types []*config.Type, o *Operation) error {
 	for _, t := range types {
 		one := *o
 		one.Total = 0
@@ -151,7 +151,7 @@ func (s *Tasks) countTypes(ctx context.Context, types []*config.Type, o *Operati
 }
 
 // countOperation counts the tasks that an operation concerns, in many short statements.
-func (s *Tasks) countOperation(ctx context.Context, t *config.Type, o *Operation) error {
+func (s *operations) countOperation(ctx context.Context, t *config.Type, o *Operation) error {
 	ctx = postgres.Patient(ctx)
 	t, first, err := s.firstLive(ctx, t)
 	if err != nil {
@@ -177,7 +177,9 @@ func (s *Tasks) countOperation(ctx context.Context, t *config.Type, o *Operation
 
 // candidatesOf returns about how many tasks a search by criteria looks at. The final tasks
 // count from the creation of their type, and may be gone.
-func (s *Tasks) candidatesOf(ctx context.Context, t *config.Type, c criteria) (n int64, err error) {
+func (s *operations) candidatesOf(
+	ctx context.Context, t *config.Type, c criteria,
+) (n int64, err error) {
 	if err := c.learn(ctx, s.core.DB(t.Tenant), t); err != nil {
 		return 0, err
 	}
@@ -194,7 +196,7 @@ func (s *Tasks) candidatesOf(ctx context.Context, t *config.Type, c criteria) (n
 // firstLive returns the least number of a live task, 0 if none is live. It returns the type with
 // its tables of that moment: another node may have opened a roll this second that gets the new
 // tasks.
-func (s *Tasks) firstLive(
+func (s *operations) firstLive(
 	ctx context.Context, t *config.Type,
 ) (_ *config.Type, first int64, err error) {
 	location, err := config.ReadLocation(ctx, s.core.DB(t.Tenant), t.Tenant, t.Name)
@@ -219,7 +221,7 @@ func (s *Tasks) firstLive(
 
 // leastToken returns the least number in the tables in which live tasks have their token row,
 // by one statement; 0 if they are empty.
-func (s *Tasks) leastToken(ctx context.Context, t *config.Type) (least int64, err error) {
+func (s *operations) leastToken(ctx context.Context, t *config.Type) (least int64, err error) {
 	var selects []string
 	for _, table := range config.TokenTables(t) {
 		selects = append(selects, `(SELECT min(id) FROM `+table+` WHERE type = $1)`)

@@ -34,7 +34,9 @@ type DueOperation struct {
 
 // FirstSteps returns when the first step of the running operations of each of some tenants is due.
 // It leaves out tenants without running operations.
-func (s *Tasks) FirstSteps(ctx context.Context, tenants []string) (map[string]time.Time, error) {
+func (s *operations) FirstSteps(
+	ctx context.Context, tenants []string,
+) (map[string]time.Time, error) {
 	all, err := s.core.FirstTimes(ctx, tenants,
 		`SELECT i, min(next_at) FROM {schema}.operations WHERE state = 'running'`)
 	return all, postgres.Wrap(err, "FirstSteps")
@@ -42,7 +44,7 @@ func (s *Tasks) FirstSteps(ctx context.Context, tenants []string) (map[string]ti
 
 // DueOperations returns the running operations of some tenants whose next step is due before a
 // time, first due first.
-func (s *Tasks) DueOperations(
+func (s *operations) DueOperations(
 	ctx context.Context, tenants []string, before time.Time,
 ) (all []DueOperation, err error) {
 	err = s.core.QueryTenants(ctx, tenants,
@@ -70,7 +72,7 @@ type Step struct {
 // locks the operation's row. So no other node takes the same step, and nothing is done or counted
 // twice. A failed step has done nothing and can be taken again, unless the operation can't go on:
 // then the operation has failed. A rerun calls submit between two transactions.
-func (s *Tasks) StepOperation(
+func (s *operations) StepOperation(
 	ctx context.Context, due DueOperation, submit catalog.Submit,
 ) (Step, error) {
 	t, err := s.core.Catalog.Fresh(ctx, due.Tenant, due.Type)
@@ -133,7 +135,7 @@ func (s *Tasks) StepOperation(
 
 // step is a step of an operation under way.
 type step struct {
-	tasks     *Tasks
+	tasks     *operations
 	t         *config.Type
 	o         Operation
 	now       time.Time
@@ -327,7 +329,7 @@ func (o *Operation) count(f findings, now time.Time) {
 }
 
 // failOperation ends an operation that can't go on.
-func (s *Tasks) failOperation(ctx context.Context, due DueOperation, why error) error {
+func (s *operations) failOperation(ctx context.Context, due DueOperation, why error) error {
 	text := "Postgres refused it: " + why.Error()
 	if known := new(asyncflow.Error); errors.As(why, &known) {
 		text = known.Detail()

@@ -135,7 +135,7 @@ func turnText(turns hot.KeysBefore) string {
 }
 
 // tellLimitWaits fills in which limits the due tasks of one type wait for.
-func (s *Tasks) tellLimitWaits(ctx context.Context, tenant string, tasks ...*Task) error {
+func (s *base) tellLimitWaits(ctx context.Context, tenant string, tasks ...*Task) error {
 	var reason asyncflow.WaitReason
 	for _, task := range tasks {
 		if task.WaitsFor != asyncflow.WaitCapacity {

@@ -152,7 +152,7 @@ func numbersAfter(
 }
 
 // searching runs do in a transaction with the settings of a search.
-func (s *Tasks) searching(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+func (s *lists) searching(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
 	ctx = postgres.Patient(ctx)
 	return pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
 		b := &pgx.Batch{}
@@ -219,7 +219,7 @@ func (c *criteria) collectMembers(rows pgx.Rows) error {
 
 // withMembers returns the criteria with the tasks of a window that have the fingerprint. They stay
 // as they are without one. The database ends the statement after the time most; 0: it doesn't.
-func (s *Tasks) withMembers(
+func (s *lists) withMembers(
 	ctx context.Context, t *config.Type, c criteria, least, before int64, window int,
 	most time.Duration,
 ) (criteria, error) {

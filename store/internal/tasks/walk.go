@@ -31,7 +31,7 @@ type walk struct {
 }
 
 // walkOf returns a walk through the tasks that a filter with criteria may find.
-func (s *Tasks) walkOf(
+func (s *lists) walkOf(
 	ctx context.Context, t *config.Type, f Filter, c criteria,
 ) (*walk, error) {
 	w := &walk{t: t, reverse: f.Reverse, since: f.Since, until: f.Until, idle: c.idle,
@@ -170,7 +170,7 @@ SELECT min(high) FROM half`
 // advance goes to the next window of a walk; false: there is none. Tasks at the beginning of a
 // range that are too old for the filter, or too new, are passed over without reading them. Then the
 // window may be empty, and counts all the same, as it cost a look.
-func (s *Tasks) advance(ctx context.Context, w *walk) (bool, error) {
+func (s *lists) advance(ctx context.Context, w *walk) (bool, error) {
 	if !w.next() {
 		return false, nil
 	}
@@ -184,7 +184,7 @@ func (s *Tasks) advance(ctx context.Context, w *walk) (bool, error) {
 }
 
 // seek moves the near end of a window to where its range may have tasks of the right time.
-func (s *Tasks) seek(ctx context.Context, w *walk, sql string, at time.Time) error {
+func (s *lists) seek(ctx context.Context, w *walk, sql string, at time.Time) error {
 	position := asyncflow.TaskID{Number: w.before - 1}.Position()
 	number := &w.before
 	if w.reverse {

@@ -13,9 +13,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// WatchPoll is how often a caller that follows a task looks for changes by other nodes, see
+// watchPoll is how often a caller that follows a task looks for changes by other nodes, see
 // Follow.
-const WatchPoll = 500 * time.Millisecond
+const watchPoll = 500 * time.Millisecond
 
 // Follow returns a channel that gets an entry after each change that this node makes to a
 // task, and a function that ends it. The caller finds the changes of other nodes and of
@@ -25,10 +25,10 @@ func (s *Tasks) Follow(tenant string, id asyncflow.TaskID) (<-chan struct{}, fun
 }
 
 // WatchPause returns how long a caller that follows a task pauses between two reads:
-// WatchPoll, and longer when there are many callers, so that all of them on this node together
+// watchPoll, and longer when there are many callers, so that all of them on this node together
 // read at most 200 times a second.
 func (s *Tasks) WatchPause() time.Duration {
-	return max(WatchPoll, time.Duration(s.core.Watchers.Following.Load())*5*time.Millisecond)
+	return max(watchPoll, time.Duration(s.core.Watchers.Following.Load())*5*time.Millisecond)
 }
 
 // watchSQL reads a task without its context, unless that is the result.
