@@ -304,10 +304,11 @@ func TestOnlyUnseenClaimsAreReleased(t *testing.T) {
 	require.Equal(t, 2, got.Lease.Seq, "its own claim again")
 	release(lost2)
 	heard := make(chan bool, 1)
-	n.Extend(tenant, got.Lease, got.Latest, func(stands bool, err error) {
-		assert.NoError(t, err)
-		heard <- stands
-	})
+	n.Extend(tenant, got.Lease, got.Latest, store.Checkpoint{}, store.Seen{},
+		func(stands bool, err error) {
+			assert.NoError(t, err)
+			heard <- stands
+		})
 	require.True(t, <-heard, "the second answer's claim stands")
 	release(got)
 	n.complete(t, got)

@@ -35,12 +35,12 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 		d.giveBack(t, leases, why)
 		return
 	}
-	leases = d.withoutExpired(t, d.withoutHalted(t, leases))
+	leases = d.withoutExpired(t, fanOuts{d}.withoutHalted(t, leases))
 	now := d.store.Clock.Now()
 	var together map[string][]asyncflow.Lease // by endpoint
 	for i, l := range leases {
 		if rule := t.FansOut(l); rule != nil {
-			d.workers.Do(func() { d.fanOut(t, l, *rule) })
+			d.workers.Do(func() { fanOuts{d}.fanOut(t, l, *rule) })
 			continue
 		}
 		if wait := t.WaitOf(l.Stage); wait != nil {

@@ -121,9 +121,8 @@ func TestAcceptGivesWayToAHeartbeat(t *testing.T) {
 				}
 				heartbeat := func() {
 					extended := make(chan bool, 1)
-					at.Extend(tenant, l, l.Until.Add(time.Hour), func(stands bool, err error) {
-						extended <- stands && err == nil
-					})
+					at.Extend(tenant, l, l.Until.Add(time.Hour), store.Checkpoint{}, store.Seen{},
+						func(stands bool, err error) { extended <- stands && err == nil })
 					require.True(t, <-extended)
 				}
 				if early {
@@ -209,7 +208,7 @@ func TestAcceptLeavesItsNameToAHeartbeat(t *testing.T) {
 	for _, named := range []struct{ beat, want string }{{"", "worker-1"}, {"worker-2", "worker-2"},
 		{"", "worker-2"}} {
 		extended := make(chan bool, 1)
-		s.ExtendWith(tenant, l, l.Until.Add(time.Hour), store.Checkpoint{},
+		s.Extend(tenant, l, l.Until.Add(time.Hour), store.Checkpoint{},
 			store.Seen{Beat: w.Clock.Now(), Worker: named.beat},
 			func(stands bool, err error) { extended <- stands && err == nil })
 		require.True(t, <-extended)

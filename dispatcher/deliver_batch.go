@@ -131,7 +131,7 @@ func (d *Dispatcher) sendBatch(b *sharedDelivery) {
 		return
 	}
 	e := &endpoints[at]
-	leases := d.withoutHalted(t, b.leases) // since the batch began to wait
+	leases := fanOuts{d}.withoutHalted(t, b.leases) // since the batch began to wait
 	if len(leases) == 0 {
 		return
 	}

@@ -11,9 +11,12 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
+// fanOuts is what a dispatcher does for stages that children do.
+type fanOuts struct{ *Dispatcher }
+
 // fanOut settles a leased task of a stage that children do: from then on, the task waits for them.
 // An empty list joins at once.
-func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.FanOut) {
+func (d fanOuts) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.FanOut) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut}
 	work, err := d.spread(t, l, rule)
 	switch {
@@ -38,7 +41,7 @@ func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.Fan
 
 // spread returns the work of a task that fans out, unless its context, an earlier fan-out or a
 // quota forbids that.
-func (d *Dispatcher) spread(
+func (d fanOuts) spread(
 	t *store.Type, l asyncflow.Lease, rule asyncflow.FanOut,
 ) (work asyncflow.Spread, err error) {
 	work, err = rule.Spread(l.Context)
@@ -66,7 +69,7 @@ func (d *Dispatcher) spread(
 
 // checkVisits returns an error if a task would have too many children in all its visits of stages
 // that fan out.
-func (d *Dispatcher) checkVisits(t *store.Type, l asyncflow.Lease, count int) error {
+func (d fanOuts) checkVisits(t *store.Type, l asyncflow.Lease, count int) error {
 	if !t.Revisits(t.StageIndex(l.Stage)) {
 		return nil
 	}
@@ -84,7 +87,7 @@ func (d *Dispatcher) checkVisits(t *store.Type, l asyncflow.Lease, count int) er
 }
 
 // checkTree returns an error if the tree of a task would have too many tasks with count more.
-func (d *Dispatcher) checkTree(t *store.Type, l asyncflow.Lease, count int) error {
+func (d fanOuts) checkTree(t *store.Type, l asyncflow.Lease, count int) error {
 	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
 	defer cancel()
 	err := d.store.GrowTree(ctx, t, l.Options, count)
@@ -99,7 +102,7 @@ var errNotRead = errors.New("the earlier fan-out can't be read")
 
 // checkStored returns an error if the items are the results of a fan-out that doesn't exist, or has
 // another number of children: anyone may have written the context.
-func (d *Dispatcher) checkStored(t *store.Type, work asyncflow.Spread) error {
+func (d fanOuts) checkStored(t *store.Type, work asyncflow.Spread) error {
 	stored := work.Stored
 	if stored == (asyncflow.StoredResults{}) {
 		return nil
@@ -125,7 +128,7 @@ var errNotCounted = errors.New("the tenant's pending tasks can't be counted")
 
 // overQuota returns an error if a task would have more children than the quotas of its tenant
 // allow: in all, or as pending tasks at once.
-func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) error {
+func (d fanOuts) overQuota(t *store.Type, rule asyncflow.FanOut, count int) error {
 	most := asyncflow.DefaultMaxChildren
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok {
 		most = tenant.Quotas.MostChildren()
@@ -154,7 +157,7 @@ func (d *Dispatcher) overQuota(t *store.Type, rule asyncflow.FanOut, count int) 
 // chargeChildren counts the children of a task that has fanned out in its tenant's rate of submits,
 // unless the submit counted them: one over HTTP, or a tick, counts what it knows of all stages
 // that a task visits once.
-func (d *Dispatcher) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
+func (d fanOuts) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
 	made := s.Outcome.FannedOut
 	if made == nil {
 		return
@@ -168,7 +171,7 @@ func (d *Dispatcher) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
 }
 
 // withoutHalted parks the leased children of paused or ended parents, and returns the other tasks.
-func (d *Dispatcher) withoutHalted(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
+func (d fanOuts) withoutHalted(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
 	awaited := func(l asyncflow.Lease) bool { return l.Options.IsAwaited() }
 	if !slices.ContainsFunc(leases, awaited) {
 		return leases

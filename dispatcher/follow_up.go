@@ -73,14 +73,14 @@ func (f *followUps) close() {
 // there may be more. Tasks for which this node has capacity begin at once. What fails is tried
 // again after a pause.
 func (c *Committer) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
-	more, _, err = c.followUp(ctx, tenant, store.FollowUpRows)
+	more, _, err = c.followUps.try(ctx, tenant, store.FollowUpRows)
 	if err == nil || ctx.Err() != nil {
 		return more, err
 	}
 	if store.RolledOn(err) {
 		_ = c.store.Catalog.RefreshTenant(ctx, tenant)
 	}
-	_, row, err := c.followUp(ctx, tenant, 1) // so that one row holds up no other
+	_, row, err := c.followUps.try(ctx, tenant, 1) // so that one row holds up no other
 	if err == nil {
 		return true, nil
 	}
@@ -91,38 +91,38 @@ func (c *Committer) FollowUp(ctx context.Context, tenant string) (more bool, err
 	if err != nil {
 		return again > 0, err
 	}
-	c.followUpAgain(tenant, again)
+	c.followUps.tellAfter(tenant, again)
 	return again > 0, nil // other rows go on
 }
 
-// followUpAgain calls FollowUp after a while, unless that is 0.
-func (c *Committer) followUpAgain(tenant string, again time.Duration) {
+// tellAfter is tell after a while, unless that is 0.
+func (f *followUps) tellAfter(tenant string, again time.Duration) {
 	if again > 0 {
-		time.AfterFunc(again, func() { c.followUps.tell(tenant, 0) })
+		time.AfterFunc(again, func() { f.tell(tenant, 0) })
 	}
 }
 
-// followUp is one transaction of FollowUp over up to n rows. row is the first of them.
-func (c *Committer) followUp(
+// try is one transaction of FollowUp over up to n rows. row is the first of them.
+func (f *followUps) try(
 	ctx context.Context, tenant string, n int,
 ) (more bool, row int64, err error) {
-	work := c.store.BeginFollowUp(ctx, tenant, n)
+	work := f.store.BeginFollowUp(ctx, tenant, n)
 	defer work.Rollback()
 	var begin []*store.Beginning
-	if c.dispatcher != nil { // otherwise all tasks go in line
+	if f.dispatcher != nil { // otherwise all tasks go in line
 		begin = work.MayBegin()
 	}
 	for _, b := range begin {
-		c.dispatcher.admitFollowing(b)
+		f.dispatcher.admitFollowing(b)
 	}
 	more, err = work.Commit()
 	for _, b := range begin {
-		c.dispatcher.startFollowing(b, work.Committed())
+		f.dispatcher.startFollowing(b, work.Committed())
 	}
 	if err != nil {
 		return more, work.Row(), err
 	}
-	c.followUpAgain(tenant, work.Again())
+	f.tellAfter(tenant, work.Again())
 	return more, work.Row(), nil
 }
 
@@ -145,7 +145,7 @@ func (d *Dispatcher) admitFollowing(b *store.Beginning) {
 		d.admitNew(d.sending, b.Type, b.New, 0)
 	}
 	if len(b.Settled) > 0 {
-		b.Next = d.goingOn(b.Type, b.Settled, d.reserveNext)
+		b.Next = d.goingOn(b.Type, b.Settled, asks{d}.reserveNext)
 	}
 }
 
@@ -163,5 +163,5 @@ func (d *Dispatcher) startFollowing(b *store.Beginning, committed bool) {
 		d.start(b.Type, all)
 		return
 	}
-	d.forgo(b.Type, len(all), contextBytes(all))
+	asks{d}.forgo(b.Type, len(all), contextBytes(all))
 }

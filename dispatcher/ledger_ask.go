@@ -10,13 +10,14 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// This file has the asks of a dispatcher to its ledger: for a lease, for new tasks, and for tasks
-// that go on. Their limits come from the node's share of quotas, and from endpoints.
+// asks are what a dispatcher asks its ledger for: a lease, new tasks, and tasks that go on. Their
+// limits come from the node's share of quotas, and from endpoints.
+type asks struct{ *Dispatcher }
 
 // reserve takes capacity for a lease of a type. It returns the type's current definition, since the
 // wait may have been long. Without any capacity, it puts the type back on the agenda: until the
 // type is resumed, capacity is given back, or fullLook is over.
-func (d *Dispatcher) reserve(
+func (d asks) reserve(
 	ctx context.Context, key store.TypeKey,
 ) (_ *store.Type, r reservation) {
 	t, err := d.store.Catalog.Type(key.Tenant, key.Type)
@@ -52,12 +53,12 @@ func (d *Dispatcher) reserve(
 }
 
 // ask returns the request for capacity for n tasks of a type.
-func (d *Dispatcher) ask(t *store.Type, n int, now time.Time) ledger.Ask {
+func (d asks) ask(t *store.Type, n int, now time.Time) ledger.Ask {
 	return ledger.Ask{Type: t.Key(), N: n, Least: n, Limits: d.limits(t, now), Now: now}
 }
 
 // reserveNew takes capacity for new tasks that begin with a stage, or for the first few of them.
-func (d *Dispatcher) reserveNew(
+func (d asks) reserveNew(
 	ctx context.Context, t *store.Type, stage string, n int, now time.Time, patience time.Duration,
 ) (r reservation) {
 	charged, _ := d.charge(t.Tenant, n, now)
@@ -75,18 +76,18 @@ func (d *Dispatcher) reserveNew(
 }
 
 // keep lets up to n tasks that have ended a stage keep their capacity for the next one, stage.
-func (d *Dispatcher) keep(t *store.Type, stage string, n int, now time.Time) reservation {
+func (d asks) keep(t *store.Type, stage string, n int, now time.Time) reservation {
 	return d.reserveStage(t, stage, n, now, true)
 }
 
 // reserveNext takes capacity for up to n tasks that go on with a stage after a wait for other
 // tasks.
-func (d *Dispatcher) reserveNext(t *store.Type, stage string, n int, now time.Time) reservation {
+func (d asks) reserveNext(t *store.Type, stage string, n int, now time.Time) reservation {
 	return d.reserveStage(t, stage, n, now, false)
 }
 
 // reserveStage takes capacity for up to n tasks that go on with a stage, or lets them keep theirs.
-func (d *Dispatcher) reserveStage(
+func (d asks) reserveStage(
 	t *store.Type, stage string, n int, now time.Time, kept bool,
 ) (r reservation) {
 	charged, _ := d.charge(t.Tenant, n, now)
@@ -108,7 +109,7 @@ func (d *Dispatcher) reserveStage(
 }
 
 // capacityFor returns for how many tasks of an ask there is capacity now.
-func (d *Dispatcher) capacityFor(a ledger.Ask, kept bool) int {
+func (d asks) capacityFor(a ledger.Ask, kept bool) int {
 	if kept {
 		return d.ledger.Keep(a)
 	}
@@ -117,7 +118,7 @@ func (d *Dispatcher) capacityFor(a ledger.Ask, kept bool) int {
 
 // limits returns the further bounds on the tasks of a type in flight on this node. Each node has
 // its share of a tenant's quota, rounded up. A node that the other nodes don't know yet has none.
-func (d *Dispatcher) limits(t *store.Type, now time.Time) ledger.Limits {
+func (d asks) limits(t *store.Type, now time.Time) ledger.Limits {
 	l := ledger.Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok && tenant.Quotas.Concurrency > 0 {
 		nodes := int64(d.store.Dispatchers())
@@ -134,7 +135,7 @@ func (d *Dispatcher) limits(t *store.Type, now time.Time) ledger.Limits {
 
 // charge takes up to n deliveries from what the tenant's rate allows now, and returns how many. If
 // it allows none, again is when it allows one.
-func (d *Dispatcher) charge(tenant string, n int, now time.Time) (charged int, again time.Time) {
+func (d asks) charge(tenant string, n int, now time.Time) (charged int, again time.Time) {
 	t, ok := d.store.Catalog.Tenant(tenant)
 	if !ok || t.Quotas.DeliveriesPerSecond == 0 {
 		return n, again
@@ -150,7 +151,7 @@ func (d *Dispatcher) charge(tenant string, n int, now time.Time) (charged int, a
 }
 
 // refund gives back deliveries that were charged and not made.
-func (d *Dispatcher) refund(tenant string, n int) {
+func (d asks) refund(tenant string, n int) {
 	if n == 0 {
 		return
 	}
@@ -164,7 +165,7 @@ func (d *Dispatcher) refund(tenant string, n int) {
 // of their tenant. The caller ends it once: by use when the tasks have come, or by cancel. A
 // further call does nothing.
 type reservation struct {
-	d    *Dispatcher
+	d    asks
 	key  store.TypeKey
 	n    int
 	kept bool // the tasks are in flight already: they have ended a stage
@@ -172,7 +173,7 @@ type reservation struct {
 
 // reservation returns the reservation of n tasks for which charged deliveries were charged. It
 // refunds the deliveries that exceed n.
-func (d *Dispatcher) reservation(key store.TypeKey, charged, n int, kept bool) reservation {
+func (d asks) reservation(key store.TypeKey, charged, n int, kept bool) reservation {
 	d.refund(key.Tenant, charged-n)
 	return reservation{d: d, key: key, n: n, kept: kept}
 }
@@ -198,7 +199,7 @@ func (r *reservation) use(n, bytes int) {
 func (r *reservation) cancel() { r.use(0, 0) }
 
 // forgo gives back the capacity of n tasks that were to begin and don't, and their deliveries.
-func (d *Dispatcher) forgo(t *store.Type, n, bytes int) {
+func (d asks) forgo(t *store.Type, n, bytes int) {
 	d.refund(t.Tenant, n)
 	d.ledger.Begun(t.Key(), n)
 	d.ledger.Release(t.Key(), n, bytes)
@@ -206,7 +207,25 @@ func (d *Dispatcher) forgo(t *store.Type, n, bytes int) {
 
 // forgoNext gives back what a task that has ended a stage kept for its next one, but not the
 // capacity of the ended stage.
-func (d *Dispatcher) forgoNext(t *store.Type) {
+func (d asks) forgoNext(t *store.Type) {
 	d.refund(t.Tenant, 1)
 	d.ledger.Begun(t.Key(), 1)
+}
+
+// mayBeginAtOnce reports whether new tasks of a type need only capacity for their first stage, and
+// whether this node would hear of other tasks that stand in line.
+func (d *Dispatcher) mayBeginAtOnce(t *store.Type, stage string) bool {
+	return d.passes(t) && t.Serves(stage)
+}
+
+// passes reports whether tasks of a type may bypass the line while it is empty.
+func (d *Dispatcher) passes(t *store.Type) bool {
+	return d.stopping.Err() == nil && d.store.Listening() &&
+		!d.store.HasUnknownLeases(t.Tenant) && !d.blocked.has(t.Key()) && !d.standsInLine(t)
+}
+
+// standsInLine reports whether tasks of a type always stand in line: they need more than capacity,
+// or the type has an interval between leases.
+func (d *Dispatcher) standsInLine(t *store.Type) bool {
+	return t.Limited(d.store.Clock.Now()) || !t.ScheduleInterval.IsZero()
 }

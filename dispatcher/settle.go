@@ -178,14 +178,14 @@ func (d *Dispatcher) settled(t *store.Type, e *ending) {
 			"written", string(r.Written))
 	default:
 		asyncflow.LogAttempt(d.log, t.Tenant, *s)
-		d.chargeChildren(t, s)
+		fanOuts{d}.chargeChildren(t, s)
 	}
 	if e.goesOn() {
 		d.ledger.Release(t.Key(), 0, e.Outcome.SpawnBytes())
 		return
 	}
 	if e.Next != nil {
-		d.forgoNext(t)
+		asks{d}.forgoNext(t)
 	}
 	d.release(t, 1, e.bytes())
 }
@@ -201,7 +201,7 @@ func (d *Dispatcher) release(t *store.Type, n, bytes int) {
 // nexts returns the leases of the tasks that go on with their next stage at once: due tasks with
 // their next context at hand, in order, up to the capacity. nil: none goes on.
 func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []*asyncflow.Lease {
-	return d.goingOn(t, settlements, d.keep)
+	return d.goingOn(t, settlements, asks{d}.keep)
 }
 
 // goingOn is nexts with a function that takes capacity for up to n tasks in a stage.

@@ -159,7 +159,7 @@ func (c *Committer) begin(
 		item.until = until
 	}
 	if c.dispatcher != nil && len(items) > 0 {
-		call.unused = func(s *submission) { c.dispatcher.forgo(t, 1, len(s.Context)) }
+		call.unused = func(s *submission) { asks{c.dispatcher}.forgo(t, 1, len(s.Context)) }
 		c.dispatcher.admitNew(ctx, t, insertions(items), ledger.AdmitPatience-time.Since(call.came))
 	}
 	call.committer = c
@@ -192,37 +192,6 @@ func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 	c.add(key, plain...)
 	c.addKeyed(key, keyed)
 	c.addReplacing(key, replacing)
-}
-
-// submitUntil returns when tasks that came at a time are no longer tried.
-func submitUntil(ctx context.Context, came time.Time) time.Time {
-	until := came.Add(SubmitPatience)
-	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
-		return deadline
-	}
-	return until
-}
-
-// unknown returns the results of n tasks that may be written or not.
-func unknown(ctx context.Context, n int) []store.Submitted {
-	results := make([]store.Submitted, n)
-	for i := range results {
-		results[i].Err = notKnown(ctx.Err())
-	}
-	return results
-}
-
-// uncertain returns CodeUncertain if err leaves open whether a task was accepted; otherwise err.
-func uncertain(err error) error {
-	if asyncflow.CodeOf(err) == asyncflow.CodeUnavailable {
-		return notKnown(err)
-	}
-	return err
-}
-
-func notKnown(err error) error {
-	return &asyncflow.Error{Code: asyncflow.CodeUncertain, RetryAfter: time.Second, Err: err,
-		Message: "the database went away: it is not known whether the task was accepted"}
 }
 
 // newItems gives the tasks of one type their ids and places. However many types of a call are
@@ -336,7 +305,7 @@ func (d *Dispatcher) admitNew(
 	own := len(due)
 	if d.mayBeginAtOnce(t, stage) {
 		own = d.ownPart(len(due), now)
-		r = d.reserveNew(ctx, t, stage, own, now, patience)
+		r = asks{d}.reserveNew(ctx, t, stage, own, now, patience)
 	}
 	if r.n < own { // the remaining tasks are first in line
 		d.agenda.Filling(t.Key())
@@ -361,22 +330,4 @@ func (d *Dispatcher) admitNew(
 		bytes += l.Size()
 	}
 	r.use(r.n, bytes)
-}
-
-// mayBeginAtOnce reports whether new tasks of a type need only capacity for their first stage, and
-// whether this node would hear of other tasks that stand in line.
-func (d *Dispatcher) mayBeginAtOnce(t *store.Type, stage string) bool {
-	return d.passes(t) && t.Serves(stage)
-}
-
-// passes reports whether tasks of a type may bypass the line while it is empty.
-func (d *Dispatcher) passes(t *store.Type) bool {
-	return d.stopping.Err() == nil && d.store.Listening() &&
-		!d.store.HasUnknownLeases(t.Tenant) && !d.blocked.has(t.Key()) && !d.standsInLine(t)
-}
-
-// standsInLine reports whether tasks of a type always stand in line: they need more than capacity,
-// or the type has an interval between leases.
-func (d *Dispatcher) standsInLine(t *store.Type) bool {
-	return t.Limited(d.store.Clock.Now()) || !t.ScheduleInterval.IsZero()
 }

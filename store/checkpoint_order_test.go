@@ -21,7 +21,7 @@ func TestALateHeartbeatMovesNoEndBack(t *testing.T) {
 	for _, c := range []store.Checkpoint{{}, b.checkpoint(`1`)} {
 		beat := func(until time.Duration) time.Duration {
 			stands := make(chan bool, 1)
-			b.ExtendWith(tenant, l, now.Add(until), c, store.Seen{}, func(ok bool, err error) {
+			b.Extend(tenant, l, now.Add(until), c, store.Seen{}, func(ok bool, err error) {
 				stands <- ok && err == nil
 			})
 			require.True(t, receive(t, stands))
@@ -53,7 +53,7 @@ func TestALateCheckpointReplacesNone(t *testing.T) {
 	now := b.Clock.Now()
 	stands := make(chan bool, 2)
 	beat := func(c store.Checkpoint, until time.Duration) {
-		b.ExtendWith(tenant, l, now.Add(until), c, store.Seen{}, func(ok bool, err error) {
+		b.Extend(tenant, l, now.Add(until), c, store.Seen{}, func(ok bool, err error) {
 			stands <- ok && err == nil
 		})
 	}

@@ -24,7 +24,7 @@ func (b *bundle) checkpoint(document string) store.Checkpoint {
 func (b *bundle) keep(l asyncflow.Lease, checkpoint string) bool {
 	b.t.Helper()
 	extended := make(chan bool, 1)
-	b.ExtendWith(tenant, l, b.Clock.Now().Add(time.Hour), b.checkpoint(checkpoint),
+	b.Extend(tenant, l, b.Clock.Now().Add(time.Hour), b.checkpoint(checkpoint),
 		store.Seen{}, func(stands bool, err error) { extended <- stands && err == nil })
 	return receive(b.t, extended)
 }
@@ -185,7 +185,7 @@ func TestCheckpointBesideHeartbeats(t *testing.T) {
 			checkpoint = b.checkpoint(`"four"`)
 		}
 		until := b.Clock.Now().Add(time.Hour + time.Duration(i)*time.Second)
-		b.ExtendWith(tenant, l, until, checkpoint, store.Seen{}, func(ok bool, err error) {
+		b.Extend(tenant, l, until, checkpoint, store.Seen{}, func(ok bool, err error) {
 			stands <- ok && err == nil
 		})
 	}
@@ -210,7 +210,7 @@ func TestCheckpointsOfABatchAreBounded(t *testing.T) {
 	b.submit(all...)
 	stands := make(chan bool, tasks)
 	for _, l := range b.lease(b.known(), tasks) {
-		b.ExtendWith(tenant, l, b.Clock.Now().Add(time.Hour),
+		b.Extend(tenant, l, b.Clock.Now().Add(time.Hour),
 			b.checkpoint(`"`+strings.Repeat("x", size)+`"`), store.Seen{},
 			func(ok bool, err error) { stands <- ok && err == nil })
 	}

@@ -172,7 +172,7 @@ func maxInFlight(t *testing.T, b *bundle) {
 	waitAll(t, &wg)
 	require.Len(t, got, 3)
 	extended := make(chan bool, 1)
-	b.Extend(tenant, got[0], b.Clock.Now().Add(time.Hour),
+	b.Extend(tenant, got[0], b.Clock.Now().Add(time.Hour), store.Checkpoint{}, store.Seen{},
 		func(stands bool, err error) { extended <- stands && err == nil })
 	require.True(t, receive(t, extended))
 	require.Empty(t, b.admitAll())

@@ -28,7 +28,7 @@ func TestHeartbeatsStayHot(t *testing.T) {
 		stands := make(chan bool, tasks)
 		now := b.Clock.Now()
 		for _, l := range leases {
-			b.ExtendWith(tenant, l, now.Add(time.Duration(n)*time.Minute), store.Checkpoint{},
+			b.Extend(tenant, l, now.Add(time.Duration(n)*time.Minute), store.Checkpoint{},
 				store.Seen{Beat: now, Worker: name},
 				func(ok bool, err error) { stands <- ok && err == nil })
 		}

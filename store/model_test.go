@@ -371,7 +371,7 @@ func (m *machine) goRound(t *rapid.T) {
 func (m *machine) beat(t *rapid.T, w *model, l asyncflow.Lease, document string) {
 	extended := make(chan bool, 1)
 	b, end := m.nodes.node(t)
-	b.ExtendWith(tenant, l, m.b.Clock.Now().Add(time.Hour), b.checkpoint(document),
+	b.Extend(tenant, l, m.b.Clock.Now().Add(time.Hour), b.checkpoint(document),
 		store.Seen{}, func(ok bool, err error) {
 			require.NoError(t, err)
 			extended <- ok

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // A task that waits for a month, one that is retried in two days, and one that a worker has had
@@ -31,7 +32,7 @@ func stragglers(t *testing.T, b *bundle) {
 	b.submit(newTask(`"accepted"`))
 	accepted := b.lease(b.known(), 1)[0]
 	extended := make(chan bool, 1)
-	b.Extend(tenant, accepted, b.Clock.Now().Add(6*time.Hour),
+	b.Extend(tenant, accepted, b.Clock.Now().Add(6*time.Hour), store.Checkpoint{}, store.Seen{},
 		func(stands bool, err error) { extended <- stands && err == nil })
 	require.True(t, receive(t, extended))
 

@@ -94,7 +94,7 @@ func TestWaitsForAQuota(t *testing.T) {
 	l := b.lease(of, 1)[0]
 	require.Equal(t, all(asyncflow.WaitConcurrency), b.reasons(id))
 	extended := make(chan bool, 1)
-	b.Extend(tenant, l, b.Clock.Now().Add(time.Hour),
+	b.Extend(tenant, l, b.Clock.Now().Add(time.Hour), store.Checkpoint{}, store.Seen{},
 		func(stands bool, err error) { extended <- stands && err == nil })
 	require.True(t, receive(t, extended))
 	require.Equal(t, all(asyncflow.WaitCapacity), b.reasons(id),

@@ -34,7 +34,7 @@ func TestFollow(t *testing.T) {
 	require.NoError(t, err)
 	told("the progress")
 	extended := make(chan bool, 1)
-	b.Extend(tenant, l, l.Until.Add(time.Minute),
+	b.Extend(tenant, l, l.Until.Add(time.Minute), store.Checkpoint{}, store.Seen{},
 		func(stands bool, err error) { extended <- stands && err == nil })
 	require.True(t, receive(t, extended))
 	told("the heartbeat")

@@ -51,7 +51,7 @@ func TestWorkers(t *testing.T) {
 		b.settle(pipe, lost, asyncflow.Outcome{Kind: asyncflow.OutcomeLost, Endpoint: url})
 		before := b.Clock.Now()
 		extended := make(chan bool, 1)
-		b.ExtendWith(tenant, leases[3], before.Add(time.Hour), store.Checkpoint{},
+		b.Extend(tenant, leases[3], before.Add(time.Hour), store.Checkpoint{},
 			store.Seen{Beat: before, Worker: "busy"},
 			func(stands bool, err error) { extended <- stands && err == nil })
 		require.True(t, receive(t, extended))

@@ -224,7 +224,7 @@ func (s *Server) extend(
 	}
 	done := make(chan result, 1)
 	seen := store.Seen{Beat: beat, Worker: a.worker, Endpoint: a.Endpoint}
-	s.cfg.Committer.ExtendWith(a.Tenant, l, deadline, checkpoint, seen,
+	s.cfg.Committer.Extend(a.Tenant, l, deadline, checkpoint, seen,
 		func(stands bool, err error) { done <- result{stands, err} })
 	select {
 	case r := <-done:
