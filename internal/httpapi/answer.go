@@ -132,11 +132,11 @@ type BodyConfig struct {
 	MaxPerTenant int // for one tenant; 0: a quarter of Max
 }
 
-// DefaultMaxBodyMemory is the default of BodyConfig.Max, in bytes.
-const DefaultMaxBodyMemory = 128 << 20
+// defaultMaxBodyMemory is the default of BodyConfig.Max, in bytes.
+const defaultMaxBodyMemory = 128 << 20
 
 func (c BodyConfig) withDefaults() BodyConfig {
-	c.Max = cmp.Or(c.Max, DefaultMaxBodyMemory)
+	c.Max = cmp.Or(c.Max, defaultMaxBodyMemory)
 	c.MaxPerTenant = cmp.Or(c.MaxPerTenant, c.Max/4)
 	return c
 }

@@ -22,11 +22,11 @@ type StreamConfig struct {
 	KeepAlive    time.Duration // between two signs of life of a stream; 0: 15 s
 }
 
-// DefaultMaxStreams is the default of StreamConfig.Max.
-const DefaultMaxStreams = 2000
+// defaultMaxStreams is the default of StreamConfig.Max.
+const defaultMaxStreams = 2000
 
 func (c StreamConfig) withDefaults() StreamConfig {
-	c.Max = cmp.Or(c.Max, DefaultMaxStreams)
+	c.Max = cmp.Or(c.Max, defaultMaxStreams)
 	c.MaxPerTenant = cmp.Or(c.MaxPerTenant, max(1, c.Max/4))
 	c.Longest = cmp.Or(c.Longest, time.Hour)
 	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)

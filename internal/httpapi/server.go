@@ -19,7 +19,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Server is the HTTP API of a node.
+// Server is the HTTP API of a node. It is one type with a method for each call, as the interface is
+// that is generated from openapi.yaml.
 type Server struct {
 	cfg      Config
 	log      *slog.Logger

@@ -93,11 +93,11 @@ type ConnectionConfig struct {
 	IdleTimeout   time.Duration // between two requests; 0: 2 minutes
 }
 
-// DefaultMaxConnections is the default of ConnectionConfig.Max.
-const DefaultMaxConnections = 10_000
+// defaultMaxConnections is the default of ConnectionConfig.Max.
+const defaultMaxConnections = 10_000
 
 func (c ConnectionConfig) withDefaults() ConnectionConfig {
-	c.Max = cmp.Or(c.Max, DefaultMaxConnections)
+	c.Max = cmp.Or(c.Max, defaultMaxConnections)
 	c.MaxAnonymous = cmp.Or(c.MaxAnonymous, max(1, c.Max/2))
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)

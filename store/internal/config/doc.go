@@ -3,12 +3,21 @@
 // here has a connection: who reads passes one.
 //
 // It uses packages postgres and schema. Begin with Type and TableSet: most methods of the rooms
-// take a Type, which says in which tables its tasks are. The exported words, by subject:
+// take a Type, which says in which tables its tasks are.
 //
-//   - a type: Type, TypeKey, StoredType, PauseState, ReadTypes, ReadTaskType, UnknownType
-//   - where its tasks are: TableSet, Location, TableNames, ReadLocation, RollsNow, Located
-//   - a roll: Roll, OpenSet, ReviveRoll, LockRoll, UnlessBusy, ByRoll, ByPosition, RolledOn
-//   - a tenant: Tenant, StoredTenant, ReadTenant, UnknownTenant
-//   - an endpoint: ReadEndpoints, EndpointsOf, HealthOf, EndpointSecretsOf, ScanEndpoint
-//   - what people set of each: ETagOf, EndpointETag
+// It exports, by the first word of its files:
+//
+//   - endpoint: ReadEndpoints, ScanEndpoint, SelectEndpoints, EndpointColumns, EndpointsAndHealth,
+//     ScanEndpointAnd, EndpointSecretsOf, EndpointsOf, HealthOf
+//   - etag: ETagOf, EndpointETag
+//   - roll: Roll, LockPatience, ByPosition, ByRoll, ErrElsewhere, RolledOn, IsDataError,
+//     QueueNewest, RollsNow, TaskRows, Remaining, CompactAfter, FirstOfRoll, OpenSet, ReviveRoll,
+//     MarkDropping, UnlessBusy, LockRoll, KeepRoll, Trim, TrimAgain
+//   - searchable: HasSearch
+//   - table: TableSet, SharedSet, Location, ReadLocations, ReadLocation, Located, SameAs, LockSet
+//   - tables: TableNames, NewTables, Readies, ReadySelects, TokenTables, KeyUntilFinal
+//   - tenant: StoredTenant, Tenant, TenantColumns, ScanTenant, UnknownTenant, ReadTenant
+//   - type: Type, Gathering, TypeKey, UnknownType, UnknownTask, InLineForClaims, Ordered, Parks,
+//     LineTime, FreshFirst, HealthSince, ReadTypes, WithSuspended, StoredType, ReadTaskType,
+//     TaskTypeColumns, ScanTaskType, PauseState
 package config

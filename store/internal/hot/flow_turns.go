@@ -10,17 +10,17 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// MostTurns is how many flow keys TurnsBefore counts at most.
-const MostTurns = 1000
+// mostTurns is how many flow keys TurnsBefore counts at most.
+const mostTurns = 1000
 
 // KeysBefore are the flow keys with due tasks that have their turn before a key of a fair type.
 type KeysBefore struct {
 	First string // the key that has the turn, if there is any
-	Keys  int    // MostTurns at most
+	Keys  int    // mostTurns at most
 	More  bool   // there may be others
 }
 
-// TurnsBefore finds the flow keys that have their turn before one. It passes up to MostTurns keys
+// TurnsBefore finds the flow keys that have their turn before one. It passes up to mostTurns keys
 // without a due task.
 func TurnsBefore(
 	ctx context.Context, db postgres.Querier, t *config.Type, key string, now time.Time,
@@ -34,8 +34,8 @@ func TurnsBefore(
 		return turns, nil
 	}
 	sources := liveSources(t)
-	rows, err := db.Query(ctx, t.SQL(0, skipSQL(t, sources)), t.Number(), last.key, now, MostTurns,
-		MostTurns, stagesOf(sources))
+	rows, err := db.Query(ctx, t.SQL(0, skipSQL(t, sources)), t.Number(), last.key, now, mostTurns,
+		mostTurns, stagesOf(sources))
 	if err != nil {
 		return turns, err
 	}
@@ -55,7 +55,7 @@ func TurnsBefore(
 		}
 		return nil
 	})
-	turns.More = !found && (idle == MostTurns || due == MostTurns)
+	turns.More = !found && (idle == mostTurns || due == mostTurns)
 	return turns, err
 }
 

@@ -95,7 +95,7 @@ func RaisedBefore(
 	sources := liveSources(t)
 	err = db.QueryRow(ctx, t.SQL(0, headSQL(t, sources)+`
 SELECT EXISTS (SELECT FROM head WHERE id = $6 AND raised)`), t.Number(), now, stagesOf(sources),
-		lowwater.Bound(time.Time{}), MostTurns, id).Scan(&raised)
+		lowwater.Bound(time.Time{}), mostTurns, id).Scan(&raised)
 	return raised, err
 }
 
