@@ -11,6 +11,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/bench/internal/report"
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // expire asks: how fast are many tasks ended whose lifetime is over in the same moment, and how
@@ -130,8 +131,8 @@ func submitExpiring(
 func watchExpiry(
 	ctx context.Context, r *rounds, expiring, beside *rig.TaskType, end time.Time,
 ) (took time.Duration, during []float64, err error) {
-	if err := rig.Sleep(ctx, time.Until(end)); err != nil {
-		return 0, nil, err
+	if !sleep.For(ctx, time.Until(end)) {
+		return 0, nil, ctx.Err()
 	}
 	over := make(chan struct{})
 	g, ctx := errgroup.WithContext(ctx)

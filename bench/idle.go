@@ -13,6 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/machine"
 	"github.com/asyncflow/asyncflow/bench/internal/report"
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // idleConfig says how many types there are, and for how long nothing happens.
@@ -136,8 +137,8 @@ func useAll(ctx context.Context, types *rig.ManyTypes, n int) error {
 func whileIdle(
 	ctx context.Context, r *rig.Rig, cfg idleConfig, key, name string,
 ) (all report.Figures, err error) {
-	if err := rig.Sleep(ctx, cfg.settle); err != nil {
-		return nil, err
+	if !sleep.For(ctx, cfg.settle) {
+		return nil, ctx.Err()
 	}
 	if _, err := r.DB.Conn.Exec(ctx, `SELECT pg_stat_statements_reset()`); err != nil {
 		return nil, err
@@ -146,8 +147,8 @@ func whileIdle(
 	if err != nil {
 		return nil, err
 	}
-	if err := rig.Sleep(ctx, cfg.idle); err != nil {
-		return nil, err
+	if !sleep.For(ctx, cfg.idle) {
+		return nil, ctx.Err()
 	}
 	after, err := readIdle(ctx, r)
 	used, idle := after.Since(before), cfg.idle.Seconds()

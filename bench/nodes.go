@@ -15,6 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/report"
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
 	"github.com/asyncflow/asyncflow/bench/internal/worker"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // nodes asks: do two nodes on one machine do the work of one, and share it? One node and two, each
@@ -98,8 +99,8 @@ func (n nodesRig) run(ctx context.Context, do func(context.Context) error) error
 // ready waits until the nodes know of each other, and warms them up.
 func (n nodesRig) ready(ctx context.Context, r *rounds) error {
 	if !r.short {
-		if err := rig.Sleep(ctx, nodesKnown); err != nil {
-			return err
+		if !sleep.For(ctx, nodesKnown) {
+			return ctx.Err()
 		}
 	}
 	return n.WarmUp(ctx, n.taskType)

@@ -15,6 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/report"
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
 	"github.com/asyncflow/asyncflow/bench/internal/worker"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // noisyConfig says how much is measured, and how noisy the other tenant is.
@@ -132,7 +133,7 @@ func (f *flood) start(ctx context.Context) (stop func() error) {
 					continue
 				}
 				// Come back later, as a client does that was refused.
-				_ = rig.Sleep(ctx, 20*time.Millisecond)
+				sleep.For(ctx, 20*time.Millisecond)
 			}
 			return nil
 		})

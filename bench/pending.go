@@ -9,6 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/machine"
 	"github.com/asyncflow/asyncflow/bench/internal/report"
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // pending asks: does the memory of a node grow with the number of pending tasks?
@@ -63,8 +64,8 @@ func pendingMemory(
 	if err := r.Resume(ctx, t); err != nil {
 		return nil, err
 	}
-	if err := rig.Sleep(ctx, working); err != nil {
-		return nil, err
+	if !sleep.For(ctx, working) {
+		return nil, ctx.Err()
 	}
 	if err := r.Pause(ctx, t); err != nil {
 		return nil, err

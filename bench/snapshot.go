@@ -16,6 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/rawstore"
 	"github.com/asyncflow/asyncflow/bench/internal/report"
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // snapshotConfig says how long an old snapshot stays open.
@@ -146,8 +147,8 @@ func openSnapshot(ctx context.Context, url string, from, lasting time.Duration) 
 		after time.Duration
 		sql   string
 	}{{from, begin}, {lasting, `COMMIT`}} {
-		if err := rig.Sleep(ctx, step.after); err != nil {
-			return err
+		if !sleep.For(ctx, step.after) {
+			return ctx.Err()
 		}
 		if _, err := conn.Exec(ctx, step.sql); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/machine"
 	"github.com/asyncflow/asyncflow/bench/internal/report"
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
 // sustainedConfig says for how long it goes on.
@@ -102,8 +103,8 @@ func sampleSustained(
 		return err
 	}
 	for start := before.At; before.At.Before(end); {
-		if err := rig.Sleep(ctx, period); err != nil {
-			return err
+		if !sleep.For(ctx, period) {
+			return ctx.Err()
 		}
 		after, err := r.Read(ctx)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/payload"
 	"github.com/asyncflow/asyncflow/bench/internal/report"
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/migrations"
 )
 
@@ -185,8 +186,8 @@ func (s *slowSubmits) submit(
 			made, end = nil, time.Now().Add(2*time.Second)
 		default:
 		}
-		if err := rig.Sleep(ctx, 20*time.Millisecond); err != nil {
-			return err
+		if !sleep.For(ctx, 20*time.Millisecond) {
+			return ctx.Err()
 		}
 	}
 	return nil

@@ -34,6 +34,7 @@
 //	postgres schema lowwater   Postgres' pools and roles, migrations, where leases begin to look
 //
 // Each room has a type, which a Store embeds: what callers may call is an exported method of it.
-// What only other rooms call is a function. This package has a name for each exported word of a
-// room, so that there is one way to name it: store.Type, not config.Type.
+// What only other rooms call is a function. The comment of a room's package lists what it exports.
+// This package has a name for each of these words that its callers write, so that there is one way
+// to name it: store.Type, not config.Type.
 package store

@@ -11,8 +11,6 @@ import (
 type (
 	// Finding is what a check of an installation has found.
 	Finding = checkup.Finding
-	// FindingLevel says how much a finding matters.
-	FindingLevel = checkup.Level
 	// Certificate returns when the TLS certificate of the host of a URL ends.
 	Certificate = checkup.Certificate
 )

@@ -7,8 +7,6 @@ import "github.com/asyncflow/asyncflow/store/internal/counts"
 type (
 	// Backlog counts the tasks of a type that are due, not under way, and wait for the same reason.
 	Backlog = counts.Backlog
-	// BlockedKeys are the ordered flow keys of a type that stand still.
-	BlockedKeys = counts.BlockedKeys
 	// EndpointCounts are counts of the attempts at an endpoint.
 	EndpointCounts = counts.EndpointCounts
 	// Failing counts the attempts of a type, and the failed ones.

@@ -13,16 +13,10 @@ type (
 	HistoryTimes = history.Times
 	// TypeHistory is what the tasks of a type, or of all types, did over time.
 	TypeHistory = history.TypeHistory
-	// TypePoints is what one type did over time.
-	TypePoints = history.TypePoints
-	// HistoryMark is something on the time axis of a history.
-	HistoryMark = history.Mark
 	// HistorySpan is a time in which nodes recorded.
 	HistorySpan = history.RecordedSpan
 	// TenantHour is what a tenant's history says of its last hour, and the number of its alerts.
 	TenantHour = history.TenantHour
-	// Recorded says what a recording of a tenant's history found.
-	Recorded = history.Recorded
 )
 
 // The numbers of a HistoryPoint.

@@ -123,10 +123,10 @@ func filterText(f client.OperationFilter) string {
 		add("error", strconv.Quote(f.Error))
 	}
 	add("code", f.Code)
-	add("since", filterTime(f.Since))
-	add("until", filterTime(f.Until))
-	add("ended since", filterTime(f.EndedSince))
-	add("ended until", filterTime(f.EndedUntil))
+	add("since", exactTime(f.Since))
+	add("until", exactTime(f.Until))
+	add("ended since", exactTime(f.EndedSince))
+	add("ended until", exactTime(f.EndedUntil))
 	if f.Attempts > 0 {
 		add("attempts", strconv.Itoa(f.Attempts))
 	}
@@ -154,14 +154,6 @@ func filterText(f client.OperationFilter) string {
 		add("children", strconv.FormatBool(*f.Children))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// filterTime returns a time with all its digits: they decide which tasks match.
-func filterTime(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339Nano)
 }
 
 const (

@@ -155,3 +155,11 @@ func timeText(t time.Time) string {
 	}
 	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
+
+// exactTime returns a time with all its digits, "" for none.
+func exactTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
@@ -129,21 +128,13 @@ var exportColumns = strings.Fields(`id type status stage attempt max_attempts cr
 // exportCells returns a task as a row of a CSV.
 func exportCells(t client.Task) []string {
 	cells := []string{t.ID, t.Type, string(t.Status), t.Stage, strconv.Itoa(t.Attempt),
-		strconv.Itoa(t.MaxAttempts), cellTime(t.CreatedAt), cellTime(t.FinishedAt),
+		strconv.Itoa(t.MaxAttempts), exactTime(t.CreatedAt), exactTime(t.FinishedAt),
 		latencyCell(t.TurnaroundMs), t.Key, t.FlowKey, t.User, strings.Join(t.Tags, ","),
 		string(t.ErrorCode), t.Error}
 	for i, text := range cells {
 		cells[i] = safeCell(text)
 	}
 	return cells
-}
-
-// cellTime returns a time with all its digits, "" for none.
-func cellTime(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339Nano)
 }
 
 // formula matches where a spreadsheet would begin to read a formula: at the beginning of a cell,

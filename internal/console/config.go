@@ -49,22 +49,22 @@ type Config struct {
 
 // Instance is how the page shows which installation it belongs to.
 type Instance struct {
-	Name  string // such as "staging"; at most MaxInstanceName characters
+	Name  string // such as "staging"; at most maxInstanceName characters
 	Color string // #rrggbb; "": the page's own
 }
 
-// MaxInstanceName bounds the name of an instance, in characters.
-const MaxInstanceName = 40
+// maxInstanceName bounds the name of an instance, in characters.
+const maxInstanceName = 40
 
 var colorForm = regexp.MustCompile(`^#[0-9a-fA-F]{6}$`)
 
 // Check refuses a name or a color that the page can't show. The error is an InvalidField of
 // instance-name or instance-color.
 func (i Instance) Check() error {
-	if utf8.RuneCountInString(i.Name) > MaxInstanceName || !utf8.ValidString(i.Name) ||
+	if utf8.RuneCountInString(i.Name) > maxInstanceName || !utf8.ValidString(i.Name) ||
 		strings.ContainsFunc(i.Name, unicode.IsControl) {
 		return asyncflow.InvalidField("instance-name",
-			"must be at most %d characters, without control characters", MaxInstanceName)
+			"must be at most %d characters, without control characters", maxInstanceName)
 	}
 	if i.Color != "" && !colorForm.MatchString(i.Color) {
 		return asyncflow.InvalidField("instance-color", "is %.20q; it must be of the form #rrggbb",

@@ -117,9 +117,9 @@ func (i interval) next(after time.Time) time.Time {
 	return time.Unix(i.anchor.Unix()+(passed/every+1)*every, 0).UTC()
 }
 
-// Patience is how late the first due tick may be for all due ticks to count as on time. If it
+// patience is how late the first due tick may be for all due ticks to count as on time. If it
 // is later, no node was running, and the ticks were missed.
-const Patience = time.Minute
+const patience = time.Minute
 
 // Due returns the ticks for which to submit tasks now. next is the first unprocessed tick. If
 // ticks were missed, the schedule's catch-up policy selects among them; missed reports that.
@@ -127,8 +127,8 @@ func (t Timetable) Due(s asyncflow.Schedule, next, now time.Time) (ticks []time.
 	switch {
 	case next.After(now):
 		return nil, false
-	case now.Sub(next) <= Patience:
-		return t.Latest(next, now, int(Patience/asyncflow.MinEvery)+1), false
+	case now.Sub(next) <= patience:
+		return t.Latest(next, now, int(patience/asyncflow.MinEvery)+1), false
 	case s.CatchUp == asyncflow.CatchUpNone:
 		return nil, true
 	case s.CatchUp == asyncflow.CatchUpAll:

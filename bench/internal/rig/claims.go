@@ -40,7 +40,7 @@ func (r *Rig) PassClaims(
 	if c, err = meter.Stop(ctx); err != nil {
 		return c, err
 	}
-	if err := r.completeAll(ctx, all); err != nil {
+	if err := r.API.completeAll(ctx, all); err != nil {
 		return c, err
 	}
 	return c, r.checkFinals(ctx, t)
@@ -60,7 +60,7 @@ func (r *Rig) claimAll(
 	for range claimers {
 		g.Go(func() error {
 			for ctx.Err() == nil && got.Load() < int64(tasks) {
-				own, err := r.claim(host,
+				own, err := r.API.claim(host,
 					fmt.Appendf(nil, `{"type":%q,"stage":%q,"claimer":"c%d","max":%d}`, t.Name,
 						stageName(0), calls.Add(1), most))
 				if err != nil {
@@ -78,14 +78,14 @@ func (r *Rig) claimAll(
 }
 
 // claim makes one call.
-func (r *Rig) claim(host *fasthttp.HostClient, body []byte) ([]claim, error) {
+func (c *Client) claim(host *fasthttp.HostClient, body []byte) ([]claim, error) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
 	defer fasthttp.ReleaseResponse(resp)
-	req.SetRequestURI(r.API.Base + "/v1/claims")
+	req.SetRequestURI(c.Base + "/v1/claims")
 	req.Header.SetMethod(http.MethodPost)
 	req.Header.SetContentType("application/json")
-	req.Header.Set("Authorization", "Bearer "+r.API.Token)
+	req.Header.Set("Authorization", "Bearer "+c.Token)
 	req.SetBodyRaw(body)
 	if err := host.DoTimeout(req, resp, Slack); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (r *Rig) claim(host *fasthttp.HostClient, body []byte) ([]claim, error) {
 // completers is the number of connections that complete claimed tasks.
 const completers = 64
 
-func (r *Rig) completeAll(ctx context.Context, all []claim) error {
+func (c *Client) completeAll(ctx context.Context, all []claim) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for range completers {
@@ -111,7 +111,7 @@ func (r *Rig) completeAll(ctx context.Context, all []claim) error {
 				if i >= len(all) {
 					return nil
 				}
-				own := Client{Base: r.API.Base, Token: all[i].Callback.Token, HTTP: r.API.HTTP}
+				own := Client{Base: c.Base, Token: all[i].Callback.Token, HTTP: c.HTTP}
 				if _, err := own.Call(ctx, http.MethodPost,
 					"/v1/callbacks/"+all[i].TaskID+"/complete", nil); err != nil {
 					return err

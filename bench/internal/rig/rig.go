@@ -105,16 +105,6 @@ func Poll(ctx context.Context, period time.Duration, done func() (bool, error)) 
 	}
 }
 
-// Sleep waits for d, unless ctx ends before.
-func Sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
 // Patience is how long a number of deliveries may take before a measurement is given up: 500 a
 // second, and half a minute on top.
 func Patience(deliveries int) time.Duration {

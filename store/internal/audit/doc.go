@@ -3,4 +3,11 @@
 // ChangeSet), and only if the caller's Precondition holds.
 //
 // It uses package catalog and what is below it. Begin with Change, then Call.
+//
+// It exports, by the first word of its files:
+//
+//   - audit: TableOf, Insert, Record, RecordAll, RecordByHand, Forget, DryRunForget
+//   - call: Call, NewCall, WithCall, CallOf, Do
+//   - change: Change, ChangeBase, ChangeSet
+//   - precondition: Precondition, AnyETag, WithPrecondition, WithoutPrecondition, CheckPrecondition
 package audit

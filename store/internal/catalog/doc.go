@@ -3,4 +3,18 @@
 //
 // It uses packages news, config, postgres, schema and lowwater below it. Begin with Core, then
 // Catalog.
+//
+// It exports, by the first word of its files:
+//
+//   - catalog: Catalog, CatalogRetry, RefreshEvery
+//   - core: Config, Core
+//   - database: PoolStat
+//   - job: Due, JobBatch
+//   - lock: LeaseLock, ClaimerLock, DependentsLock, CountsLock, TriedLock, QueueLocks, LockKey,
+//     ClaimerNumber
+//   - meter: Meter, TypeMeter, Times, TimesCounts, TimesKey
+//   - nodes: Node
+//   - open: Open, Loop
+//   - submitted: Submitted, Submit
+//   - wakeups: ConfigChannel, Wakeups
 package catalog

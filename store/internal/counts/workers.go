@@ -15,8 +15,8 @@ import (
 const (
 	// MaxWorkers is how many workers a report has at most.
 	MaxWorkers = 500
-	// WorkersTime is how far back a report may look.
-	WorkersTime = 24 * time.Hour
+	// workersTime is how far back a report may look.
+	workersTime = 24 * time.Hour
 	// fewAttempts is how many attempts a worker has at least if it is called failing or slow.
 	fewAttempts = 5
 	// slowRatio is how many times as long as the others' the attempts of a slow worker take, by
@@ -96,8 +96,8 @@ func (s *Counts) Workers(
 	case !f.Since.Before(now):
 		return WorkerReport{}, asyncflow.InvalidField("since", "is not before now")
 	// A caller that asks for the whole time asks a moment before it is answered.
-	case f.Since.Before(now.Add(-WorkersTime - time.Minute)):
-		return WorkerReport{}, asyncflow.InvalidField("since", "is more than %s ago", WorkersTime)
+	case f.Since.Before(now.Add(-workersTime - time.Minute)):
+		return WorkerReport{}, asyncflow.InvalidField("since", "is more than %s ago", workersTime)
 	}
 	r, err := s.readWorkers(ctx, tenant, f)
 	if err != nil {

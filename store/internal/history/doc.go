@@ -6,4 +6,18 @@
 // stand. So nothing is counted twice, and what was missed is found later.
 //
 // It uses packages counts and catalog. Begin with RecordHistory in record.go, then Read in read.go.
+//
+// It exports, by the first word of its files:
+//
+//   - fold: FoldHistory, NextFoldHistory, DryRunFoldHistory
+//   - history: History, New
+//   - marks: Mark
+//   - point: Field, Submitted, Attempts, Failures, Snoozes, Succeeded, Failed, Cancelled, Redriven,
+//     Ended, Busy, Pending, Waiting, Running, Values
+//   - query: Query
+//   - read: TypeHistory, TypePoints, Point, ReadHistory
+//   - record: Recorded, RecordHistory
+//   - recorded: RecordedSpan, ExtendHistory
+//   - tenant: TenantHour
+//   - times: Times
 package history

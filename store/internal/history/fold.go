@@ -9,15 +9,15 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// FoldBatch is the most rows of minutes that one transaction folds.
-const FoldBatch = 1000
+// foldBatch is the most rows of minutes that one transaction folds.
+const foldBatch = 1000
 
-// An hour's minutes are folded once they are all older than MinutesKept, with some time for a
-// minute that is recorded late; a day is deleted once it is all older than HoursKept.
+// An hour's minutes are folded once they are all older than minutesKept, with some time for a
+// minute that is recorded late; a day is deleted once it is all older than hoursKept.
 func foldBefore(now time.Time) time.Time {
-	return now.Add(-MinutesKept - time.Hour).Truncate(time.Hour)
+	return now.Add(-minutesKept - time.Hour).Truncate(time.Hour)
 }
-func forgetBefore(now time.Time) time.Time { return now.Add(-HoursKept - 24*time.Hour) }
+func forgetBefore(now time.Time) time.Time { return now.Add(-hoursKept - 24*time.Hour) }
 
 // takeSQL deletes the minutes of hours before $1, of types $3 and of all types together.
 const takeSQL = `
@@ -31,12 +31,12 @@ RETURNING coalesce(h.type, ''), h.stage, h.at, h.points`
 const toFoldSQL = `
 SELECT DISTINCT coalesce(type, '') FROM {schema}.type_history WHERE NOT hourly AND at < $1`
 
-// FoldHistory makes hours of a tenant's minutes that are older than MinutesKept, and deletes days
-// that are older than HoursKept. It takes at most FoldBatch rows of minutes, and returns how many
+// FoldHistory makes hours of a tenant's minutes that are older than minutesKept, and deletes days
+// that are older than hoursKept. It takes at most foldBatch rows of minutes, and returns how many
 // rows it took.
 func (s *History) FoldHistory(ctx context.Context, tenant string) (n int, err error) {
 	ctx = postgres.Patient(ctx)
-	err = s.core.Exclusively(ctx, tenant, Job, func(tx pgx.Tx, now time.Time) error {
+	err = s.core.Exclusively(ctx, tenant, job, func(tx pgx.Tx, now time.Time) error {
 		if n, err = fold(ctx, tx, tenant, now); err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func fold(ctx context.Context, tx pgx.Tx, tenant string, now time.Time) (n int, 
 	for name := range there {
 		names = append(names, name)
 	}
-	rows, err = tx.Query(ctx, fill(tenant, takeSQL), foldBefore(now), FoldBatch, names)
+	rows, err = tx.Query(ctx, fill(tenant, takeSQL), foldBefore(now), foldBatch, names)
 	if err != nil {
 		return 0, err
 	}
@@ -97,10 +97,10 @@ func (s *History) NextFoldHistory(
 		SELECT (SELECT min(at) FROM {schema}.type_history WHERE NOT hourly),
 		  (SELECT min(at) FROM {schema}.type_history WHERE hourly)`)).Scan(&minute, &day)
 	if minute != nil {
-		next = minute.Add(MinutesKept + 2*time.Hour)
+		next = minute.Add(minutesKept + 2*time.Hour)
 	}
 	if day != nil {
-		end := day.Add(HoursKept + 24*time.Hour + time.Second)
+		end := day.Add(hoursKept + 24*time.Hour + time.Second)
 		if next.IsZero() || end.Before(next) {
 			next = end
 		}

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// MinutesKept is how long the history is known by minute.
-	MinutesKept = 24 * time.Hour
-	// HoursKept is how long it is known by hour.
-	HoursKept = 30 * 24 * time.Hour
+	// minutesKept is how long the history is known by minute.
+	minutesKept = 24 * time.Hour
+	// hoursKept is how long it is known by hour.
+	hoursKept = 30 * 24 * time.Hour
 )
 
-// Job is the name of the job that records the history, and of its lock.
-const Job = "history"
+// job is the name of the job that records the history, and of its lock.
+const job = "history"
 
 // History keeps what the tasks of each type did over time.
 type History struct {

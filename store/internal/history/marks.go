@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// MaxMarks is the most marks of an answer: the newest ones.
-const MaxMarks = 200
+// maxMarks is the most marks of an answer: the newest ones.
+const maxMarks = 200
 
 // Mark is something on the time axis of a history.
 type Mark struct {
@@ -66,7 +66,7 @@ ORDER BY at DESC LIMIT $4`
 // marks returns the marks of a query's time, oldest first. more reports that there are older ones.
 func (s *History) marks(ctx context.Context, q Query) (all []Mark, more bool, err error) {
 	rows, err := s.core.DB(q.Tenant).Query(ctx, fill(q.Tenant, marksSQL), q.Type, q.From, q.Until,
-		MaxMarks+1)
+		maxMarks+1)
 	if err != nil {
 		return nil, false, err
 	}
@@ -76,8 +76,8 @@ func (s *History) marks(ctx context.Context, q Query) (all []Mark, more bool, er
 		m.Until = postgres.OrZero(until)
 		return m, err
 	})
-	if len(all) > MaxMarks {
-		all, more = all[:MaxMarks], true
+	if len(all) > maxMarks {
+		all, more = all[:maxMarks], true
 	}
 	slices.SortStableFunc(all, func(a, b Mark) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Kind, b.Kind))

@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// MaxPoints is the most points of an answer.
-	MaxPoints = 1500
-	// MaxTypePoints is the most points of an answer by type.
-	MaxTypePoints = 20_000
-	// MaxTypeUnits is the most minutes or hours, of all types, that are read for such an answer.
-	MaxTypeUnits = 100_000
+	// maxPoints is the most points of an answer.
+	maxPoints = 1500
+	// maxTypePoints is the most points of an answer by type.
+	maxTypePoints = 20_000
+	// maxTypeUnits is the most minutes or hours, of all types, that are read for such an answer.
+	maxTypeUnits = 100_000
 )
 
 // defaultSpan is the time before now that a history is of, unless the caller says.
@@ -51,11 +51,11 @@ func (q Query) fix(now time.Time) (Query, error) {
 			q.From.UTC().Format(time.RFC3339))
 	}
 	// A caller that asks for 30 days asks a moment before it is answered.
-	if q.From.Before(now.Add(-HoursKept - time.Hour)) {
+	if q.From.Before(now.Add(-hoursKept - time.Hour)) {
 		return q, asyncflow.InvalidField("from", "is %s; the history is kept for 30 days",
 			q.From.UTC().Format(time.RFC3339))
 	}
-	byMinute := !q.From.Before(now.Add(-MinutesKept - time.Minute))
+	byMinute := !q.From.Before(now.Add(-minutesKept - time.Minute))
 	if q.Step == 0 {
 		q.Step = q.shortestStep(byMinute)
 	}
@@ -73,9 +73,9 @@ func (q Query) fix(now time.Time) (Query, error) {
 	} else {
 		q.Until = end
 	}
-	if n := q.points(q.Step); n > MaxPoints {
+	if n := q.points(q.Step); n > maxPoints {
 		return q, asyncflow.InvalidField("step",
-			"is %s, which makes %d points; there are %d at most", q.Step, n, MaxPoints)
+			"is %s, which makes %d points; there are %d at most", q.Step, n, maxPoints)
 	}
 	return q, nil
 }
@@ -85,18 +85,18 @@ func (q Query) boundTypes(types int) error {
 	if !q.ByType {
 		return nil
 	}
-	if n := q.points(q.Step); types*n > MaxTypePoints {
+	if n := q.points(q.Step); types*n > maxTypePoints {
 		return asyncflow.InvalidField("step", "is %s, which makes %d points of each of %d "+
-			"types; there are %d at most in all", q.Step, n, types, MaxTypePoints)
+			"types; there are %d at most in all", q.Step, n, types, maxTypePoints)
 	}
 	unit, units := time.Minute, "minutes"
 	if q.Step >= time.Hour {
 		unit, units = time.Hour, "hours"
 	}
-	if n := q.points(unit); types*n > MaxTypeUnits {
+	if n := q.points(unit); types*n > maxTypeUnits {
 		return asyncflow.InvalidField("from", "is %d %s before until, of each of %d types; %d %s "+
 			"at most are read for all: begin later, or ask for one type", n, units, types,
-			MaxTypeUnits, units)
+			maxTypeUnits, units)
 	}
 	return nil
 }

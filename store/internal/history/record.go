@@ -71,7 +71,7 @@ func gather(
 	}
 	hourly = gathered{}
 	if from.Before(first) {
-		err = tallies(ctx, q, tenant, hourly, hours, now.Add(-HoursKept).Truncate(24*time.Hour).
+		err = tallies(ctx, q, tenant, hourly, hours, now.Add(-hoursKept).Truncate(24*time.Hour).
 			Add(24*time.Hour), now.Truncate(time.Hour))
 		hourly.addTotals()
 		from = first
@@ -102,7 +102,7 @@ func (s *History) writeParts(
 			some[p] = g[p]
 		}
 		ours := false
-		err := s.core.Exclusively(ctx, tenant, Job, func(tx pgx.Tx, _ time.Time) error {
+		err := s.core.Exclusively(ctx, tenant, job, func(tx pgx.Tx, _ time.Time) error {
 			ours = true
 			n, err := write(ctx, tx, tenant, u, some)
 			r.Rows += n

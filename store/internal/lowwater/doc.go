@@ -12,4 +12,9 @@
 // announces them (to other nodes by NOTIFY), and the mark is lowered. Once in a while a lease
 // looks at everything and finds the rows that nobody announced. That bounds how long a due
 // task stays hidden.
+//
+// It exports, by the first word of its files:
+//
+//   - mark: Bound
+//   - marks: Marks, NewMarks, Scan
 package lowwater

@@ -110,15 +110,6 @@ func (m *Moment) TimestamptzValue() (pgtype.Timestamptz, error) {
 	return pgtype.Timestamptz{Time: time.Time(*m), Valid: true}, nil
 }
 
-// MomentsOf returns times as a parameter. The caller must not change them afterwards.
-func MomentsOf(times []time.Time) Moments {
-	out := make(Moments, len(times))
-	for i := range times {
-		out[i] = (*Moment)(&times[i])
-	}
-	return out
-}
-
 // encodedSize returns the bytes that an array takes in Postgres' binary format, or a little
 // more.
 func encodedSize(array any) int {

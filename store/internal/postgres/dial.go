@@ -21,8 +21,8 @@ const (
 	closeTime = 2 * time.Second
 )
 
-// Dialer opens connections to Postgres that the system watches, see setUserTimeout.
-var Dialer = net.Dialer{
+// dialer opens connections to Postgres that the system watches, see setUserTimeout.
+var dialer = net.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
 	Control: setUserTimeout,
@@ -45,7 +45,7 @@ func (f *PoolGroup) dial(ctx context.Context, network, address string) (net.Conn
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	end := f.begin(cancel)
-	conn, err := Dialer.DialContext(ctx, network, address)
+	conn, err := dialer.DialContext(ctx, network, address)
 	end(err != nil && connecting)
 	if err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func isChanging(err error) bool {
 		return true
 	}
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Routine == "RevalidateCachedQuery" || IsRoleRefused(err) ||
+	return errors.As(err, &pg) && (pg.Routine == "RevalidateCachedQuery" || isRoleRefused(err) ||
 		isSettingRefused(err) ||
 		pg.Code == pgerrcode.ForeignKeyViolation && pg.ConstraintName == Sealed)
 }
@@ -186,13 +186,13 @@ func Countable(err error, what string) error {
 
 // IsDataException reports whether Postgres refused a value.
 func IsDataException(err error) bool {
-	return pgerrcode.IsDataException(State(err)) && !IsRoleRefused(err) && !isSettingRefused(err)
+	return pgerrcode.IsDataException(State(err)) && !isRoleRefused(err) && !isSettingRefused(err)
 }
 
 // IsRefused reports whether Postgres refused a statement for want of a right: the role fence has
 // held, and another try would be refused too.
 func IsRefused(err error) bool {
-	return State(err) == pgerrcode.InsufficientPrivilege && !IsRoleRefused(err)
+	return State(err) == pgerrcode.InsufficientPrivilege && !isRoleRefused(err)
 }
 
 // ErrSame ends a transaction that would change nothing.

@@ -96,3 +96,12 @@ func (p *Prober) SearchFor(d time.Duration) {
 	p.searching = time.Now().Add(-d)
 	p.found = p.searching
 }
+
+// MomentsOf returns times as a parameter. The caller must not change them afterwards.
+func MomentsOf(times []time.Time) Moments {
+	out := make(Moments, len(times))
+	for i := range times {
+		out[i] = (*Moment)(&times[i])
+	}
+	return out
+}

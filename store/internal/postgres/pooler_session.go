@@ -122,7 +122,7 @@ func connectBeside(
 	config = config.Copy()
 	config.AfterConnect = nil
 	config.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return Dialer.DialContext(ctx, address.Network(), address.String())
+		return dialer.DialContext(ctx, address.Network(), address.String())
 	}
 	return pgconn.ConnectConfig(ctx, config)
 }

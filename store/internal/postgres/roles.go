@@ -158,7 +158,7 @@ func (r *Roles) AsAny(ctx context.Context, tx pgx.Tx, tenant string) error {
 // roleError explains the error of a role that could not be taken, and returns any other
 // err as it is.
 func roleError(err error) error {
-	if !IsRoleRefused(err) {
+	if !isRoleRefused(err) {
 		return err
 	}
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
@@ -166,11 +166,11 @@ func roleError(err error) error {
 			"): run asyncflow migrate up as that user"}
 }
 
-// IsRoleRefused reports whether Postgres refused to give a connection a role: there is none of that
+// isRoleRefused reports whether Postgres refused to give a connection a role: there is none of that
 // name, or the user may not take it. The SQLSTATE is one of bad data, or of a statement's missing
 // right, but what was asked isn't to blame. The only text that asyncflow sets after a connection's
 // settings is a role.
-func IsRoleRefused(err error) bool {
+func isRoleRefused(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Routine == "call_string_check_hook"
 }

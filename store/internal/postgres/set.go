@@ -29,7 +29,7 @@ func ConfigFor(url string, settings map[string]string, then Setup) (*pgx.ConnCon
 		return nil, err
 	}
 	cfg.ConnectTimeout = ConnectTimeout
-	cfg.DialFunc = Dialer.DialContext
+	cfg.DialFunc = dialer.DialContext
 	cfg.OnNotice = noteNotReplicated
 	cfg.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		if err := set(ctx, conn, &cfg.Config, settings); err != nil || then == nil {

@@ -73,7 +73,7 @@ func ChildEnded(status asyncflow.Status) (c ChildCounts) {
 
 // NeedsFollowUp reports whether something is left to do after a settlement.
 func NeedsFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
-	if s.Verdict.Kind == asyncflow.Spawn || awaitsSignal(s) || Starts(s) {
+	if s.Verdict.Kind == asyncflow.Spawn || awaitsSignal(s) || starts(s) {
 		return true
 	}
 	_, waits := s.Lease.Options.ParentWaits(t.Number())
@@ -98,7 +98,7 @@ func (r *Inserts) AddFollowUp(t *config.Type, s *asyncflow.Settlement) bool {
 	r.Tables = t.Set().Tables
 	id := s.Lease.ID.Number
 	final := s.Verdict.Final()
-	if Starts(s) {
+	if starts(s) {
 		r.addSpawn(t, s)
 	}
 	if parent, waits := s.Lease.Options.ParentWaits(t.Number()); waits && final != "" {

@@ -15,8 +15,8 @@ type spawnRow struct {
 	settled *asyncflow.Settlement
 }
 
-// Starts reports whether a settlement starts tasks.
-func Starts(s *asyncflow.Settlement) bool {
+// starts reports whether a settlement starts tasks.
+func starts(s *asyncflow.Settlement) bool {
 	return len(s.Outcome.Spawn) > 0 && s.Outcome.Kind == asyncflow.OutcomeDone
 }
 

@@ -81,7 +81,7 @@ func migrateWithRoles(
 	if err := f.need(ctx, names...); err != nil { // all at once, so that the error names all
 		return all, err
 	}
-	if err := f.GrantBase(ctx); err != nil {
+	if err := f.grantBase(ctx); err != nil {
 		return all, err
 	}
 	if all[0].Restored, err = RestoreRights(ctx, f.db, "", ""); err != nil {

@@ -25,9 +25,9 @@ var surveyed = map[string]string{
 	"tallies":          "at",
 }
 
-// GrantBase makes the base role and gives it the schema asyncflow as it is now, except for
+// grantBase makes the base role and gives it the schema asyncflow as it is now, except for
 // the tables that only a migration writes.
-func (f *RoleFence) GrantBase(ctx context.Context) error {
+func (f *RoleFence) grantBase(ctx context.Context) error {
 	if err := f.need(ctx, f.prefix); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (f *RoleFence) GrantBase(ctx context.Context) error {
 	return postgres.Wrap(err, "grant the schema asyncflow to %s", f.prefix)
 }
 
-// EnsureBase is GrantBase for a database that was hardly ever without: it changes nothing if the
+// EnsureBase is grantBase for a database that was hardly ever without: it changes nothing if the
 // base role may read each table of the schema asyncflow.
 func (f *RoleFence) EnsureBase(ctx context.Context) error {
 	var granted bool
@@ -58,7 +58,7 @@ func (f *RoleFence) EnsureBase(ctx context.Context) error {
 	if err != nil || granted {
 		return postgres.Wrap(err, "look at the rights of %s", f.prefix)
 	}
-	return f.GrantBase(ctx)
+	return f.grantBase(ctx)
 }
 
 // tenantGrants are the statements by which a tenant's role lets the base role read the surveyed
