@@ -16,8 +16,8 @@ const (
 	defaultRetries = 3
 )
 
-// Client calls one server on behalf of one tenant. It is safe for concurrent
-// use.
+// Client calls one server on behalf of one tenant. It is safe for concurrent use. It is one type
+// with a method for each call, so that a program needs one value.
 type Client struct {
 	api     *api.Client
 	url     string // without a slash at its end

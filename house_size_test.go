@@ -1,0 +1,95 @@
+package asyncflow_test
+
+import (
+	"go/ast"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// mostFiles is how many files a package has at most, without tests: more are several packages.
+const mostFiles = 45
+
+// largePackages are the packages with more files, and why each is one.
+var largePackages = map[string]string{
+	".": "the words that all packages and users share: a file is one word with its pure " +
+		"rules, and needs hardly another",
+	"bench":         "a file is one scenario, and needs only package rig",
+	"cmd/asyncflow": "a file is one command, and needs only the shared globals",
+	"internal/httpapi": "a file is the calls about one noun; the interface that is generated " +
+		"from openapi.yaml has them all as methods of one type",
+}
+
+func TestPackagesAreSmall(t *testing.T) {
+	t.Parallel()
+	large := map[string]bool{}
+	for _, p := range listPackages(t) {
+		name := local(p.ImportPath)
+		if len(p.GoFiles) <= mostFiles {
+			continue
+		}
+		large[name] = true
+		assert.NotEmpty(t, largePackages[name], "%s has %d files; the most is %d", name,
+			len(p.GoFiles), mostFiles)
+	}
+	for name := range largePackages {
+		assert.True(t, large[name], "%s is no longer large", name)
+	}
+}
+
+// mostMethods is how many methods a type has at most: more are several types. A type may embed
+// others, so that its callers still see one.
+const mostMethods = 60
+
+// largeTypes are the types with more methods, and why each is one.
+var largeTypes = map[string]string{
+	"internal/httpapi.Server": "it implements the interface that is generated from openapi.yaml, " +
+		"with a method for each call",
+	"client.Client": "a user of the API has one value with a method for each call",
+	"..TaskType": "the pure rules about a task type, each in the file of its noun; it is a value " +
+		"that is only read",
+}
+
+func TestTypesAreSmall(t *testing.T) {
+	t.Parallel()
+	methods := map[string]int{}
+	walkGo(t, func(path string, _ []byte, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil {
+				methods[filepath.ToSlash(filepath.Dir(path))+"."+receiver(f)]++
+			}
+		}
+	})
+	require.Greater(t, len(methods), 500)
+	for name, n := range methods {
+		if why := largeTypes[name]; why == "" {
+			assert.LessOrEqual(t, n, mostMethods, "methods of %s", name)
+		}
+	}
+	for name := range largeTypes {
+		assert.Greater(t, methods[name], mostMethods, "%s is no longer large", name)
+	}
+}
+
+// receiver returns the name of the type that has a method.
+func receiver(method *ast.FuncDecl) string {
+	of := method.Recv.List[0].Type
+	for {
+		switch t := of.(type) {
+		case *ast.StarExpr:
+			of = t.X
+		case *ast.IndexExpr:
+			of = t.X
+		case *ast.IndexListExpr:
+			of = t.X
+		default:
+			return of.(*ast.Ident).Name
+		}
+	}
+}
