@@ -38,19 +38,19 @@ const (
 type ClaimRequest struct {
 	Type, Stage string
 	Claimer     string
-	Subject     string // of the caller's token; "": it has none
+	Subject     string // of the caller's token; "": none
 	Worker      string // the name that the worker gave; see asyncflow.WorkerName
 	Named       bool   // the caller's token names the claimer
 	Labels      asyncflow.ClaimerLabels
 	Max         int           // tasks
 	Wait        time.Duration // for the first one
-	// Held are the tasks that the claimer knows to have. It gets its other open claims first.
+	// Held are the tasks that the claimer knows as its own. It gets its other open claims first.
 	Held []asyncflow.TaskID
 	// Alive reports whether somebody still waits for the answer.
 	Alive func() bool
 }
 
-// claims has the calls of workers that ask for tasks.
+// claims keeps the calls of workers that ask for tasks.
 type claims struct {
 	c     *Committer
 	slots *slots.Slots // of transactions; one of them is for calls that do not wait for tasks
@@ -61,7 +61,7 @@ type claims struct {
 	means map[store.TypeKey]map[string]float64    // by stage: see meanOf
 }
 
-// claimLine has the calls for one stage, in the order of their arrival.
+// claimLine keeps the calls for one stage, in the order of their arrival.
 type claimLine struct {
 	key     store.TypeKey
 	stage   string
@@ -69,7 +69,7 @@ type claimLine struct {
 	due     bool // something may be due for the calls that wait
 	reopen  bool // windows may have opened for the calls that wait
 	running bool // a goroutine serves the line
-	// underWay is closed when the transaction under way has ended; nil: there is none.
+	// underWay is closed when the transaction under way ends; nil: there is none.
 	underWay chan struct{}
 	at       time.Time // when timer fires
 	timer    *time.Timer
@@ -83,9 +83,9 @@ type claimCall struct {
 	taken  bool // by the transaction under way
 	gone   bool // nobody waits for the answer
 	looked bool // it waits: nothing was there for it
-	pages  int  // of the line, that it has looked at in vain
+	pages  int  // of the line, that it looked at in vain
 	// stirred reports whether a task was announced while it went through the line: it may stand
-	// where the call has been.
+	// where the call was.
 	stirred bool
 	// retryAt is when an announcement may next wake the call although its window is used up.
 	retryAt time.Time
@@ -128,8 +128,8 @@ func newClaims(c *Committer) *claims {
 }
 
 // Claim leases tasks of a stage to a claimer and returns their deliveries. Without any, it waits
-// until there are some, r.Wait is over, or ctx ends. A claimer has one call at a time: a later one
-// ends the one before. If the deliveries can't be handed out, the caller gives them back (see
+// until there are some, r.Wait is over, or ctx ends. A claimer makes one call at a time: a later
+// one ends the one before. If the deliveries can't be handed out, the caller gives them back (see
 // ReleaseClaims); otherwise they run out soon.
 func (c *Committer) Claim(
 	ctx context.Context, tenant string, r ClaimRequest,
@@ -224,7 +224,7 @@ func (h *claims) typeOf(ctx context.Context, key store.TypeKey, stage string) (*
 	return t, nil
 }
 
-// refreshed returns a type as the database has it now.
+// refreshed returns a type as it stands in the database now.
 func (h *claims) refreshed(ctx context.Context, key store.TypeKey) (*store.Type, error) {
 	err := h.c.store.Catalog.RefreshTenant(ctx, key.Tenant)
 	if err != nil {
@@ -296,7 +296,7 @@ func (h *claims) enter(key store.TypeKey, stage string, call *claimCall) {
 	h.start(line)
 }
 
-// leave removes a call. If a transaction has it, its result comes soon.
+// leave removes a call. If a transaction serves it, its result comes soon.
 func (h *claims) leave(key store.TypeKey, stage string, call *claimCall) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -26,7 +26,7 @@ func TestClaimedChildren(t *testing.T) {
 	one := f.claim(t, "first", "anna", 1)[0]
 	_, err := f.PauseTree(t.Context(), tenant, id, "")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { // those that nobody has claimed
+	require.Eventually(t, func() bool { // the unclaimed ones
 		all, err := f.Tasks(t.Context(), tenant, store.Filter{Type: "pipe", Parent: id, Limit: 2})
 		require.NoError(t, err)
 		return all[0].WaitsFor == asyncflow.WaitParent && all[1].WaitsFor == asyncflow.WaitParent
@@ -51,7 +51,7 @@ func TestClaimedChildren(t *testing.T) {
 	assert.Len(t, f.joined, 1)
 }
 
-// Tasks that stand in line for claimers when their stage gets a fan-out have children, and aren't
+// Tasks that stand in line for claimers when their stage gets a fan-out get children, and aren't
 // handed out themselves.
 func TestAClaimedStageGetsAFanOut(t *testing.T) {
 	b := setup(t)

@@ -126,8 +126,8 @@ func TestRulesHoldForTasksThatComeBack(t *testing.T) {
 	}
 }
 
-// Dependents and tasks that an attempt starts have the rules that they are given: none of the task
-// from which they come.
+// Dependents and tasks that an attempt starts follow the rules that they are given, and none of the
+// task from which they come.
 func TestRulesAreNotInherited(t *testing.T) {
 	r := startRuled(t, func(s *asyncflow.Stage) { s.Spawn = []string{"pipe"} })
 	id := r.submitWith(notAnna, `1`)
@@ -156,7 +156,7 @@ func TestRulesAreNotInherited(t *testing.T) {
 	assert.ElementsMatch(t, []string{`"after"`, `"free"`, `"own"`}, got)
 }
 
-// Children have the rules that their parent had when it fanned out. The parent's can't be changed
+// Children keep the rules of their parent from when it fanned out. The parent's can't be changed
 // then, and the rules of a child are its own.
 func TestChildrenHaveRules(t *testing.T) {
 	r := startRuled(t, func(s *asyncflow.Stage) { s.FanOut = &asyncflow.FanOut{Shards: 3} })

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/dispatcher"
 )
 
-// Votes have the rules of their task: an excluded claimer gets none and doesn't poll while it
+// Votes follow the rules of their task: an excluded claimer gets none and doesn't poll while it
 // waits, and the others decide.
 func TestVotesHaveTheRulesOfTheirTask(t *testing.T) {
 	f := startQuorum(t, asyncflow.Quorum{Votes: 2, MaxVotes: 3})

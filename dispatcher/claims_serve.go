@@ -32,7 +32,7 @@ func (h *claims) serve(line *claimLine) {
 	}
 }
 
-// prompt reports whether a line has a call that doesn't wait for tasks.
+// prompt reports whether a call in the line doesn't wait for tasks.
 func (h *claims) prompt(line *claimLine) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,7 +167,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// replaced reports whether a call's claimer has made another one meanwhile.
+// replaced reports whether a call's claimer made another one meanwhile.
 func (l *claimLine) replaced(call *claimCall) bool {
 	at := slices.Index(l.calls, call)
 	return slices.ContainsFunc(l.calls[at+1:], func(c *claimCall) bool {

@@ -100,7 +100,7 @@ func TestModeChanges(t *testing.T) {
 	for got := 0; got < 3; got++ {
 		n.complete(t, n.claim(t, "first", fmt.Sprint("anna", got), 1)[0])
 	}
-	require.Eventually(t, func() bool { // the others have left the line of the dispatcher
+	require.Eventually(t, func() bool { // the others are out of the line of the dispatcher
 		return b.count(`tenant_acme.wait WHERE reason = 'claimer'`) == 2
 	}, patience, 20*time.Millisecond)
 	n.mode(t, asyncflow.ModePush, asyncflow.ModePush)
@@ -184,7 +184,7 @@ func TestClaimersOfAStageThatIsGone(t *testing.T) {
 	}
 }
 
-// A transaction that was rolled back gives nothing back: somebody else may have the tasks by then.
+// A transaction that was rolled back gives nothing back: they may be somebody else's by then.
 func TestAFailedClaimGivesNothingBack(t *testing.T) {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{},
@@ -231,7 +231,7 @@ func TestAClaimWithoutASlotEnds(t *testing.T) {
 	}
 }
 
-// A claimer that has as many open claims as it may have, and waits for more, costs little.
+// A claimer at the limit of its open claims that waits for more costs little.
 func TestAFullClaimerWaits(t *testing.T) {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{},
@@ -284,7 +284,7 @@ func TestALaterCallReplacesOneThatLooks(t *testing.T) {
 	assert.Equal(t, id, all[0].Lease.ID)
 }
 
-// An answer that can't be written gives its tasks back, without an attempt. But if the claimer has
+// An answer that can't be written gives its tasks back, without an attempt. But if the claimer got
 // them by a later answer meanwhile, or was heard of, they are its own: nobody else gets them.
 func TestOnlyUnseenClaimsAreReleased(t *testing.T) {
 	b := setup(t)
@@ -316,7 +316,7 @@ func TestOnlyUnseenClaimsAreReleased(t *testing.T) {
 }
 
 // Tasks that were submitted by SQL are claimed like others; those that wait for other tasks aren't
-// handed out before these have ended.
+// handed out before these end.
 func TestClaimsOfSQLSubmitsAndDependents(t *testing.T) {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{},

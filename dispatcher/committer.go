@@ -15,10 +15,11 @@ import (
 
 // Committer writes everything that a node writes on the hot path: new tasks, settlements, and
 // extensions of leases, of all tenants and types. It gathers them into few transactions, retries
-// the writes that the database has not confirmed, and gives each caller its result. It also
-// remembers the deliveries that were answered with 202.
+// the writes that the database did not confirm, and gives each caller its result. It also remembers
+// the deliveries that were answered with 202.
 //
-// A node that only serves the API has a Committer too, but no Dispatcher: its new tasks go in line.
+// A node that only serves the API runs a Committer too, but no Dispatcher: its new tasks go in
+// line.
 type Committer struct {
 	store *store.Store
 	log   *slog.Logger
@@ -40,8 +41,8 @@ type Committer struct {
 	followUps    *followUps
 	claims       *claims
 	pending      *pendingQuotas
-	retakes      chan struct{} // has one for each further try to take ids
-	compares     chan struct{} // has one for each comparison of two contexts
+	retakes      chan struct{} // one value for each further try to take ids
+	compares     chan struct{} // one value for each comparison of two contexts
 
 	news       *store.Listener
 	hearing    sync.Mutex    // held while news are handed on
@@ -64,7 +65,7 @@ const (
 	settleLinger = 3 * time.Millisecond
 	lookupLinger = 500 * time.Microsecond
 	// replaceLinger is the least time between two writes of a key with a task that is replaced:
-	// each keeps a context, and a task may have only so many.
+	// each keeps a context, and the number of a task's contexts is bounded.
 	replaceLinger = 10 * time.Millisecond
 	// replacingLinger is the least time between two transactions that replace tasks of a type: the
 	// keys that come meanwhile share the next one, as a transaction costs more than a row.
@@ -164,8 +165,8 @@ func (w *write) linger() time.Duration {
 	return settleLinger
 }
 
-// fewSiblings reports whether a task is the child of one that has no more than 100, so that the
-// time of one transaction counts.
+// fewSiblings reports whether a task is one of at most 100 children, so that the time of one
+// transaction counts.
 func fewSiblings(child *asyncflow.Child) bool { return child != nil && child.Count <= 100 }
 
 // add queues changes of one type for writing.
@@ -191,7 +192,7 @@ type extension struct {
 	until time.Time // from when on nobody waits for it; zero: never
 }
 
-// releaseKeys puts blocked tasks of flow keys in line after other tasks of these keys have ended.
+// releaseKeys puts blocked tasks of flow keys in line after the end of other tasks of these keys.
 func (c *Committer) releaseKeys(ctx context.Context, key store.TypeKey, keys []string) {
 	t, err := c.store.Catalog.Type(key.Tenant, key.Type)
 	if err != nil {

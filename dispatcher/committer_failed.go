@@ -12,20 +12,20 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// failedWrites handles writes that have failed: the database may be unreachable, a table locked,
-// some data refused, a lease lost, or a commit unconfirmed. It retries them by type and kind, apart
-// from all other writes, until they succeed or time out. Later writes of the same type and kind
-// wait meanwhile. So a failing type doesn't affect other types. If a table is locked, all writes of
-// its tenant wait, see committer_locked.go.
+// failedWrites handles failed writes: the database may be unreachable, a table locked, some data
+// refused, a lease lost, or a commit unconfirmed. It retries them by type and kind, apart from all
+// other writes, until they succeed or time out. Later writes of the same type and kind wait
+// meanwhile. So a failing type doesn't affect other types. If a table is locked, all writes of its
+// tenant wait, see committer_locked.go.
 type failedWrites struct {
 	c       *Committer
 	mu      sync.Mutex
 	waiting map[kindKey]*waitingWrites
 	locked  map[string]*waitingWrites // of tenants, see hold
-	probes  chan struct{}             // has one for each try, see probe
+	probes  chan struct{}             // one value for each try, see probe
 }
 
-// waitingWrites has the writes that wait for parts of their type and kind that are written apart.
+// waitingWrites keeps the writes that wait for parts of their type and kind that are written apart.
 type waitingWrites struct {
 	parts   int
 	writes  []*write
@@ -136,7 +136,7 @@ func (a *failedWrites) put(p *part) {
 	}
 }
 
-// apart runs do in a goroutine, and then queues the writes that have come meanwhile.
+// apart runs do in a goroutine, and then queues the writes that came meanwhile.
 func (a *failedWrites) apart(key kindKey, do func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -155,7 +155,7 @@ func (a *failedWrites) apart(key kindKey, do func()) {
 }
 
 // end ends a part that was written apart. After the last one of its type and kind, it returns the
-// writes that have waited.
+// writes that waited.
 func (a *failedWrites) end(key kindKey, waiting *waitingWrites) []*write {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -238,8 +238,8 @@ func isFinal(err error) bool {
 }
 
 // persist runs one transaction until it commits, fails for good or ctx ends. do must be safe to
-// repeat after a commit whose answer was lost. A tenant has few tries at a time: each takes
-// a hot connection, and a tenant may have a thousand types.
+// repeat after a commit whose answer was lost. A tenant gets few tries at a time: each takes a hot
+// connection, and there may be a thousand types in a tenant.
 func (c *Committer) persist(
 	ctx context.Context, what string, key store.TypeKey, final func(error) bool, do func() error,
 ) error {

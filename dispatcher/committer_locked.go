@@ -21,8 +21,8 @@ const (
 	lockPause = 100 * time.Millisecond
 )
 
-// hold keeps the writes of a tenant that has a locked table, and its later writes, until they can
-// be written. If it isn't known which tenant that is, each one is tried apart.
+// hold keeps the writes of a tenant with a locked table, and its later writes, until they can be
+// written. If it isn't known which tenant that is, each one is tried apart.
 func (a *failedWrites) hold(parts []*part, locked store.Refused) (rest []*part) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,7 +109,7 @@ func (a *failedWrites) tryHeld(parts []*part) (still []*part) {
 }
 
 // nextHeld takes the next batch of a tenant's writes that wait. When there is none, the tenant's
-// writes no longer have to wait, and nextHeld returns nil.
+// writes need not wait any longer, and nextHeld returns nil.
 func (a *failedWrites) nextHeld(tenant string, waiting *waitingWrites) []*write {
 	a.mu.Lock()
 	defer a.mu.Unlock()

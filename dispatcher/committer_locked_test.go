@@ -25,7 +25,7 @@ var (
 	besideFor = time.Duration(longform.Size(2, 5)) * time.Second
 )
 
-// neighbours are tenants of which the first one has many task types, and the others have one each.
+// neighbours are tenants: the first one with many task types, the others with one each.
 type neighbours struct {
 	*node
 	t       *testing.T
@@ -111,7 +111,7 @@ func (all *neighbours) p99(what string, d time.Duration, tenants []string) time.
 }
 
 // hardlyLonger checks that submits take less than most during a lock. A machine that stalls just
-// then delays them, too: so measure has five tries.
+// then delays them, too: so measure tries it five times.
 func (all *neighbours) hardlyLonger(measure func() (during, most time.Duration)) {
 	all.t.Helper()
 	for try := 1; ; try++ {
@@ -198,7 +198,7 @@ func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// The same holds for tasks with idempotency keys, whose types each have batches of their own.
+// The same holds for tasks with idempotency keys: each of their types gets batches of its own.
 func TestLockedTableOfKeyedTasksHoldsUpNoOther(t *testing.T) {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{},

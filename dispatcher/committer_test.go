@@ -128,7 +128,8 @@ func (w *writer) settle(t *store.Type, l asyncflow.Lease, o asyncflow.Outcome) s
 	return <-done
 }
 
-// checkTokens asserts that each live task has exactly one token row, and a final one none.
+// checkTokens asserts that there is exactly one token row of each live task, and none of a final
+// one.
 func (w *writer) checkTokens() {
 	w.t.Helper()
 	var wrong int

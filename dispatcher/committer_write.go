@@ -11,26 +11,26 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// part has the writes of one transaction for one task type.
+// part holds the writes of one transaction for one task type.
 type part struct {
 	key      store.TypeKey
 	inserts  []*submission
 	extends  []*extension
 	settles  []*ending
 	earlier  []*extension // superseded by another extension of the same lease in extends
-	repeated []*ending    // further settlements of a task: they have to see how the first one went
+	repeated []*ending    // further settlements of a task: they must see how the first one went
 }
 
-// commit writes a batch in one transaction, but for what has to wait for earlier writes.
+// commit writes a batch in one transaction, but for what must wait for earlier writes.
 func (c *Committer) commit(ctx context.Context, _ int, batch []*write) {
 	c.commitParts(ctx, divide(c.failedWrites.divert(dropLate(batch))), c.failedWrites.hold)
 }
 
 // commitParts writes parts in one transaction. If a table is locked, held gets all parts, and the
 // parts of the tenant that needs the table (none: the tenant isn't known). held takes over parts
-// that have to wait, and returns the remaining parts for another try. If Postgres refuses a tenant
-// for another reason, that tenant is put aside, and the other tenants are committed together. If
-// the tenant at fault isn't known, all are put aside.
+// that must wait, and returns the remaining parts for another try. If Postgres refuses a tenant for
+// another reason, that tenant is put aside, and the other tenants are committed together. If the
+// tenant at fault isn't known, all are put aside.
 func (c *Committer) commitParts(
 	ctx context.Context, divided []*part, held func([]*part, store.Refused) (rest []*part),
 ) {
@@ -265,7 +265,7 @@ func inserted(items []*submission) (leases []asyncflow.Lease) {
 		if s.Lease != nil {
 			leases = append(leases, *s.Lease)
 		}
-		s.result.ID = s.ID // it may have been renumbered
+		s.result.ID = s.ID // its number may be another one now
 		s.end(nil)
 	}
 	return leases

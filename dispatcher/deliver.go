@@ -15,7 +15,7 @@ import (
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	now := d.current(t)
 	for _, l := range leases {
-		// Another node may have registered an endpoint this second.
+		// Another node perhaps registered an endpoint this second.
 		if now.FansOut(l) == nil && !now.Serves(l.Stage) && !now.Claims(l.Stage) {
 			d.workers.Do(func() { d.beginWithPast(d.refreshed(t), leases) })
 			return
@@ -120,7 +120,7 @@ func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyn
 	if slices.ContainsFunc(leases, func(l asyncflow.Lease) bool { return l.Unsent }) {
 		leases = d.beginSending(t, leases)
 	}
-	leases = d.withoutExpired(t, leases) // it may have waited to be sent
+	leases = d.withoutExpired(t, leases) // perhaps it waited to be sent
 	deliveries := d.deliveries(t, e, leases)
 	if len(deliveries) == 0 {
 		return
@@ -157,8 +157,8 @@ func (d *Dispatcher) beginSending(t *store.Type, leases []asyncflow.Lease) []asy
 	return sent
 }
 
-// deliveries returns the deliveries of leased tasks. Tasks whose lease runs out before the stage's
-// time limit are given back: the node or the database was too slow.
+// deliveries returns the deliveries of leased tasks. Tasks with a lease that runs out before the
+// stage's time limit are given back: the node or the database was too slow.
 func (d *Dispatcher) deliveries(
 	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease,
 ) []asyncflow.Delivery {
@@ -186,8 +186,8 @@ func (d *Dispatcher) deliveries(
 	return all
 }
 
-// choose picks the endpoint that a lease is for, if it may have tasks. If the lease is for none, it
-// picks one that may, by weight.
+// choose picks the endpoint that a lease is for, if that one may get tasks. If the lease is for
+// none, it picks one that may, by weight.
 func choose(
 	endpoints []asyncflow.Endpoint, wanted string, now time.Time,
 ) (e *asyncflow.Endpoint, blocked asyncflow.WaitReason) {

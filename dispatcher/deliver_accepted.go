@@ -15,7 +15,7 @@ const (
 	// unnecessary. If the node dies meanwhile, the attempt is lost once the timeout of its stage
 	// is over, unless the report comes before.
 	acceptedWait = 5 * time.Second
-	// acceptedMargin is what a lease must have left after that: time to write it.
+	// acceptedMargin is what must be left of a lease after that: time to write it.
 	acceptedMargin = 2 * time.Second
 	// acceptedTick is how long leases wait to be extended together with others.
 	acceptedTick = 50 * time.Millisecond
@@ -23,9 +23,9 @@ const (
 	acceptedMost = 1 << 15
 )
 
-// accepted has the latest leases whose deliveries workers have answered with 202 on this node,
-// until reports end them. Reports for these need no read of the database, and no extension if they
-// come soon.
+// accepted keeps the latest leases of deliveries that workers answered with 202 on this node, until
+// reports end them. Reports for these need no read of the database, and no extension if they come
+// soon.
 type accepted struct {
 	c    *Committer
 	wait time.Duration
@@ -54,7 +54,7 @@ type acceptedLease struct {
 	pending  bool // its extension isn't queued yet
 }
 
-// extension returns the write that moves the lease's end to the deadline, unless another write has
+// extension returns the write that moves the lease's end to the deadline, unless another write
 // moved it.
 func (a *acceptedLease) extension(key store.TypeKey) *write {
 	return &write{key: key, extend: &extension{
@@ -64,8 +64,8 @@ func (a *acceptedLease) extension(key store.TypeKey) *write {
 	}}
 }
 
-// sooner reports whether the 202 makes the lease end sooner: the stage has less time for processing
-// than for the delivery.
+// sooner reports whether the 202 makes the lease end sooner: the stage allows less time for
+// processing than for the delivery.
 func (a *acceptedLease) sooner() bool { return a.deadline.Before(a.Until) }
 
 // acceptedDue says when a lease is to be extended.
@@ -86,7 +86,7 @@ func newAccepted(c *Committer) *accepted {
 // deadline, unless a report or a heartbeat comes within acceptedWait. If the lease ends sooner by
 // that, the change is written at once: no other node may assume the later end. When the extension
 // is written, Accept calls written with the result. Without an extension, nobody sees what was seen
-// of the attempt until it has ended.
+// of the attempt until its end.
 func (c *Committer) Accept(
 	tenant string, l asyncflow.Lease, deadline time.Time, seen store.Seen, written func(error),
 ) {
@@ -113,8 +113,8 @@ func (c *Committer) Accept(
 	}
 }
 
-// Accepted returns the lease of an attempt whose delivery was answered with 202, as far as this
-// node knows: the lease may have ended since.
+// Accepted returns the lease of an attempt that was answered with 202, as far as this node knows:
+// the lease may be over by now.
 func (c *Committer) Accepted(
 	tenant string, id asyncflow.TaskID, seq int,
 ) (l asyncflow.Lease, ok bool) {
@@ -127,7 +127,7 @@ func (c *Committer) Accepted(
 	return l, false
 }
 
-// extendDue extends the leases whose time has come.
+// extendDue extends the leases that are due.
 func (a *accepted) extendDue() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

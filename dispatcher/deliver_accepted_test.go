@@ -139,7 +139,7 @@ func TestAcceptGivesWayToAHeartbeat(t *testing.T) {
 	}
 }
 
-// A report that can't be written has no effect on the extension.
+// A report that can't be written doesn't change the extension.
 func TestAcceptOutlivesABadReport(t *testing.T) {
 	w := setupWriter(t)
 	s, l := w.accepting()
@@ -169,8 +169,8 @@ func TestAcceptAtTheLastMoment(t *testing.T) {
 	require.NoError(t, <-written)
 }
 
-// A stage may have less time for processing than for its delivery. Then the 202 makes the lease end
-// sooner. That is written at once, and announced to the background jobs that rescue leases.
+// A stage may allow less time for processing than for its delivery. Then the 202 makes the lease
+// end sooner. That is written at once, and announced to the background jobs that rescue leases.
 func TestAcceptOfAShortStage(t *testing.T) {
 	w := setupWriter(t)
 	spec := writerType()
@@ -197,7 +197,7 @@ func TestAcceptOfAShortStage(t *testing.T) {
 	s.Committer.Close()
 }
 
-// The name in a 202 that isn't written yet is written with a heartbeat that has none.
+// The name in a 202 that isn't written yet is written with a heartbeat without one.
 func TestAcceptLeavesItsNameToAHeartbeat(t *testing.T) {
 	w := setupWriter(t)
 	s, l := w.accepting()

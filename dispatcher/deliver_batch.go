@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// batches has the tasks that wait to be sent to their endpoint together, in one request. They are
+// batches holds the tasks that wait to be sent to their endpoint together, in one request. They are
 // leased, and in flight.
 type batches struct {
 	mu   sync.Mutex
@@ -26,7 +26,7 @@ type sharedDelivery struct {
 }
 
 // gather sends tasks to an endpoint together with other tasks. Full requests go at once; the rest
-// goes when it fills a request, or when its first task has waited long enough.
+// goes when it fills a request, or when the wait of its first task is long enough.
 func (d *Dispatcher) gather(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) {
 	for _, filled := range d.batches.add(t, e, leases, d.mostTogether(t, e), d.sendBatch) {
 		d.workers.Do(func() { d.sendBatch(filled) })
@@ -47,7 +47,7 @@ func (d *Dispatcher) mostTogether(t *store.Type, e *asyncflow.Endpoint) int {
 }
 
 // add adds tasks to the open batch of an endpoint, and returns the batches to send now. It calls
-// late with a batch that has waited long enough.
+// late with a batch at the end of its wait.
 func (g *batches) add(
 	t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease, most int,
 	late func(*sharedDelivery),
@@ -135,7 +135,7 @@ func (d *Dispatcher) sendBatch(b *sharedDelivery) {
 	if len(leases) == 0 {
 		return
 	}
-	// MaxTasks may have been lowered meanwhile.
+	// MaxTasks may be lower by now.
 	requests := slices.Collect(slices.Chunk(leases, max(1, e.Batch.MaxTasks)))
 	for _, another := range requests[1:] {
 		d.workers.Do(func() { d.attempt(t, e, another) })

@@ -117,7 +117,7 @@ func TestTasksGoTogether(t *testing.T) {
 	assert.Len(t, attempts, 2)
 }
 
-// Each task of a request has its own outcome.
+// The outcome of each task of a request is its own.
 func TestOutcomesOfTasksThatGoTogether(t *testing.T) {
 	b := setup(t)
 	b.batch("first", 4, time.Second)
@@ -152,7 +152,7 @@ func TestOutcomesOfTasksThatGoTogether(t *testing.T) {
 	attempts, err := n.Attempts(t.Context(), tenant, tasks[2].ID)
 	require.NoError(t, err)
 	assert.Equal(t, []any{"again", 1}, []any{attempts[0].Error, attempts[0].Attempt})
-	n.stop() // it has no slot any more: the node doesn't wait for it
+	n.stop() // it is without a slot now: the node doesn't wait for it
 }
 
 // The first waiting task bounds the wait of all. Without a wait, tasks that were leased together
@@ -240,7 +240,7 @@ func TestStopWhileTasksWaitForOthers(t *testing.T) {
 }
 
 // Tasks that wait for others on a node that dies were not sent: they lose no attempt. If the node
-// lives on, it doesn't send them, as another may have begun them.
+// lives on, it doesn't send them, as another node may be at them.
 func TestUnsentTasksLoseNoAttempt(t *testing.T) {
 	b := setup(t)
 	b.batch("first", 100, asyncflow.MaxBatchWait)
@@ -364,7 +364,7 @@ func TestOrderedTasksDontGoTogether(t *testing.T) {
 	assert.Greater(t, together, 1, "but those of several keys do")
 }
 
-// A request is one observation of its endpoint's health, however many tasks it has.
+// A request is one observation of its endpoint's health, however many tasks are in it.
 func TestHealthOfRequests(t *testing.T) {
 	b := setup(t)
 	b.batch("first", 20, time.Second)

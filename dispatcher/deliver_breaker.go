@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// breakers has this node's part of the endpoints' circuit breakers: what it has seen of each
-// endpoint that fails, and which endpoints' health is being changed now.
+// breakers is this node's part of the endpoints' circuit breakers: what it saw of each endpoint
+// that fails, and the endpoints with a change of health under way.
 type breakers struct {
 	mu       sync.Mutex
 	runs     map[string]asyncflow.FailureRun // by endpoint that fails

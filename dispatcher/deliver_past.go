@@ -43,14 +43,14 @@ func (d *Dispatcher) beginWithPast(t *store.Type, leases []asyncflow.Lease) {
 			d.giveBack(t, asking, why)
 			return
 		}
-		d.begin(t, slices.Clone(asking[:n])) // the array would keep what all of them have in memory
+		d.begin(t, slices.Clone(asking[:n])) // the array would keep all of their contents in memory
 		clear(asking[:n])
 		asking = asking[n:]
 	}
 }
 
-// readPast reads what the stages of the first leases ask for, and returns for how many it has, at
-// least one; else it says why. Their documents then count in the byte budget.
+// readPast reads what the stages of the first leases ask for, and returns how many leases that is,
+// at least one; else it says why. Their documents then count in the byte budget.
 func (d *Dispatcher) readPast(t *store.Type, leases []asyncflow.Lease) (n int, why string) {
 	defer d.pasts.Acquire(t.Tenant)()
 	own := contextBytes(leases)

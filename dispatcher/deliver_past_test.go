@@ -18,7 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// lookBack has both stages of the type pipe given the input and the first output, in some modes.
+// lookBack gives both stages of the type pipe the input and the first output, in some modes.
 func (n *node) lookBack(t *testing.T, mode asyncflow.Mode) {
 	t.Helper()
 	pipe, err := n.Catalog.Type(tenant, "pipe")

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/dispatcher"
 )
 
-// A delivery, pushed or claimed, has the version of its type that holds when it is sent: a task
-// that was submitted before has the new one.
+// A delivery, pushed or claimed, goes by the version of its type at the time of the send: a task
+// that was submitted before, too, goes by the new one.
 func TestDeliveriesHaveTheVersion(t *testing.T) {
 	b := setup(t)
 	sent := make(chan int, 10)

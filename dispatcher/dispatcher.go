@@ -26,7 +26,7 @@ type Sender interface {
 
 // Config holds the limits of a node.
 type Config struct {
-	// Concurrency is the most tasks that the node has in flight at once; 0: 1024.
+	// Concurrency is the most tasks in flight on the node at once; 0: 1024.
 	Concurrency int
 	// ContextBytes is the byte budget for the contexts of these tasks, and for outputs and contexts
 	// of next stages that aren't written yet; 0: 64 MiB. See Ledger.
@@ -99,7 +99,7 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 	return d
 }
 
-// InFlight returns how many tasks the node has in flight: leased and not settled.
+// InFlight returns how many tasks are in flight on the node: leased and not settled.
 func (d *Dispatcher) InFlight() int { return d.ledger.InFlight() }
 
 // Concurrency returns the most tasks in flight on the node.
@@ -139,8 +139,8 @@ func (d *Dispatcher) idle(key store.TypeKey) (empty bool, busy time.Duration) {
 	return d.agenda.Idle(key)
 }
 
-// wakeTenant puts the types of a tenant on the agenda for now that may have something to lease,
-// after a change of its configuration: what was not allowed may be allowed now.
+// wakeTenant puts the types of a tenant on the agenda for now that may be leased from, after a
+// change of its configuration: what was not allowed may be allowed now.
 func (d *Dispatcher) wakeTenant(tenant string) {
 	now := d.store.Clock.Now()
 	for _, t := range d.store.Catalog.TypesOf(tenant) {
@@ -161,9 +161,9 @@ func (d *Dispatcher) tidyLoop(ctx context.Context) error {
 	return nil
 }
 
-// tidy drops what the node keeps for deleted types and endpoints, and what it has learned of types
-// that are idle. These stay on the agenda: without an entry, the next task of a type would have to
-// be leased.
+// tidy drops what the node keeps for deleted types and endpoints, and what it learned of types that
+// are idle. These stay on the agenda: without an entry, the next task of a type could not begin at
+// once, but would be leased.
 func (d *Dispatcher) tidy() {
 	gone := func(key store.TypeKey) bool {
 		_, err := d.store.Catalog.Type(key.Tenant, key.Type)
@@ -216,7 +216,7 @@ func (d *Dispatcher) current(t *store.Type) *store.Type {
 	return now
 }
 
-// refreshed returns a type as the database has it now.
+// refreshed returns a type as it stands in the database now.
 func (d *Dispatcher) refreshed(t *store.Type) *store.Type {
 	err := d.store.Catalog.RefreshTenant(d.stopping, t.Tenant)
 	if err != nil && d.stopping.Err() == nil {

@@ -34,8 +34,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// Run doesn't return before the health of an endpoint is written whose last attempt the
-// node made.
+// Run doesn't return before it writes the health of an endpoint to which it made the last attempt.
 func TestRunWaitsForTheHealth(t *testing.T) {
 	b := setup(t)
 	conn, err := pgx.Connect(t.Context(), b.url)

@@ -90,7 +90,7 @@ type node struct {
 	*store.Store
 	*dispatcher.Committer
 	*dispatcher.Dispatcher        // nil: there is none
-	halt                   func() // stop the dispatcher, and wait until it has
+	halt                   func() // stop the dispatcher, and wait for its end
 	stop                   func() // stop all of it
 }
 
@@ -203,7 +203,7 @@ func TestNeverMoreThanItsCapacity(t *testing.T) {
 	b := setup(t)
 	const capacity = 7
 	var now atomic.Int32
-	used := make(chan struct{}) // closed once it has been
+	used := make(chan struct{}) // closed after that
 	use := sync.OnceFunc(func() { close(used) })
 	n := b.start("a", dispatcher.Config{Concurrency: capacity},
 		func(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
@@ -313,7 +313,7 @@ func TestNotify(t *testing.T) {
 	require.NoError(t, <-running)
 }
 
-// A task whose stage has no endpoint waits, and no attempt is counted.
+// A task in a stage without an endpoint waits, and no attempt is counted.
 func TestNoEndpoint(t *testing.T) {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{},

@@ -15,20 +15,20 @@
 // What needs no SQL and no other part is in packages of its own: internal/agenda, internal/batch,
 // internal/ledger, internal/pool, internal/rates and internal/slots.
 //
-// A Committer gathers all writes of the node on this path. A node that only serves the API has one,
-// too, but no Dispatcher. report.go handles the reports of workers.
+// A Committer gathers all writes of the node on this path. A node that only serves the API runs
+// one, too, but no Dispatcher. report.go handles the reports of workers.
 //
 // # Leases
 //
 // An agenda keeps, for every task type, the time at which there may be something to lease: now at
 // the start, the time of the head of its ready table after a lease, or the time in a wake-up. A few
-// leasers take the type whose time comes first, wait for capacity, and lease that many tasks, up to
-// the type's schedule_limit. One leaser at a time has a type. While nothing is due, no statement
+// leasers take the type that is due first, wait for capacity, and lease that many tasks, up to the
+// type's schedule_limit. A type is with one leaser at a time. While nothing is due, no statement
 // runs.
 //
 // # How it stops
 //
-// When the context of Dispatcher.Run ends, the node takes no new leases. Attempts under way have a
+// When the context of Dispatcher.Run ends, the node takes no new leases. Attempts under way get a
 // grace to end; then they are cut off and their tasks go back as lost attempts. Leases that were
 // not sent yet are given back without an attempt. Settlements are written on a context that
 // outlives all that. Run returns when nothing is in flight. Committer.Close then waits for the

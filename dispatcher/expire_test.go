@@ -14,7 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// overdueTask is a task whose time to begin is over.
+// overdueTask is a task past its time to begin.
 func overdueTask(n *node) asyncflow.NewTask {
 	return asyncflow.NewTask{Type: "pipe", Context: json.RawMessage("1"),
 		StartBy: asyncflow.DeadlineAt(n.Clock.Now().Add(-time.Second))}
@@ -77,8 +77,8 @@ func TestNothingExpiredInABatch(t *testing.T) {
 	assert.Equal(t, asyncflow.OutcomeExpired, all[len(all)-1].Outcome)
 }
 
-// A task whose time to begin is over makes no children: no request would be sent for it, so that
-// only the check after the lease can see it.
+// A task past its time to begin makes no children: no request would be sent for it, so that only
+// the check after the lease can see it.
 func TestNoChildrenAfterStartBy(t *testing.T) {
 	b := setup(t)
 	n := b.start("node", dispatcher.Config{Concurrency: 10}, func(_ context.Context,

@@ -55,8 +55,8 @@ func (c *Committer) WritesApart() int {
 	return len(c.failedWrites.waiting) + len(c.failedWrites.locked)
 }
 
-// Nexts returns the leases with which tasks go on at once that have taken the node's capacity, and
-// gives back all of it; nil: there are none, or others may stand in line.
+// Nexts returns the leases with which tasks go on at once that took the node's capacity, and gives
+// back all of it; nil: there are none, or others may stand in line.
 func (d *Dispatcher) Nexts(
 	t *store.Type, settlements []asyncflow.Settlement,
 ) (nexts []*asyncflow.Lease) {
@@ -81,22 +81,22 @@ func (d *Dispatcher) Nexts(
 	return nexts
 }
 
-// TellFollowUp says that a tenant has something to follow up, and waits until it is done.
+// TellFollowUp says that there is something to follow up in a tenant, and waits until it is done.
 func (c *Committer) TellFollowUp(tenant string) {
 	c.followUps.tell(tenant, 0)
 	c.followUps.tells.Drain()
 }
 
-// StopFollowUps has the node follow up only when a test calls FollowUp.
+// StopFollowUps makes the node follow up only when a test calls FollowUp.
 func (c *Committer) StopFollowUps() { c.followUps.close() }
 
-// StopListening has nobody read the news but calls that need them.
+// StopListening leaves the news to the calls that need them.
 func (c *Committer) StopListening() {
 	c.closing.Do(func() { close(c.closed) })
 	c.hear()
 }
 
-// Unread returns the news that nobody has read.
+// Unread returns the unread news.
 func (c *Committer) Unread() store.News { return c.news.Read() }
 
 // Persist tries do until it succeeds or ctx ends.
@@ -104,7 +104,7 @@ func (c *Committer) Persist(ctx context.Context, key store.TypeKey, do func() er
 	return c.persist(ctx, "test", key, isFinal, do)
 }
 
-// NewIdleCommitter returns a committer that writes nothing: it has what tries need.
+// NewIdleCommitter returns a committer that writes nothing: it comes with all that tries need.
 func NewIdleCommitter() *Committer {
 	return &Committer{log: slog.New(slog.DiscardHandler),
 		tenantSlots: slots.NewPerTenant(tenantTries)}

@@ -37,7 +37,7 @@ func (d *Dispatcher) Reserve(t *store.Type, n int, kept bool) reservation {
 	return asks{d}.reservation(t.Key(), n, n, kept)
 }
 
-// Len returns how many tasks have capacity by a reservation.
+// Len returns for how many tasks a reservation holds capacity.
 func (r *reservation) Len() int { return r.n }
 
 // Use is use.
@@ -62,7 +62,7 @@ func (d *Dispatcher) Load() int { return d.ledger.Counts().Bytes }
 // Waiting returns how many submits wait for capacity.
 func (d *Dispatcher) Waiting() int { return d.ledger.Counts().Waiting }
 
-// Leasing returns how many tasks of a type are in flight whose leases aren't committed yet.
+// Leasing returns how many tasks of a type are in flight with a lease that isn't committed yet.
 func (d *Dispatcher) Leasing(key store.TypeKey) int { return d.ledger.Leasing(key) }
 
 // Gathered returns how many tasks wait to be sent together with others.
@@ -89,7 +89,7 @@ func (d *Dispatcher) LimitsOf(t *store.Type) ledger.Limits {
 	return asks{d}.limits(t, d.store.Clock.Now())
 }
 
-// Failing returns the number of endpoints known to have failed lately.
+// Failing returns the number of endpoints that failed lately, as far as is known.
 func (d *Dispatcher) Failing() int {
 	d.breakers.mu.Lock()
 	defer d.breakers.mu.Unlock()
@@ -99,7 +99,7 @@ func (d *Dispatcher) Failing() int {
 // Tidy drops what the node keeps for types that are gone or idle.
 func (d *Dispatcher) Tidy() { d.tidy() }
 
-// KeptTypes returns the number of types of which the node keeps something.
+// KeptTypes returns the number of types that the node remembers something about.
 func (d *Dispatcher) KeptTypes() int {
 	d.blocked.mu.RLock()
 	defer d.blocked.mu.RUnlock()

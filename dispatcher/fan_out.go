@@ -67,7 +67,7 @@ func (d fanOuts) spread(
 	return work, d.overQuota(t, rule, work.Count)
 }
 
-// checkVisits returns an error if a task would have too many children in all its visits of stages
+// checkVisits returns an error if a task would make too many children in all its visits of stages
 // that fan out.
 func (d fanOuts) checkVisits(t *store.Type, l asyncflow.Lease, count int) error {
 	if !t.Revisits(t.StageIndex(l.Stage)) {
@@ -86,7 +86,7 @@ func (d fanOuts) checkVisits(t *store.Type, l asyncflow.Lease, count int) error 
 	return nil
 }
 
-// checkTree returns an error if the tree of a task would have too many tasks with count more.
+// checkTree returns an error if the tree of a task would grow too large with count more.
 func (d fanOuts) checkTree(t *store.Type, l asyncflow.Lease, count int) error {
 	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
 	defer cancel()
@@ -100,8 +100,8 @@ func (d fanOuts) checkTree(t *store.Type, l asyncflow.Lease, count int) error {
 // errNotRead is that the earlier fan-out of a task can't be read now.
 var errNotRead = errors.New("the earlier fan-out can't be read")
 
-// checkStored returns an error if the items are the results of a fan-out that doesn't exist, or has
-// another number of children: anyone may have written the context.
+// checkStored returns an error if the items are the results of a fan-out that doesn't exist, or of
+// one with another number of children: anyone can write the context.
 func (d fanOuts) checkStored(t *store.Type, work asyncflow.Spread) error {
 	stored := work.Stored
 	if stored == (asyncflow.StoredResults{}) {
@@ -126,7 +126,7 @@ func (d fanOuts) checkStored(t *store.Type, work asyncflow.Spread) error {
 // errNotCounted is that the pending tasks of a tenant can't be counted now.
 var errNotCounted = errors.New("the tenant's pending tasks can't be counted")
 
-// overQuota returns an error if a task would have more children than the quotas of its tenant
+// overQuota returns an error if a task would make more children than the quotas of its tenant
 // allow: in all, or as pending tasks at once.
 func (d fanOuts) overQuota(t *store.Type, rule asyncflow.FanOut, count int) error {
 	most := asyncflow.DefaultMaxChildren
@@ -154,9 +154,9 @@ func (d fanOuts) overQuota(t *store.Type, rule asyncflow.FanOut, count int) erro
 	return nil
 }
 
-// chargeChildren counts the children of a task that has fanned out in its tenant's rate of submits,
-// unless the submit counted them: one over HTTP, or a tick, counts what it knows of all stages
-// that a task visits once.
+// chargeChildren counts the children of a task that fanned out in its tenant's rate of submits,
+// unless the submit counted them: one over HTTP, or a tick, counts what it knows of all stages that
+// a task visits once.
 func (d fanOuts) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
 	made := s.Outcome.FannedOut
 	if made == nil {

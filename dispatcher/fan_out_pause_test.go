@@ -87,8 +87,8 @@ func TestPauseATree(t *testing.T) {
 	assert.Len(t, f.joined, 1)
 }
 
-// Children that become ready during a pause don't begin: those that are retried, redriven or
-// would be made as others have ended.
+// Children that become ready during a pause don't begin: those that are retried, redriven or would
+// be made after the end of others.
 func TestNoChildBeginsWhilePaused(t *testing.T) {
 	const parallel = 4
 	begun := make(chan struct{}, 100)

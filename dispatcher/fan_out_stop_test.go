@@ -41,8 +41,8 @@ func startStopped(t *testing.T) (f *family, begun, fail chan struct{}, open func
 	return f, begun, fail, open
 }
 
-// allEnd waits until all children have ended. It does what the background job does with what was
-// put off because of a lock.
+// allEnd waits for the end of all children. It does what the background job does with what was put
+// off because of a lock.
 func (f *family) allEnd(id asyncflow.TaskID) store.Task {
 	return f.children(id, func(c asyncflow.Children) bool {
 		_, _, err := f.SweepFollowUps(f.t.Context(), tenant)
@@ -65,14 +65,14 @@ func TestNoChildBeginsAfterACancel(t *testing.T) {
 	_, err := f.Cancel(t.Context(), tenant, id, "stop it")
 	require.NoError(t, err)
 	f.children(id, func(c asyncflow.Children) bool { return c.Cancelled > 0 })
-	n := f.begun() // one more than the slots may have begun before the cancel
+	n := f.begun() // one more than the slots may begin before the cancel
 	open()
 	f.allEnd(id)
 	assert.Equal(t, n, f.begun())
 	assert.Empty(t, f.joined)
 }
 
-// No child begins after the failure of a sibling has stopped them.
+// No child begins after the failure of a sibling stopped them.
 func TestNoChildBeginsAfterAFailure(t *testing.T) {
 	f, begun, fail, open := startStopped(t)
 	id := f.submitOne(`{}`)
@@ -90,8 +90,8 @@ func TestNoChildBeginsAfterAFailure(t *testing.T) {
 	assert.Equal(t, asyncflow.StatusFailed, f.ended(id).Status)
 }
 
-// Children that wait for others, to be sent in one request, don't begin either once their parent
-// has been cancelled, though nothing has cancelled them yet.
+// Children that wait for others, to be sent in one request, don't begin either once their parent is
+// cancelled, though they themselves are not cancelled yet.
 func TestNoChildInABatchBeginsAfterACancel(t *testing.T) {
 	sent := make(chan string, 4)
 	b := setup(t)

@@ -18,7 +18,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// family has a node whose type "pipe" fans out in its first stage, and what its workers were sent.
+// family holds a node with a type "pipe" that fans out in its first stage, and what its workers
+// were sent.
 type family struct {
 	*node
 	b      *bundle
@@ -192,7 +193,7 @@ func TestAFanOutOverLongResults(t *testing.T) {
 	assert.Contains(t, foreign.Error, "fan_out.items: the results of task "+task.ID.String())
 }
 
-// A context that names stored results wrongly fails the task: anyone may have written it.
+// A context that names stored results wrongly fails the task: anyone can write it.
 func TestStoredResultsThatAreNone(t *testing.T) {
 	f := startFamily(t, asyncflow.FanOut{Items: "/pages"}, func(_ context.Context,
 		d asyncflow.Delivery) asyncflow.Outcome {

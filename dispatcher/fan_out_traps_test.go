@@ -24,7 +24,7 @@ func (f *family) byHand() (step func()) {
 	}
 }
 
-// waits waits until a task has fanned out.
+// waits waits until a task fans out.
 func (f *family) waits(id asyncflow.TaskID) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/dispatcher"
 )
 
-// All visits of a loop together make no more children than a task may have. A redrive counts anew,
+// All visits of a loop together make no more children than a task may make. A redrive counts anew,
 // as for steps.
 func TestChildrenOfAllVisitsAreBounded(t *testing.T) {
 	b := setup(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// followUps does what settlements have left to do (see store.FollowUp): for each tenant one
-// transaction at a time, and another one if more has come meanwhile.
+// followUps does what settlements leave to do (see store.FollowUp): for each tenant one transaction
+// at a time, and another one if more came meanwhile.
 type followUps struct {
 	*Committer
 	tells *batch.Batcher[string, time.Duration] // by tenant: how long what is to do may linger
@@ -69,9 +69,9 @@ func (f *followUps) close() {
 	f.tells.Drain()
 }
 
-// FollowUp does some of what earlier transactions of a tenant have left to do, and reports whether
-// there may be more. Tasks for which this node has capacity begin at once. What fails is tried
-// again after a pause.
+// FollowUp does some of what earlier transactions of a tenant left to do, and reports whether there
+// may be more. Tasks begin at once as far as this node's capacity allows. What fails is tried again
+// after a pause.
 func (c *Committer) FollowUp(ctx context.Context, tenant string) (more bool, err error) {
 	more, _, err = c.followUps.try(ctx, tenant, store.FollowUpRows)
 	if err == nil || ctx.Err() != nil {

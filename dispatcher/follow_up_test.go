@@ -25,7 +25,7 @@ func TestFollowUpAfterClose(t *testing.T) {
 	assert.Empty(t, log.String())
 }
 
-// The question whether others stand in line reads the news first, if nobody else has: otherwise a
+// The question whether others stand in line reads the news first, if nobody else did: otherwise a
 // new task would overtake one that was announced before.
 func TestNewsAreReadBeforeALineIsCalledEmpty(t *testing.T) {
 	b := setup(t)

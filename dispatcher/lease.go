@@ -30,8 +30,8 @@ const (
 	claimsPause = 200 * time.Millisecond
 
 	// A type that got no capacity is tried again when some is given back, but not before fullPause
-	// is over. It is also tried again after fullLook, since the number of nodes may have changed;
-	// so is a type whose tasks were going in line, if no wake-up has come for them.
+	// is over. It is also tried again after fullLook, since the number of nodes may be another one;
+	// so is a type with tasks that were going in line, if no wake-up came for them.
 	fullPause = 2 * time.Millisecond
 	fullLook  = time.Second
 )
@@ -97,7 +97,7 @@ func leasePause(t *store.Type) time.Duration {
 }
 
 // lockedTenants says until when no type of a tenant is leased from because one of its tables was
-// locked: each lease that has to wait for a lock keeps a leaser from all other types.
+// locked: each lease that must wait for a lock keeps a leaser from all other types.
 type lockedTenants struct {
 	mu      sync.Mutex
 	tenants map[string]time.Time

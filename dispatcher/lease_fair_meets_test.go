@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/dispatcher"
 )
 
-// fairTurns has a fair type with one stage, whose endpoint has a limit. Each delivery waits to be
-// ended.
+// fairTurns holds a fair type with one stage, and an endpoint with a limit. Each delivery waits to
+// be ended.
 type fairTurns struct {
 	*node
 	t     *testing.T
@@ -90,8 +90,8 @@ func (f *fairTurns) next() string {
 	}
 }
 
-// turns ends as many deliveries as there are keys, one at a time, and checks whose turn each of the
-// next ones is.
+// turns ends as many deliveries as there are keys, one at a time, and checks which key's turn each
+// of the next ones is.
 func (f *fairTurns) turns(want string) {
 	f.t.Helper()
 	var got strings.Builder
@@ -113,7 +113,7 @@ func (f *fairTurns) settled() {
 }
 
 // A pause keeps the turns: after the resume they go on with the next key, and keys that came
-// meanwhile have their place in the ring.
+// meanwhile stand in their place in the ring.
 func TestFairPause(t *testing.T) {
 	f := startFairTurns(t, "1", "a")
 	f.line("aaaaaabbbbbbcccccc")

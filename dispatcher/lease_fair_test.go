@@ -18,13 +18,13 @@ import (
 const (
 	sharedKeys  = 1000
 	sharedTurns = 10 // so that one turn is a tenth of a share
-	heavyKeys   = 10 // have many more tasks than the others, and were submitted first
+	heavyKeys   = 10 // with many more tasks than the others, and submitted first
 	goldenKey   = 700
 )
 
 func sharedKey(i int) string { return fmt.Sprintf("key-%04d", i) }
 
-// Of 1,000 keys with due tasks, some with many more than others, each has had its share after ten
+// Of 1,000 keys with due tasks, some with many more than others, each got its share after ten
 // turns, give or take a turn, on one node and on three that deliver at once.
 func TestFairSharesOfNodes(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func fairSharesOfNodes(t *testing.T, nodes int) {
 	sharesAreFair(t, b.url, had)
 }
 
-// submitShared submits tasks of all keys. It returns how many each has.
+// submitShared submits tasks of all keys. It returns the number of each key's.
 func submitShared(t *testing.T, n *node) map[string]int {
 	t.Helper()
 	had := map[string]int{}
@@ -105,7 +105,7 @@ func submitShared(t *testing.T, n *node) map[string]int {
 	return had
 }
 
-// sharesAreFair compares how many tasks of each key have been leased at one moment.
+// sharesAreFair compares how many tasks of each key were leased at one moment.
 func sharesAreFair(t *testing.T, url string, had map[string]int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)

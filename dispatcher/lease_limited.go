@@ -50,7 +50,7 @@ func (d *Dispatcher) leaseLimited(
 	return g.Leases, g.Next, g.Filed, err
 }
 
-// blockedTypes has the types that may have blocked tasks, by stage.
+// blockedTypes lists the types that perhaps hold blocked tasks, by stage.
 type blockedTypes struct {
 	mu    sync.RWMutex
 	types map[store.TypeKey]bool
@@ -127,7 +127,7 @@ func (a *admission) Capacity(stage string) (sum int) {
 	return sum
 }
 
-// capacity returns how many more tasks an endpoint may have.
+// capacity returns how many more tasks an endpoint may get.
 func (a *admission) capacity(e *asyncflow.Endpoint) int {
 	n := plenty
 	bound := func(most, has int) { n = min(n, max(0, most-has)) }
@@ -233,8 +233,8 @@ func (a *admission) AdmitKey(key string) bool {
 	return true
 }
 
-// longestPause bounds the time until a flow key is tried again: its rate may have been
-// changed.
+// longestPause bounds the time until a flow key is tried again: its rate may be another one by
+// then.
 const longestPause = 10 * time.Second
 
 // releaseAfter releases a flow key after a while, unless the node stops before.

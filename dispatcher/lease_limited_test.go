@@ -38,7 +38,7 @@ func (n *node) put(t *testing.T, change func(*asyncflow.TaskType), others ...*no
 	}
 }
 
-// An endpoint has no more tasks in flight than its limit, on two nodes together, and finally all
+// No more tasks of an endpoint are in flight than its limit, on two nodes together, and finally all
 // are done.
 func TestMaxInFlightOfAnEndpoint(t *testing.T) {
 	b := setup(t)
@@ -135,8 +135,8 @@ func TestOthersGoOn(t *testing.T) {
 	n.await(t, hanging, asyncflow.StatusSucceeded)
 }
 
-// Six types that begin to hang one after the other, each with more tasks than the node has slots,
-// don't block a seventh: neither a single task nor many.
+// Six types that begin to hang one after the other, each with more tasks than there are slots on
+// the node, don't block a seventh: neither a single task nor many.
 func TestAnotherTypeGoesOnBesideManyThatHang(t *testing.T) {
 	const slots, types = 128, 6
 	b := setup(t)
@@ -175,7 +175,7 @@ func TestAnotherTypeGoesOnBesideManyThatHang(t *testing.T) {
 	assert.GreaterOrEqual(t, n.InFlight(), slots*4/5, "all of them still hang")
 }
 
-// What is asked of a type without limits because others have some costs no allocation. Not
+// What is asked of a type without limits because others are limited costs no allocation. Not
 // parallel, as the allocations of the whole process are counted.
 func TestTypesWithoutLimitsAllocateNothing(t *testing.T) {
 	b := &bundle{t, pgtest.Database(t, prepare)}
@@ -235,7 +235,7 @@ func TestTypesWithoutLimitsAskNothing(t *testing.T) {
 		"only as a node begins it looks at all types")
 }
 
-// statistic returns what the statistics of the database have about a table.
+// statistic returns what the statistics of the database say about a table.
 func (b *bundle) statistic(what, table string) (n int) {
 	b.t.Helper()
 	conn, err := pgx.Connect(b.t.Context(), b.url)
@@ -279,8 +279,8 @@ func (n *node) submitTo(t *testing.T, name string, count int) []store.Submitted 
 	return results
 }
 
-// A full node goes on as soon as it has capacity. If it only checked now and then, each task would
-// take a second.
+// A full node goes on as soon as there is capacity. If it only checked now and then, each task
+// would take a second.
 func TestFullNodeGoesOn(t *testing.T) {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{Concurrency: 1},

@@ -16,17 +16,17 @@ import (
 )
 
 // Two nodes deliver a mixed set of tasks in the order of their order_time: none is overtaken by
-// more tasks than both have in flight at once.
+// more tasks than are in flight on both at once.
 func TestOrderOverTwoNodes(t *testing.T) {
 	const nodes, held, rounds = 2, 8, 20
 	b := setup(t)
-	// No task reaches the second stage. A single endpoint of a type may have all its slots.
+	// No task reaches the second stage. A single endpoint of a type may use all its slots.
 	b.exec(`DELETE FROM tenant_acme.endpoints WHERE stage = 'second'`)
 	silent := b.open(store.Config{Node: "silent"})
 	want := mixedTasks(t, silent, nodes*held*rounds)
 
-	// A round is full when both nodes have all they may have in flight: four fifths of their slots.
-	// So a task in flight has arrived before the next round begins.
+	// A round is full when all that may be in flight on both nodes is: four fifths of their slots.
+	// So a task in flight arrives before the next round begins.
 	arrivals, over := make(chan arrival), make(chan struct{})
 	deliver := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 		a := arrival{d.Lease.ID, make(chan struct{})}
@@ -65,9 +65,8 @@ type arrival struct {
 	answer chan struct{}
 }
 
-// mixedTasks makes tasks with priorities of all kinds, some of which are in their
-// second attempt, some changed and some delayed until a moment ago, and returns them in
-// the order in which they are due.
+// mixedTasks makes tasks with priorities of all kinds, some in their second attempt, some changed
+// and some delayed until a moment ago, and returns them in the order in which they are due.
 func mixedTasks(t *testing.T, n *node, count int) []asyncflow.TaskID {
 	tasks := make([]asyncflow.NewTask, count)
 	for i := range tasks {

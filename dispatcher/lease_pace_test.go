@@ -101,8 +101,8 @@ func (n *node) setRate(t *testing.T, b *bundle, rate string) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// A new node takes its share of a rate after the others have given it up. When it stops, the others
-// take its share over. The rate is never exceeded.
+// A new node takes its share of a rate after the others give it up. When it stops, the others take
+// its share over. The rate is never exceeded.
 func TestShareOfARate(t *testing.T) {
 	// slack allows for a tenth of a second's tasks for each share, and for deliveries under way.
 	const perSecond, slack = 40, 12
@@ -152,8 +152,8 @@ func TestShareOfARate(t *testing.T) {
 		"at no time since the beginning")
 }
 
-// After a successful try an endpoint is ramped up, on all nodes together: it has two tasks at once,
-// then four, eight and so on, not all of them.
+// After a successful try an endpoint is ramped up, on all nodes together: it gets two tasks at
+// once, then four, eight and so on, not all of them.
 func TestRampAfterARecovery(t *testing.T) {
 	// Up to early tasks are leased while the recovery is written; they don't count for the ramp.
 	const tasks, early = 24, 4

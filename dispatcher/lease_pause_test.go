@@ -41,7 +41,7 @@ func TestPause(t *testing.T) {
 			task.WaitsFor == asyncflow.WaitPaused &&
 			task.Stage == "second"
 	}, patience, 20*time.Millisecond)
-	// every wake-up of the submits has been worked off: a paused type is looked at and left
+	// every wake-up of the submits is worked off: a paused type is looked at and left
 	select {
 	case <-arrived:
 		require.Fail(t, "something was leased while the type was paused")
@@ -52,7 +52,7 @@ func TestPause(t *testing.T) {
 	one.await(t, append(waiting, running...), asyncflow.StatusSucceeded)
 }
 
-// After a resume with a ramp a node begins with one task at a time, and has more over time.
+// After a resume with a ramp a node begins with one task at a time, and gets more over time.
 func TestRamp(t *testing.T) {
 	b := setup(t)
 	var now atomic.Int32
@@ -91,7 +91,7 @@ func (b *bundle) pauseDuringALease(n *node, unlock func()) {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 50*time.Millisecond)
 	defer cancel()
 	n.Quiesce(ctx, pipeKey)
-	if ctx.Err() == nil { // the machine is so slow that the lease has been given up
+	if ctx.Err() == nil { // the machine is so slow that the lease was given up
 		require.Zero(b.t, b.waitingForLocks(), "a pause is answered while a lease is under way")
 	}
 	unlock()
@@ -99,8 +99,8 @@ func (b *bundle) pauseDuringALease(n *node, unlock func()) {
 	require.Zero(b.t, n.Leasing(pipeKey))
 }
 
-// Once a node has answered a pause, it leases nothing: it has waited for the lease under way, and
-// given its tasks back unsent.
+// Once a node answers a pause, it leases nothing: it waited for the lease under way, and gave its
+// tasks back unsent.
 func TestPauseDuringALease(t *testing.T) {
 	t.Parallel()
 	for _, table := range []string{ready, lease} {

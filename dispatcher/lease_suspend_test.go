@@ -54,7 +54,7 @@ func TestSuspend(t *testing.T) {
 		task, err := one.Task(t.Context(), tenant, running[0].ID)
 		return err == nil && task.Status == asyncflow.StatusPending && task.Stage == "second"
 	}, patience, 20*time.Millisecond)
-	select { // every wake-up of the submits has been worked off
+	select { // every wake-up of the submits is worked off
 	case <-arrived:
 		require.Fail(t, "something was leased while the tenant was suspended")
 	case <-time.After(200 * time.Millisecond):

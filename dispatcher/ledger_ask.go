@@ -15,8 +15,8 @@ import (
 type asks struct{ *Dispatcher }
 
 // reserve takes capacity for a lease of a type. It returns the type's current definition, since the
-// wait may have been long. Without any capacity, it puts the type back on the agenda: until the
-// type is resumed, capacity is given back, or fullLook is over.
+// wait may be long. Without any capacity, it puts the type back on the agenda: until the type is
+// resumed, capacity is given back, or fullLook is over.
 func (d asks) reserve(
 	ctx context.Context, key store.TypeKey,
 ) (_ *store.Type, r reservation) {
@@ -75,7 +75,7 @@ func (d asks) reserveNew(
 	return r
 }
 
-// keep lets up to n tasks that have ended a stage keep their capacity for the next one, stage.
+// keep lets up to n tasks at the end of a stage keep their capacity for the next one, stage.
 func (d asks) keep(t *store.Type, stage string, n int, now time.Time) reservation {
 	return d.reserveStage(t, stage, n, now, true)
 }
@@ -116,8 +116,8 @@ func (d asks) capacityFor(a ledger.Ask, kept bool) int {
 	return d.ledger.Await(d.sending, a, 0)
 }
 
-// limits returns the further bounds on the tasks of a type in flight on this node. Each node has
-// its share of a tenant's quota, rounded up. A node that the other nodes don't know yet has none.
+// limits returns the further bounds on the tasks of a type in flight on this node. Each node gets
+// its share of a tenant's quota, rounded up. A node that the other nodes don't know yet gets none.
 func (d asks) limits(t *store.Type, now time.Time) ledger.Limits {
 	l := ledger.Limits{Type: t.Capacity(d.cfg.Concurrency, now), Tenant: d.cfg.Concurrency}
 	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok && tenant.Quotas.Concurrency > 0 {
@@ -161,14 +161,14 @@ func (d asks) refund(tenant string, n int) {
 	}
 }
 
-// reservation is capacity for n tasks that haven't come yet, with a delivery for each in the rate
-// of their tenant. The caller ends it once: by use when the tasks have come, or by cancel. A
-// further call does nothing.
+// reservation is capacity for n tasks that are still to come, with a delivery for each in the rate
+// of their tenant. The caller ends it once: by use when the tasks come, or by cancel. A further
+// call does nothing.
 type reservation struct {
 	d    asks
 	key  store.TypeKey
 	n    int
-	kept bool // the tasks are in flight already: they have ended a stage
+	kept bool // the tasks are in flight already: they just ended a stage
 }
 
 // reservation returns the reservation of n tasks for which charged deliveries were charged. It
@@ -179,7 +179,7 @@ func (d asks) reservation(key store.TypeKey, charged, n int, kept bool) reservat
 }
 
 // use hands the capacity over to n tasks with documents of some bytes, at most r.n, and gives the
-// rest back. From then on each task has its own: until it is settled, or see forgo.
+// rest back. From then on each task holds its own: until it is settled, or see forgo.
 func (r *reservation) use(n, bytes int) {
 	if r.n == 0 {
 		return
@@ -205,7 +205,7 @@ func (d asks) forgo(t *store.Type, n, bytes int) {
 	d.ledger.Release(t.Key(), n, bytes)
 }
 
-// forgoNext gives back what a task that has ended a stage kept for its next one, but not the
+// forgoNext gives back what a task at the end of a stage kept for its next one, but not the
 // capacity of the ended stage.
 func (d asks) forgoNext(t *store.Type) {
 	d.refund(t.Tenant, 1)

@@ -12,12 +12,12 @@ import (
 // A node that takes requests would begin all of its new tasks itself, and nodes that only dispatch
 // would be idle beside it. So it begins only its part of them at once, and leaves the rest in line.
 // The other nodes are woken for them as ever, and this one only after their head start. What stands
-// in line for the others doesn't keep further new tasks from beginning here. If the others have not
-// taken a task by then, this node takes it, and leaves nothing for a while.
+// in line for the others doesn't keep further new tasks from beginning here. If the others don't
+// take a task by then, this node takes it, and leaves nothing for a while.
 
 const (
-	// othersFirst is how long the tasks in line are left to the others. They hear of them within
-	// 50 ms, and lease at once if they have capacity.
+	// othersFirst is how long the tasks in line are left to the others. They hear of them within 50
+	// ms, and lease at once if their capacity allows.
 	othersFirst = 500 * time.Millisecond
 	// keepTime is how long a node leaves nothing after it found what the others had not taken.
 	keepTime = 5 * time.Second
@@ -28,11 +28,11 @@ const (
 // others is what a node leaves to nodes that only dispatch.
 type others struct {
 	mu      sync.Mutex
-	part    float64   // of a task that this node has still to begin itself
+	part    float64   // of a task that this node is still to begin itself
 	keeping time.Time // until then nothing is left to them
 }
 
-// few returns how many tasks in flight a node has to itself.
+// few returns how many tasks in flight a node keeps to itself.
 func (d *Dispatcher) few() int { return min(fewTasks, d.cfg.Concurrency/8) }
 
 // leaves reports whether this node leaves tasks to others, and its own part of them.
@@ -76,7 +76,7 @@ func (d *Dispatcher) wakeTime() func(due time.Time) time.Time {
 	}
 }
 
-// noteLeft looks for tasks among leases that the others have not taken during their head start.
+// noteLeft looks for tasks among leases that the others didn't take during their head start.
 func (d *Dispatcher) noteLeft(t *store.Type, leases []asyncflow.Lease, now time.Time) {
 	if _, leaves := d.leaves(now); !leaves || d.standsInLine(t) {
 		return
@@ -89,8 +89,8 @@ func (d *Dispatcher) noteLeft(t *store.Type, leases []asyncflow.Lease, now time.
 	d.others.keeping = now.Add(keepTime)
 }
 
-// wasLeft reports whether others could have taken a task, and have not. A task may also have waited
-// for its flow key, for its endpoint, or for another attempt.
+// wasLeft reports whether others could take a task, and did not. A task may also wait for its flow
+// key, for its endpoint, or for another attempt.
 func wasLeft(l asyncflow.Lease, now time.Time) bool {
 	return l.Options.FlowKey == "" && l.Endpoint == "" && l.Attempt == 1 &&
 		!l.DueAt.IsZero() && now.Sub(l.DueAt) >= othersFirst

@@ -31,7 +31,7 @@ func (b *bundle) startBeside(other, roles string, work sendFunc) *node {
 func TestNodeTakesWhatOthersLeave(t *testing.T) {
 	b := setup(t)
 	var begun atomic.Int32
-	all := make(chan struct{}) // closed when 41 have begun
+	all := make(chan struct{}) // closed at the begin of the 41st
 	n := b.startBeside("dispatcher", "api,dispatcher",
 		func(ctx context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 			if d.Lease.Stage != "first" {

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A claimer that has voted and waits for another vote costs nothing, though others are in line.
+// A claimer that waits after its vote for another vote costs nothing, though others are in line.
 func TestAVoterThatWaitsDoesNotPoll(t *testing.T) {
 	f := startQuorum(t, asyncflow.Quorum{Votes: 2, MaxVotes: 3})
 	f.submitOne(`1`)
@@ -54,7 +54,7 @@ func TestVotersThatAskTogether(t *testing.T) {
 	assert.Len(t, f.askFor(10, "anna", "carol")[1].Leases, 4)
 }
 
-// Votes keep their rules when their stage has no quorum any more, and when a limit delayed them.
+// Votes keep their rules when their stage is without a quorum later, and when a limit delayed them.
 func TestVotesOfAnEarlierQuorum(t *testing.T) {
 	f := startQuorum(t, asyncflow.Quorum{Votes: 3, MaxVotes: 3})
 	id := f.submitOne(`1`)
@@ -89,7 +89,7 @@ func TestAPushedVoteIsRetriedAfterAPause(t *testing.T) {
 	assert.True(t, asyncflow.Decide(spec, l, o, now).OrderTime.Before(now))
 }
 
-// The votes on a task can be read after a later stage has fanned out.
+// The votes on a task can be read after a later stage fans out.
 func TestVotesAreReadAfterAFanOut(t *testing.T) {
 	f := startQuorum(t, asyncflow.Quorum{Votes: 1, MaxVotes: 1})
 	pipe, err := f.Catalog.Type(tenant, "pipe")

@@ -18,7 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// startQuorum starts a node whose type "pipe" has its first stage claimed by several.
+// startQuorum starts a node with a type "pipe" that lets several claim its first stage.
 func startQuorum(t *testing.T, q asyncflow.Quorum) *family {
 	b := setup(t)
 	f := &family{t: t, b: b}
@@ -74,7 +74,7 @@ func (f *family) none(claimer string) {
 }
 
 // A task goes on once two votes agree. There are never more votes at once than are needed, and no
-// claimer has two.
+// claimer gets two.
 func TestQuorum(t *testing.T) {
 	f := startQuorum(t, asyncflow.Quorum{Votes: 2, MaxVotes: 3, MaxErrors: 1, AgreeOn: "/label"})
 	id := f.submitOne(`{"image":7}`)
@@ -131,7 +131,7 @@ func TestQuorumWithoutAgreement(t *testing.T) {
 		task.Error)
 	_, err := f.Redrive(t.Context(), tenant, id, store.Redrive{})
 	require.NoError(t, err)
-	for i := range 2 { // both are errors: one has no output
+	for i := range 2 { // both are errors: one is without an output
 		o := rejected
 		if i == 1 {
 			o = says(``)
@@ -257,7 +257,8 @@ func (f *family) votes() (n int) {
 	return n
 }
 
-// Who has agreed often decides alone, most of the time; who then disagrees is no longer trusted.
+// A claimer that agreed often decides alone, most of the time; one that then disagrees is no longer
+// trusted.
 func TestTrust(t *testing.T) {
 	f := startQuorum(t, asyncflow.Quorum{Votes: 2, MaxVotes: 3, Trust: &asyncflow.Trust{After: 2}})
 	vote := func(claimer, outcome string) {

@@ -8,7 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// This file handles the reports of workers: how an attempt has ended, and that it is still running.
+// This file handles the reports of workers: how an attempt ended, and that it is still running.
 
 // reportPatience is how long a worker's report may wait for the batches before it. After that the
 // worker is told to report again.
@@ -57,9 +57,9 @@ func (c *Committer) Extend(
 	}})
 }
 
-// Prolong extends claims after the answer has reached the worker: from now on, a claim has the
-// processing time of its stage. A claim stays as it is if the worker has reported on it meanwhile,
-// or if it was handed out again.
+// Prolong extends claims after the answer is with the worker: from now on, a claim gets the
+// processing time of its stage. A claim stays as it is if the worker reported on it meanwhile, or
+// if it was handed out again.
 func (c *Committer) Prolong(tenant string, leases []asyncflow.Lease) {
 	t, err := c.store.Catalog.Type(tenant, leases[0].ID.Type)
 	if err != nil { // it was deleted

@@ -40,7 +40,7 @@ func (d *Dispatcher) conclude(
 	d.settle(t, settlements...)
 }
 
-// decide decides by the type as it was when the delivery began. If the next stage has been removed
+// decide decides by the type as it was when the delivery began. If the next stage was removed
 // since, without a mapping, it decides by the type as it is now.
 func (d *Dispatcher) decide(
 	t *store.Type, l asyncflow.Lease, o asyncflow.Outcome, now time.Time,
@@ -193,7 +193,7 @@ func (d *Dispatcher) settled(t *store.Type, e *ending) {
 // release gives back the capacity of n tasks.
 func (d *Dispatcher) release(t *store.Type, n, bytes int) {
 	d.ledger.Release(t.Key(), n, bytes)
-	if d.blocked.has(t.Key()) { // blocked tasks may have capacity now
+	if d.blocked.has(t.Key()) { // there may be capacity for blocked tasks now
 		d.agenda.Wake(t.Key(), d.store.Clock.Now())
 	}
 }
@@ -209,7 +209,7 @@ func (d *Dispatcher) goingOn(
 	t *store.Type, settlements []asyncflow.Settlement,
 	reserve func(t *store.Type, stage string, n int, now time.Time) reservation,
 ) []*asyncflow.Lease {
-	t = d.current(t) // limits may have been added since the delivery began
+	t = d.current(t) // perhaps limits were added since the delivery began
 	if len(t.Stages) == 1 && len(t.Stages[0].Next) == 0 {
 		return nil
 	}
@@ -249,7 +249,7 @@ func (d *Dispatcher) goingOn(
 	return nexts
 }
 
-// mayGoOn reports whether a task that has ended a stage needs only capacity for the next one.
+// mayGoOn reports whether a task at the end of a stage needs only capacity for the next one.
 func mayGoOn(t *store.Type, s *asyncflow.Settlement, now time.Time) bool {
 	return s.Verdict.Kind == asyncflow.Advance && !s.Verdict.OrderTime.After(now) &&
 		t.LineKeyOf(s.Lease.Options) == "" && len(nextContext(s)) > 0 && t.Serves(s.Verdict.Stage)

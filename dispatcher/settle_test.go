@@ -14,7 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/dispatcher"
 )
 
-// Of the tasks that have ended a stage, the first in order go on at once: as many as there is
+// Of the tasks at the end of a stage, the first in order go on at once: as many as there is
 // capacity for, and only if their next context is at hand.
 func TestTasksThatGoOnAtOnce(t *testing.T) {
 	t.Parallel()
@@ -71,7 +71,7 @@ func testTasksThatGoOnAtOnce(t *testing.T, capacity int, want []string) {
 			Verdict: asyncflow.Decide(pipe.TaskType, l, o,
 				now.Add(time.Duration(i)*time.Microsecond))}
 	}
-	settlements[3].Lease.Context = nil // it would have to be read
+	settlements[3].Lease.Context = nil // it is still to be read
 	var nexts []*asyncflow.Lease
 	eventually(t, "the node knows that no other task stands in line", func() bool {
 		nexts = d.Nexts(pipe, settlements)

@@ -52,7 +52,7 @@ func (f *family) spawns(types ...string) {
 	require.NoError(f.t, f.Catalog.RefreshTenant(f.t.Context(), tenant))
 }
 
-// started returns how many tasks a task started that have succeeded.
+// started returns how many of the tasks that a task started succeeded.
 func (f *family) started(id asyncflow.TaskID) int {
 	all, err := f.Tasks(f.t.Context(), tenant, store.Filter{Type: "pipe", Parent: id,
 		Status: asyncflow.StatusSucceeded, Limit: 100})

@@ -19,14 +19,14 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// No lease is used before a standby has its commit, in each of these ways in which one begins.
+// No lease is used before its commit is on a standby, in each of these ways in which one begins.
 // FollowUp begins "signalled", "child", "joined" and "started" at once; a dependent stands in line
-// first. Each part has a type of its own, with a last stage that is named like the part. No other
+// first. Each part uses a type of its own, with a last stage that is named like the part. No other
 // part leases in that stage.
 //
 //  1. Commits begin to wait for a standby, which doesn't exist.
 //  2. Something begins a lease. Its wait is cancelled: the lease is committed, with a warning.
-//  3. The node waits for another commit before it leases more, and has delivered nothing.
+//  3. The node waits for another commit before it leases more, and delivered nothing.
 //  4. Commits wait no longer, and the node goes on.
 func TestNoLeaseIsUsedWithoutTheStandby(t *testing.T) {
 	t.Parallel()
@@ -121,7 +121,7 @@ func (a *alone) putTypes(t *testing.T) {
 		_, _, err := a.PutTaskType(t.Context(), tenant, kind.WithDefaults())
 		require.NoError(t, err)
 		for j, stage := range kind.Stages {
-			if stage.Mode != "" { // it has no endpoint
+			if stage.Mode != "" { // it is without an endpoint
 				continue
 			}
 			_, err = a.CreateEndpoint(t.Context(), tenant, asyncflow.Endpoint{
@@ -180,7 +180,7 @@ func (a *alone) testCutLease(t *testing.T, stage string, begin func()) {
 	a.settleAll(t, next)
 }
 
-// settleAll waits until the node has no more to commit. If a commit with a lease were cut in the
+// settleAll waits until the node commits nothing more. If a commit with a lease were cut in the
 // next part before that part's own, the node would doubt that one, and lease nothing.
 func (a *alone) settleAll(t *testing.T, last asyncflow.TaskID) {
 	t.Helper()
@@ -195,8 +195,8 @@ func (a *alone) settleAll(t *testing.T, last asyncflow.TaskID) {
 	})
 }
 
-// eventuallyCut cancels the node's waits for the standby until there is a lease in a stage. Only
-// the primary has it then.
+// eventuallyCut cancels the node's waits for the standby until there is a lease in a stage. It is
+// only on the primary then.
 func (a *alone) eventuallyCut(t *testing.T, stage string) {
 	t.Helper()
 	eventually(t, "a lease", func() bool {
@@ -213,7 +213,7 @@ func (a *alone) ask(sql string, args ...any) (yes bool) {
 	return yes
 }
 
-// pass submits a task, and waits for its end: now the node knows that nothing is in line, and has
+// pass submits a task, and waits for its end: now the node knows that nothing is in line, and keeps
 // numbers for more tasks.
 func (a *alone) pass(name string) {
 	a.t.Helper()
@@ -221,7 +221,7 @@ func (a *alone) pass(name string) {
 	a.keepNumbers()
 }
 
-// keepNumbers has the numbers that were taken for new tasks last: to take some is a commit.
+// keepNumbers keeps the numbers that were taken for new tasks last: to take some is a commit.
 func (a *alone) keepNumbers() {
 	path := reflect.ValueOf(a.Store).Elem().FieldByName("hotRoom").Elem()
 	blocks := path.FieldByName("numbers").Elem().FieldByName("blocks")
@@ -253,8 +253,8 @@ func (a *alone) insertForClaims(name string) {
 	})
 }
 
-// insertForSignal submits a task, and waits until it waits for a signal. Another one has gone all
-// the way before: now the node knows that nothing is in line.
+// insertForSignal submits a task, and waits until it waits for a signal. Another one went all the
+// way before: now the node knows that nothing is in line.
 func (a *alone) insertForSignal() {
 	a.t.Helper()
 	for i := range 2 {
@@ -273,7 +273,7 @@ func (a *alone) insertForSignal() {
 }
 
 // signal sends the task its signal, in a transaction that doesn't wait. FollowUp moves it on, and
-// has the context of the next stage at hand: only such a task begins at once.
+// keeps the context of the next stage at hand: only such a task begins at once.
 func (a *alone) signal() {
 	_, err := a.admin.Exec(a.t.Context(), `SELECT tenant_acme.send_signal('approved', '1',
 		task => 'signalled.1.' || (id & ((1::bigint << 40) - 1)))
@@ -297,8 +297,8 @@ func (a *alone) holdFollowUp(kind string, cause func()) {
 	a.exec(`DROP FUNCTION tenant_acme.hold CASCADE`)
 }
 
-// followUp does what holdFollowUp kept. A call whose commit was cut fails: what is left of its work
-// is done by the next one.
+// followUp does what holdFollowUp kept. A call with a cut commit fails: what is left of its work is
+// done by the next one.
 func (a *alone) followUp() {
 	_, err := a.admin.Exec(a.t.Context(),
 		`UPDATE tenant_acme.outbox SET due = '-infinity' WHERE due = 'infinity'`)
@@ -317,7 +317,7 @@ func (a *alone) parent(name string) func() {
 	return func() { assert.NoError(a.t, a.submit(name)[0].Err) }
 }
 
-// endDependency ends a task on which another one depends, and which that one has found waiting.
+// endDependency ends a task that another one depends on, and found waiting.
 func (a *alone) endDependency() {
 	a.t.Helper()
 	first := asyncflow.NewTask{Type: "plain", Context: json.RawMessage(`1`)}
@@ -347,7 +347,7 @@ func (a *alone) submit(name string) []store.Submitted {
 		[]asyncflow.NewTask{{Type: name, Context: json.RawMessage(`1`)}})
 }
 
-// claim asks for a task; its stage and its type have the same name.
+// claim asks for a task; the name of its stage is that of its type.
 func (a *alone) claim(name string) {
 	all, err := a.Claim(a.t.Context(), tenant, dispatcher.ClaimRequest{Type: name, Stage: name,
 		Claimer: "anna", Max: 1, Wait: time.Minute})

@@ -20,8 +20,8 @@ import (
 // cutWaits is how many waits for the standby the test ends.
 const cutWaits = 60
 
-// Nothing is delivered that a synchronous standby may not have, however the waits for it end: not
-// what begins with its submit, nor what a lease finds, nor a task of a schedule.
+// Nothing is delivered that may be missing on a synchronous standby, however the waits for it end:
+// not what begins with its submit, nor what a lease finds, nor a task of a schedule.
 func TestNothingIsDeliveredWithoutTheStandby(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.PreparedServer(t, prepare)

@@ -87,7 +87,7 @@ func (c *Committer) SubmitNotice(
 		func() {})[0]
 }
 
-// submit submits the tasks that have no error in results, and calls written when all of them are
+// submit submits the tasks without an error in results, and calls written when all of them are
 // written or refused. If ctx ends before that, it isn't known yet whether they are written.
 func (c *Committer) submit(
 	ctx context.Context, tenant string, tasks []asyncflow.NewTask, results []store.Submitted,
@@ -169,8 +169,8 @@ func (c *Committer) begin(
 }
 
 // enqueue queues tasks of one type for writing. Tasks with idempotency keys form batches of their
-// own, because they may have to wait for another submit of the same key; so do tasks with
-// dependencies, because these are looked up.
+// own, because another submit of the same key may hold them up; so do tasks with dependencies,
+// because these are looked up.
 func (c *Committer) enqueue(key store.TypeKey, items []*submission) {
 	plain := make([]*write, 0, len(items))
 	var keyed, replacing []*submission

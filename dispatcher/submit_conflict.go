@@ -8,7 +8,7 @@ import (
 )
 
 // takeTries is how often a submit takes its key from another task, before it gives up: each time,
-// another submit has taken it in between.
+// another submit took it in between.
 const takeTries = 5
 
 // comparedMost is the most bytes of a context that is compared by its value. Contexts with more are

@@ -17,7 +17,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// keyedTask is a task whose context is its key, and that depends on tasks with other keys.
+// keyedTask is a task with its key as context that depends on tasks with other keys.
 func keyedTask(key string, on ...string) asyncflow.NewTask {
 	task := asyncflow.NewTask{Type: "pipe", Context: json.RawMessage(`"` + key + `"`),
 		Options: asyncflow.Options{Key: key}}
@@ -120,7 +120,7 @@ func TestASubmitWithDependenciesIsUncertainWhileATableIsLocked(t *testing.T) {
 }
 
 // A task of an ordered flow key that waits for its dependencies is overtaken by later ones, and
-// goes on when they have ended.
+// goes on when they end.
 func TestDependentsOfOrderedKeysAreOvertaken(t *testing.T) {
 	b := setup(t)
 	end := make(chan struct{})

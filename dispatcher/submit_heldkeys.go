@@ -13,8 +13,8 @@ import (
 // or a submit by SQL that stays open. heldKeys tries the submits again, apart from all other
 // writes, in one batch of a type at a time, until heldPatience is over and each had leastTries. The
 // first tries wait for keys in their order, as another batch soon ends; later tries don't wait. New
-// submits with the same keys join them. A try meets only so many locked keys, and begins with those
-// that no try has come to.
+// submits with the same keys join them. A try meets only so many locked keys, and begins with the
+// keys that no try reached.
 type heldKeys struct {
 	c        *Committer
 	patience time.Duration // heldPatience
@@ -33,13 +33,13 @@ const (
 	heldMost  = 2000
 	heldBytes = 16 << 20
 	itemBytes = 1 << 10
-	// heldTries is how many tries of a submit wait for its key. leastTries is how many tries it has
-	// in any case: where the batch that has its key takes longer than heldPatience, because the
+	// heldTries is how many tries of a submit wait for its key. leastTries is how many tries it
+	// gets in any case: where the batch with its key takes longer than heldPatience, because the
 	// machine is busy, tries take as much longer.
 	heldTries  = 3
 	leastTries = 10
 	// heldRounds is how many transactions a try takes at most: each meets up to 10 locked keys.
-	// unseenTries is how many tries a submit has if all of them met other locked keys first: about
+	// unseenTries is how many tries a submit gets if all of them met other locked keys first: about
 	// 400 of them. The tries end after unseenPatience.
 	heldRounds     = 2
 	unseenTries    = 20
@@ -49,7 +49,7 @@ const (
 type heldQueue struct {
 	items []heldItem
 	bytes int
-	keys  map[string]int // keys of the items, with the number of items that have it
+	keys  map[string]int // keys of the items, with the number of their items
 }
 
 type heldItem struct {
@@ -59,7 +59,7 @@ type heldItem struct {
 	seen   bool // a try found its key locked
 }
 
-// goesOn reports whether an item has another try.
+// goesOn reports whether an item gets another try.
 func (i heldItem) goesOn(now time.Time) bool {
 	early := i.tries < leastTries || now.Before(i.giveUp)
 	unseen := !i.seen && i.tries < unseenTries &&
@@ -73,7 +73,7 @@ func newHeldKeys(c *Committer) *heldKeys {
 	return &heldKeys{c: c, patience: heldPatience, queues: map[store.TypeKey]*heldQueue{}}
 }
 
-// join keeps the items with a key that a kept item has, and returns the remaining items.
+// join keeps the items with the key of a kept item, and returns the remaining items.
 func (h *heldKeys) join(key store.TypeKey, items []*submission) []*submission {
 	h.mu.Lock()
 	q := h.queues[key]
@@ -163,7 +163,7 @@ func (h *heldKeys) try(key store.TypeKey, q *heldQueue, batch []heldItem) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	q.items = q.items[len(batch):] // some have come meanwhile
+	q.items = q.items[len(batch):] // some came meanwhile
 	for _, item := range batch {
 		held := still[item.submission]
 		item.seen = item.seen || !item.Key.Unseen

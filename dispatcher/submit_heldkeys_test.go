@@ -40,7 +40,7 @@ func (w *writer) submitKey(key string) store.Submitted {
 	return w.Submit(context.Background(), tenant, []asyncflow.NewTask{withKey(key, `1`)})[0]
 }
 
-// lockWaits returns how many of the node's statements have waited for a lock for a while.
+// lockWaits returns how many of the node's statements are waiting for a lock for a while.
 func (w *writer) lockWaits() (n int) {
 	w.t.Helper()
 	require.NoError(w.t, w.db.QueryRow(w.t.Context(), `
@@ -50,7 +50,7 @@ func (w *writer) lockWaits() (n int) {
 	return n
 }
 
-// While callers repeat keys that an open transaction has locked, no batch waits for them, so that
+// While callers repeat keys that an open transaction locks, no batch waits for them, so that
 // submits with other keys don't wait either.
 func TestHeldKeysStallNobody(t *testing.T) {
 	w := setupWriter(t)
@@ -73,7 +73,7 @@ func TestHeldKeysStallNobody(t *testing.T) {
 			}
 		})
 	}
-	for refused.Load() == 0 { // as they have begun to repeat
+	for refused.Load() == 0 { // as they are repeating by now
 		require.NoError(t, w.submitKey("before").Err)
 	}
 	const others = 60
@@ -130,8 +130,8 @@ func TestHeldKeysAreAnsweredWhenFree(t *testing.T) {
 	eventually(t, "nothing waits", func() bool { return w.HeldKeys() == 0 })
 }
 
-// An open transaction has locked many keys. Tasks with other keys are submitted, in a few tries,
-// and none of them is refused for these keys.
+// An open transaction locks many keys. Tasks with other keys are submitted, in a few tries, and
+// none of them is refused for these keys.
 func TestFreeKeysAmongManyHeldOnes(t *testing.T) {
 	w := setupWriter(t)
 	w.SetHeldPatience(0)
@@ -189,9 +189,9 @@ func tasksWithKeys(n int) []asyncflow.NewTask {
 	return tasks
 }
 
-// Batches with the same keys in opposite orders, over two nodes, wait for each other: each key has
-// one task. No item is refused but those with keys that a stranger's open transaction has, also on
-// a machine that is so busy that the time to wait is over at once.
+// Batches with the same keys in opposite orders, over two nodes, wait for each other: each key gets
+// one task. No item is refused but those with keys in a stranger's open transaction, also on a
+// machine that is so busy that the time to wait is over at once.
 func TestBatchesOfTheSameKeys(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -229,7 +229,7 @@ func TestBatchesOfTheSameKeys(t *testing.T) {
 
 // submitBothWays submits the tasks in batches at once, every other batch in the opposite order and
 // to the second node. It returns the ids of the tasks of each key, and how many items with the key
-// were refused because another transaction has it.
+// were refused because another transaction holds it.
 func submitBothWays(
 	nodes []*writer, batches int, tasks []asyncflow.NewTask,
 ) (made map[string]map[asyncflow.TaskID]bool, refused map[string]int) {
@@ -287,7 +287,7 @@ func TestHeldKeysAreTriedInAnyCase(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), dispatcher.LeastTries*dispatcher.HeldPause)
 }
 
-// Many batches with keys that one transaction has locked for a moment wait for it.
+// Many batches with keys that one transaction locks for a moment wait for it.
 func TestBatchesWaitForAMoment(t *testing.T) {
 	w := setupWriter(t)
 	w.SetHeldPatience(patience)

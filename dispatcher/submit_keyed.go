@@ -16,8 +16,8 @@ func (c *Committer) commitKeyed(ctx context.Context, key store.TypeKey, items []
 	c.heldKeys.put(key, c.insertKeyed(ctx, key, items, store.KeysTogether))
 }
 
-// insertKeyed inserts tasks with keys, and answers their callers. It returns the tasks whose keys
-// are locked by other transactions.
+// insertKeyed inserts tasks with keys, and answers their callers. It returns the tasks with keys
+// that other transactions lock.
 func (c *Committer) insertKeyed(
 	ctx context.Context, key store.TypeKey, items []*submission, wait store.KeyWait,
 ) (held []*submission) {
@@ -84,8 +84,8 @@ func (c *Committer) insertKeyedNow(
 	return held
 }
 
-// insertedKeyed answers the callers of tasks that were inserted, or whose keys belong to existing
-// tasks. It returns the tasks whose keys are locked.
+// insertedKeyed answers the callers of tasks that were inserted, or that exist already under their
+// keys. It returns the tasks with locked keys.
 func (c *Committer) insertedKeyed(
 	t *store.Type, items []*submission, heldNow []*store.Insertion,
 ) (held []*submission) {
@@ -164,7 +164,7 @@ func (c *Committer) commitDependent(ctx context.Context, key store.TypeKey, item
 		},
 		failed: func(items []*submission, err error) {
 			if store.IsHeld(err) {
-				err = notKnown(err) // an earlier try may have been committed
+				err = notKnown(err) // perhaps an earlier try was committed
 			}
 			endAll(items, uncertain(err))
 		},
@@ -179,7 +179,7 @@ func (s *submission) endDependent() {
 	case s.Key != nil && s.Key.Holder.Number != 0:
 		s.endExisting()
 	default:
-		s.result.ID = s.ID // it may have been renumbered
+		s.result.ID = s.ID // its number may be another one now
 		s.end(nil)
 	}
 }

@@ -6,9 +6,9 @@ import (
 )
 
 // Batches of a type are written two at a time, and a call may be spread over several. So of the
-// submits of a call with one key, the first one is queued alone, and the others follow once it has
-// ended: otherwise a later one might take the key, and on_conflict would cancel the latest task
-// instead of the first. Submits of calls at the same time have no order.
+// submits of a call with one key, the first one is queued alone, and the others follow after its
+// end: otherwise a later one might take the key, and on_conflict would cancel the latest task
+// instead of the first. There is no order between submits of calls at the same time.
 
 // addKeyed queues tasks of a call with idempotency keys.
 func (c *Committer) addKeyed(key store.TypeKey, items []*submission) {

@@ -13,10 +13,10 @@ import (
 )
 
 // pendingQuotas enforces tenants' quotas of pending tasks cheaply. A node counts a tenant's live
-// tasks now and then, and adds the tasks that it has admitted since. So a single node never admits
-// too many. Of several nodes, each admits its share of what the count leaves; a node that needs
-// more waits a moment and counts again. Together they may exceed the quota by what the other nodes
-// have admitted since a count. That is little, since the shares are small near the quota.
+// tasks now and then, and adds the tasks that it admitted since. So a single node never admits too
+// many. Of several nodes, each admits its share of what the count leaves; a node that needs more
+// waits a moment and counts again. Together they may exceed the quota by what the other nodes
+// admitted since a count. That is little, since the shares are small near the quota.
 type pendingQuotas struct {
 	store *store.Store
 	log   *slog.Logger
@@ -48,7 +48,7 @@ func (q *pendingQuotas) countOf(tenant string) *pendingCount {
 	return p
 }
 
-// pendingCount is how many live tasks a tenant has.
+// pendingCount is the number of a tenant's live tasks.
 type pendingCount struct {
 	underway atomic.Int64 // admitted by this node, and not written yet
 
@@ -60,7 +60,7 @@ type pendingCount struct {
 }
 
 // enter admits up to n tasks and returns how many. The caller must call leave for these. If it is
-// to be exact, it refuses none before it has counted.
+// to be exact, it refuses none before its count.
 func (p *pendingCount) enter(
 	ctx context.Context, limit, n int64, nodes int, exact bool,
 	count func(context.Context) (int64, error),
@@ -72,7 +72,7 @@ func (p *pendingCount) enter(
 	rest := limit - p.counted - p.since
 	again := age > countEvery
 	switch nodeShare := max(0, limit-p.counted) / int64(nodes); {
-	case n > rest && !exact: // some may have ended
+	case n > rest && !exact: // some may be over
 		again = again || age > pause
 	case n > rest:
 		again = true

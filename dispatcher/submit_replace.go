@@ -48,9 +48,9 @@ func (c *Committer) replaceOnce(_ context.Context, key replacedKey, items []*sub
 	<-last.ended
 }
 
-// gather gives the last of the submits of a key that came together what the task is to have of the
-// others: the options of the first one, and the latest priority, lifetime and claim rules that one
-// of them has. If it makes a task, that goes in line: its lease may not fit these.
+// gather gives the last of the submits of a key that came together what the task takes from the
+// others: the options of the first one, and the latest priority, lifetime and claim rules among
+// them. If it makes a task, that goes in line: its lease may not fit these.
 func (c *Committer) gather(key store.TypeKey, items []*submission) {
 	first := items[0]
 	last := items[len(items)-1]
@@ -82,7 +82,7 @@ func (c *Committer) gather(key store.TypeKey, items []*submission) {
 	}
 }
 
-// endReplaced answers the caller with the existing task that has the context now.
+// endReplaced answers the caller with the existing task of this context.
 func (s *submission) endReplaced() {
 	r := s.Key.Replaced
 	s.result.ID = r.ID

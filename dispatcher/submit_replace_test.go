@@ -21,8 +21,8 @@ func replacing(key, context string) asyncflow.NewTask {
 	return task
 }
 
-// gathered returns three submits of a key that come together. Each has options of its own; the
-// second one is the last with a priority.
+// gathered returns three submits of a key that come together. Each comes with options of its own;
+// the second one is the last with a priority.
 func gathered(key string) []asyncflow.NewTask {
 	var tasks []asyncflow.NewTask
 	for i := range 3 {
@@ -41,9 +41,9 @@ func gathered(key string) []asyncflow.NewTask {
 	return tasks
 }
 
-// The first of the submits that come together is told that its task is new: so the task has the
+// The first of the submits that come together is told that its task is new: so the task gets the
 // options of that submit, and what each later submit replaces. It is the same if the task with the
-// key had begun.
+// key was begun.
 func TestReplaceTogetherKeepsTheFirstOptions(t *testing.T) {
 	w := setupWriter(t)
 	kind := writerType()
@@ -89,8 +89,8 @@ func TestReplaceTogetherKeepsTheFirstOptions(t *testing.T) {
 	})
 }
 
-// The lifetime and the claim rules of submits that come together are the latest that one of them
-// has, for a new task as for one that is there.
+// The lifetime and the claim rules of submits that come together are the latest among them, for a
+// new task as for an existing one.
 func TestReplaceTogetherTakesTheLatestRules(t *testing.T) {
 	r := startRuled(t, func(*asyncflow.Stage) {})
 	notBob := &asyncflow.ClaimRules{Exclude: []string{"bob"}}

@@ -140,7 +140,7 @@ func (n *node) isEmpty(t *testing.T) {
 	assert.Zero(t, n.Load())
 }
 
-// The tasks of one submit may be of several types. Each type has its own line.
+// The tasks of one submit may be of several types. Each type stands in its own line.
 func TestNewTasksOfSeveralTypes(t *testing.T) {
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{},
@@ -155,7 +155,7 @@ func TestNewTasksOfSeveralTypes(t *testing.T) {
 	var results []store.Submitted
 	require.Eventually(
 		t,
-		func() bool { // the new type has had pipe looked at, of which nothing can go in line
+		func() bool { // the look at the new type reached pipe, too: nothing of it can go in line
 			if !n.IsIdle(pipeKey) {
 				return false
 			}
@@ -212,7 +212,7 @@ func TestHandoffKeepsTheOrder(t *testing.T) {
 	all := n.Submit(t.Context(), tenant, tasks)
 	held := n.InFlight()
 	require.Equal(t, 4, held, "four fifths of the slots")
-	for range 8 { // the node has slots left, but others are before these
+	for range 8 { // there are slots left, but others are before these
 		all = append(all, n.Submit(t.Context(), tenant, newTasks(1))...)
 	}
 	require.Equal(t, held, n.InFlight())
@@ -251,7 +251,7 @@ func TestNewTasksWaitForCapacity(t *testing.T) {
 	b.shut(ready) // nothing can go in line
 	require.Eventually(t, func() bool {
 		defer answerAll()
-		n.ForgetDurations(pipeKey) // an earlier try may have been slow
+		n.ForgetDurations(pipeKey) // perhaps an earlier try was slow
 		for _, r := range n.Submit(t.Context(), tenant, newTasks(4)) {
 			if r.Err != nil { // the node doesn't know yet that none is in line
 				return false
@@ -302,7 +302,7 @@ func TestTypesOfACallGoTogether(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		defer answerAll()
-		n.ForgetDurations(pipeKey) // an earlier try may have been slow
+		n.ForgetDurations(pipeKey) // perhaps an earlier try was slow
 		n.ForgetDurations(store.TypeKey{Tenant: tenant, Type: "other"})
 		if !submit(newTasks(4)) || !submit(other) {
 			return false
@@ -415,8 +415,8 @@ func TestNoHandoff(t *testing.T) {
 	}
 }
 
-// A tenant has no more tasks in flight than its quota, for any number of concurrent submits and
-// types.
+// No more tasks of a tenant are in flight than its quota allows, for any number of concurrent
+// submits and types.
 func TestHandoffWithinTheTenantsQuota(t *testing.T) {
 	b := setup(t)
 	b.exec(`UPDATE asyncflow.tenants SET quotas = '{"concurrency": 3}'`)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Agenda has the time of the next lease of each task type. A leaser takes a type; no other leaser
+// Agenda knows the time of the next lease of each task type. A leaser takes a type; no other leaser
 // gets it until it is put back.
 type Agenda[K comparable] struct {
 	now   func() time.Time
@@ -32,7 +32,7 @@ type entry[K comparable] struct {
 }
 
 // New returns an empty agenda. now returns the database's time, and retry is after what time a type
-// is leased that was about to get a task, if nobody has woken it.
+// is leased that was about to get a task, if nobody wakes it.
 func New[K comparable](now func() time.Time, retry time.Duration) *Agenda[K] {
 	return &Agenda[K]{
 		now:     now,
@@ -83,7 +83,7 @@ func (a *Agenda[K]) move(e *entry[K], at time.Time) {
 	}
 }
 
-// Next waits until the time of a type has come, and takes the type.
+// Next waits until a type is due, and takes the type.
 func (a *Agenda[K]) Next(ctx context.Context) (K, bool) {
 	var none K
 	for {
@@ -104,8 +104,8 @@ func (a *Agenda[K]) Next(ctx context.Context) (K, bool) {
 	}
 }
 
-// head takes the first type if its time has come. Otherwise it returns the time until then, and a
-// channel that is closed when another type becomes first.
+// head takes the first type if it is due. Otherwise it returns the time until then, and a channel
+// that is closed when another type becomes first.
 func (a *Agenda[K]) head() (K, time.Duration, chan struct{}, bool) {
 	var none K
 	a.mu.Lock()
@@ -143,7 +143,7 @@ func (a *Agenda[K]) Put(key K, at, after time.Time) {
 }
 
 // Drained records that nothing of a type was due, unless a task was about to be put in line
-// meanwhile. The caller must have taken the type.
+// meanwhile. The type must be with the caller.
 func (a *Agenda[K]) Drained(key K) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,14 +195,14 @@ func (a *Agenda[K]) Idle(key K) (idle bool, busy time.Duration) {
 	}
 }
 
-// Forget drops a deleted type. The caller must have taken it.
+// Forget drops a deleted type. It must be with the caller.
 func (a *Agenda[K]) Forget(key K) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.entries, key)
 }
 
-// ForgetAll drops the types that are gone and that no leaser has taken.
+// ForgetAll drops the types that are gone and with no leaser.
 func (a *Agenda[K]) ForgetAll(gone func(K) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -45,7 +45,7 @@ func TestAgendaIsWoken(t *testing.T) {
 	})
 }
 
-// Only one leaser has a taken type. Wake-ups in the meantime aren't lost.
+// A taken type is with one leaser only. Wake-ups in the meantime aren't lost.
 func TestAgendaTakenType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New[string](time.Now, retry)
@@ -128,7 +128,7 @@ func TestAgendaKnowsWhatIsIdle(t *testing.T) {
 	})
 }
 
-// A type that is gone is dropped, unless a leaser has taken it.
+// A type that is gone is dropped, unless it is with a leaser.
 func TestAgendaForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New[string](time.Now, retry)

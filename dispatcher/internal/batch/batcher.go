@@ -10,10 +10,10 @@ import (
 
 // Batcher makes batches out of single items: while one batch is written, the next one fills. An
 // item that comes alone is written at once. Under load, a batch begins when its most urgent item
-// has lingered since the last batch began, or when the batch is full. By default one batch of a key
-// is written at a time: larger batches cost less per item. Batches of long items don't, so up to
-// three are written at a time: while one waits for the disk, the next one travels. If more items
-// wait than a batch takes, the tenants take turns: one that floods delays itself.
+// lingered since the last batch began, or when the batch is full. By default one batch of a key is
+// written at a time: larger batches cost less per item. Batches of long items don't, so up to three
+// are written at a time: while one waits for the disk, the next one travels. If more items wait
+// than a batch takes, the tenants take turns: one that floods delays itself.
 type Batcher[K comparable, T any] struct {
 	ctx   context.Context // of all writing; independent of callers
 	write func(context.Context, K, []T)
@@ -49,13 +49,13 @@ const (
 	turnItems = 50
 	turnBytes = MaxBytes / 8
 	// batchTenants bounds the tenants of a batch. Its transaction locks some ten tables and indexes
-	// of each until it ends; Postgres has room for 6,400 locks by default, in all transactions
+	// of each until it ends; Postgres keeps room for 6,400 locks by default, in all transactions
 	// together.
 	batchTenants = 32
 )
 
 type queue[T any] struct {
-	lines   []*line[T] // of the tenants that have items; the first one's turn is next
+	lines   []*line[T] // of the tenants with items; the first one's turn is next
 	items   int
 	bytes   int           // of the items
 	linger  time.Duration // of the most urgent one
@@ -64,14 +64,14 @@ type queue[T any] struct {
 	due     time.Time // when a timer starts the next one; zero: no timer is set
 }
 
-// line has the items of a tenant in the order in which they came.
+// line holds the items of a tenant in the order in which they came.
 type line[T any] struct {
 	tenant string
 	items  []T
 }
 
-// New returns a batcher whose batches write gets, with ctx. Items linger for DefaultLinger, have no
-// bytes, and belong to one tenant.
+// New returns a batcher whose batches write gets, with ctx. Items linger for DefaultLinger, count
+// no bytes, and belong to one tenant.
 func New[K comparable, T any](
 	ctx context.Context, write func(context.Context, K, []T),
 ) *Batcher[K, T] {
@@ -154,7 +154,7 @@ func (b *Batcher[K, T]) writersOf(q *queue[T]) int {
 	return b.Writers
 }
 
-// nextBatch takes a batch out of a queue that has items.
+// nextBatch takes a batch out of a queue with items.
 func (b *Batcher[K, T]) nextBatch(q *queue[T]) []T {
 	batch := make([]T, 0, min(q.items, MaxItems))
 	bytes := 0
@@ -199,7 +199,7 @@ func (b *Batcher[K, T]) flush(key K, q *queue[T], batch []T) {
 // Drain waits until all queued items are written.
 func (b *Batcher[K, T]) Drain() { b.pending.await() }
 
-// AddPending has Drain wait for n more items, which are written elsewhere. A negative n says that
+// AddPending makes Drain wait for n more items, which are written elsewhere. A negative n says that
 // they are written.
 func (b *Batcher[K, T]) AddPending(n int) { b.pending.add(n) }
 

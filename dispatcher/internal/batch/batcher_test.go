@@ -142,7 +142,7 @@ func TestTheMostUrgentItemDecides(t *testing.T) {
 	})
 }
 
-// However many keys have items now and then, few queues are kept.
+// However many keys get items now and then, few queues are kept.
 func TestBatcherDropsIdleQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLingering(t)
@@ -197,7 +197,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	})
 }
 
-// A batch has few tenants: its transaction locks tables of each.
+// There are few tenants in a batch: its transaction locks tables of each.
 func TestBatchesHaveFewTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var batches [][]string

@@ -12,8 +12,8 @@ import (
 
 // Ledger counts the tasks in flight on this node by type, tenant and endpoint, and decides how many
 // more may be. A task is in flight from the moment that capacity is reserved for it until its
-// outcome is settled, or its worker has answered with 202. The ledger uses neither the database nor
-// the clock.
+// outcome is settled, or its worker answers with 202. The ledger uses neither the database nor the
+// clock.
 //
 // Await takes capacity for tasks, Keep passes it on to their next stages, and Release gives it
 // back. Why returns the reason for which there is none. Between Await and Release the ledger hears
@@ -40,7 +40,7 @@ type Ledger struct {
 	endpoints  map[string]int // deliveries under way; without zeros
 	waiting    map[store.TypeKey][]*waiter
 	refused    map[store.TypeKey]struct{} // types to wake
-	// Closed when something has ended; nil: nothing waits, see awaitQuiet.
+	// Closed when something ends; nil: nothing waits, see awaitQuiet.
 	quiet chan struct{}
 }
 
@@ -52,7 +52,7 @@ type usage struct {
 	bytes    int // of contexts and outputs
 	expected int // bytes of the tasks that are coming
 
-	meanBytes    float64       // per task, lately; 0: none has come yet
+	meanBytes    float64       // per task, lately; 0: none came yet
 	meanDuration time.Duration // the mean time of a delivery lately
 	quick        time.Time     // when a delivery last ended that took no longer than quickTime
 	quickEntry   *list.Element // among the quick types; nil: it isn't one
@@ -90,9 +90,9 @@ func New(
 		waiting: map[store.TypeKey][]*waiter{}, refused: map[store.TypeKey]struct{}{}}
 }
 
-// Keep takes the capacity of n tasks that have ended a stage for their next one. a.Endpoints are
-// the endpoints of the next stage. Keep returns for how many: for no more than they would get if
-// they had given it back. They must not give it back.
+// Keep takes the capacity of n tasks at the end of a stage for their next one. a.Endpoints are the
+// endpoints of the next stage. Keep returns for how many: for no more than they would get if they
+// had given it back. They must not give it back.
 func (l *Ledger) Keep(a Ask) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +152,7 @@ func (l *Ledger) Answered(key store.TypeKey, n, before, now int) {
 
 // Lend takes up to most bytes for documents that are read for tasks of a type, which are in flight
 // with some bytes already, their own. It returns how many bytes it took: 0 if the budget is used
-// up, and at least one if no other task has any. Release gives them back.
+// up, and at least one if no other task holds any. Release gives them back.
 func (l *Ledger) Lend(key store.TypeKey, own, most int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -275,7 +275,7 @@ func (l *Ledger) Took(key store.TypeKey, took time.Duration, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.usage(key)
-	took = max(took, 1) // the clock may have been set back
+	took = max(took, 1) // perhaps the clock was set back
 	if u.meanDuration == 0 {
 		u.meanDuration = took
 	}
@@ -363,8 +363,8 @@ func (l *Ledger) addBytes(u *usage, n int) {
 	u.bytes += n
 }
 
-// expect counts the bytes of the tasks of a type that are coming. The caller has changed their
-// number, or the mean.
+// expect counts the bytes of the tasks of a type that are coming. The caller is to change their
+// number, or the mean, first.
 func (l *Ledger) expect(u *usage) {
 	l.expected -= u.expected
 	u.expected = int(float64(u.coming) * u.mean())

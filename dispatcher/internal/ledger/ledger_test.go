@@ -220,8 +220,8 @@ type flights struct {
 	sent map[string]int
 }
 
-// Whatever happens to tasks in whatever order, the ledger counts right, has never more than its
-// capacity, and has nothing left when all of them have ended.
+// Whatever happens to tasks in whatever order, the ledger counts right, never exceeds its capacity,
+// and holds nothing when all of them are over.
 func TestLedgerBalances(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -16,7 +16,7 @@ import (
 // 1998.)
 //
 // These rests are too small if many types hang, at once or one after the other. So all types that
-// are not quick together get what a single type gets: four fifths. Beyond that each may have one
+// are not quick together get what a single type gets: four fifths. Beyond that each may run one
 // task, to show that it is quick.
 //
 // Types share the byte budget for contexts and outputs in the same way.
@@ -29,10 +29,10 @@ const (
 )
 
 // A type is quick for quickTime after one of its deliveries took no longer than quickTime. A type
-// that hangs isn't quick, nor is a type until one of its first deliveries has come back.
+// that hangs isn't quick, nor is a type until one of its first deliveries is back.
 const quickTime = time.Second
 
-// unknownContext is the assumed size of a context, in bytes, until one of its type has come.
+// unknownContext is the assumed size of a context, in bytes, until the first one of its type.
 const unknownContext = 64 << 10
 
 // most returns how many tasks an ask may get now. If none, why is the reason.
@@ -68,7 +68,7 @@ func (l *Ledger) mayJump(key store.TypeKey) bool {
 	return empty && l.newAllowed
 }
 
-// shareOf returns how many more tasks a type may have by its share of the capacity.
+// shareOf returns how many more tasks a type may run by its share of the capacity.
 func (l *Ledger) shareOf(key store.TypeKey, u *usage, now time.Time) int {
 	share := typeRest(u.inFlight, l.tenants[key.Tenant], l.free)
 	if l.slowDown(now); u.quickEntry != nil {
@@ -90,8 +90,8 @@ func (l *Ledger) slowDown(now time.Time) {
 }
 
 // forAnyEndpoint returns how many tasks may begin, whichever of the type's endpoints they are for.
-// reserved is how many of them have capacity already. If the result is less than one, an endpoint
-// has used up its share, and tasks for it must be blocked.
+// reserved is how many of them hold capacity already. If the result is less than one, an endpoint's
+// share is used up, and tasks for it must be blocked.
 func (l *Ledger) forAnyEndpoint(key store.TypeKey, endpoints []string, reserved int) int {
 	least := l.capacity
 	if len(endpoints) < 2 {
@@ -108,15 +108,15 @@ func (l *Ledger) forAnyEndpoint(key store.TypeKey, endpoints []string, reserved 
 	return least
 }
 
-// ForAnyEndpoint is forAnyEndpoint for n tasks of a type that have capacity.
+// ForAnyEndpoint is forAnyEndpoint for n tasks of a type with capacity.
 func (l *Ledger) ForAnyEndpoint(key store.TypeKey, endpoints []string, n int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.forAnyEndpoint(key, endpoints, n)
 }
 
-// bytesFor returns for how many more tasks of a type the byte budget suffices: at least one, if the
-// type has none in flight and the budget isn't used up.
+// bytesFor returns for how many more tasks of a type the byte budget suffices: at least one, if
+// none of the type is in flight and the budget isn't used up.
 func (l *Ledger) bytesFor(u *usage) int {
 	free, has := l.bytesOf(u)
 	n := int((bytesShare*free - has) / (bytesShare + 1) / u.mean())

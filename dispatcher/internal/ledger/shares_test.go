@@ -60,7 +60,8 @@ func (b *book) room(key store.TypeKey, now time.Time) int {
 	return n
 }
 
-// fill has types reserve capacity, each for up to atOnce tasks at a time, as long as any gets more.
+// fill makes types reserve capacity, each for up to atOnce tasks at a time, as long as any gets
+// more.
 func (b *book) fill(keys []store.TypeKey, atOnce int, now time.Time) {
 	for more := true; more; {
 		more = false
@@ -101,8 +102,8 @@ var (
 	rival = store.TypeKey{Tenant: "rival", Type: "pipe"}
 )
 
-// Types that hang, of which no delivery has ever ended, leave capacity for another one of their
-// tenant: for one task to begin with, and for many when a delivery of it has ended.
+// Types that hang, without a single delivery that ended, leave capacity for another one of their
+// tenant: for one task to begin with, and for many when a delivery of it is over.
 func TestCapacityBesideTypesThatHang(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ capacity, hanging int }{
@@ -155,8 +156,8 @@ func TestCapacityBesideTypesThatBeginToHang(t *testing.T) {
 	}
 }
 
-// Tasks that have ended a stage keep the capacity that they would get if they had given it back:
-// all of it, if there is nobody else, and less once others have come.
+// Tasks at the end of a stage keep the capacity that they would get after giving it back: all of
+// it, if there is nobody else, and less once others are there.
 func TestCapacityOfTasksThatHaveEnded(t *testing.T) {
 	t.Parallel()
 	for _, capacity := range []int{1, 5, 64, 1024} {
@@ -179,7 +180,7 @@ func TestCapacityOfTasksThatHaveEnded(t *testing.T) {
 	}
 }
 
-// A type alone has four fifths of the capacity, whether it is quick or not, and those that are
+// A type alone gets four fifths of the capacity, whether it is quick or not, and those that are
 // quick and all want much get the same.
 func TestSharesOfTypes(t *testing.T) {
 	t.Parallel()
@@ -249,7 +250,7 @@ func TestSharesOfEndpoints(t *testing.T) {
 	assert.Empty(t, b.endpoints)
 }
 
-// A lease that has reserved capacity asks whether any endpoint may get all of it.
+// A lease with reserved capacity asks whether any endpoint may get all of it.
 func TestForAnyEndpoint(t *testing.T) {
 	t.Parallel()
 	b := newBook(30, plentyOfBytes)

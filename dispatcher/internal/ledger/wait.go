@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// AdmitPatience is how long new tasks wait for capacity, and for the end of a line that has
-	// just begun: tasks that go in line cost up to a third more. They don't wait if deliveries of
-	// their type take longer than that, or if its line began longer ago.
+	// AdmitPatience is how long new tasks wait for capacity, and for the end of a line that just
+	// began: tasks that go in line cost up to a third more. They don't wait if deliveries of their
+	// type take longer than that, or if its line began longer ago.
 	AdmitPatience = 100 * time.Millisecond
 	// serveMost is the most types that serve tries when capacity is given back.
 	serveMost = 64
@@ -20,12 +20,12 @@ const (
 // waiter waits for capacity.
 type waiter struct {
 	ask     Ask
-	granted chan int // has a buffer for one
+	granted chan int // with a buffer for one
 }
 
-// Await takes capacity for up to a.N tasks, and returns for how many. If a.Least tasks have none
-// yet but will have it soon, it waits up to patience, and then takes what there is. New tasks of a
-// type get capacity in the order of their arrival.
+// Await takes capacity for up to a.N tasks, and returns for how many. If a.Least tasks are without
+// it yet but will get it soon, it waits up to patience, and then takes what there is. New tasks of
+// a type get capacity in the order of their arrival.
 func (l *Ledger) Await(ctx context.Context, a Ask, patience time.Duration) int {
 	l.mu.Lock()
 	n := l.mostOnArrival(a)
@@ -81,8 +81,8 @@ func (l *Ledger) settleFor(a Ask, n int) int {
 }
 
 // soon reports whether an ask that would get n tasks now should wait for more. A lease should if
-// there is some capacity. New tasks should if all of them would get capacity once the tasks in
-// flight of their type have ended, and if these are quick.
+// there is some capacity. New tasks should if all of them would get capacity at the end of the
+// tasks in flight of their type, and if these are quick.
 func (l *Ledger) soon(a Ask, n int) bool {
 	u := l.usage(a.Type)
 	switch empty, busy := l.line(a.Type); {
@@ -139,7 +139,7 @@ func (l *Ledger) shorten(key store.TypeKey, queue []*waiter) {
 	l.waiting[key] = queue
 }
 
-// Serve grants capacity to waiting asks after a line has ended.
+// Serve grants capacity to waiting asks after the end of a line.
 func (l *Ledger) Serve() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +169,7 @@ func (l *Ledger) serve() {
 	}
 }
 
-// signal wakes the callers of awaitQuiet: something has ended.
+// signal wakes the callers of awaitQuiet: something is over.
 func (l *Ledger) signal() {
 	if l.quiet != nil {
 		close(l.quiet)
@@ -195,7 +195,7 @@ func (l *Ledger) awaitQuiet(ctx context.Context, holds func() bool) {
 	}
 }
 
-// AwaitLeases waits until the leases of a type that are under way have ended, or until ctx ends.
+// AwaitLeases waits until the leases of a type that are under way are done, or until ctx ends.
 func (l *Ledger) AwaitLeases(ctx context.Context, key store.TypeKey) {
 	l.awaitQuiet(ctx, func() bool { return l.types[key] == nil || l.types[key].leasing == 0 })
 }

@@ -32,7 +32,7 @@ func (b *book) waits(ctx context.Context, a Ask, patience time.Duration) <-chan 
 // none says that an answer hasn't come.
 const none = -1
 
-// soFar returns what has come of an Await.
+// soFar returns what came of an Await.
 func soFar(got <-chan int) int {
 	synctest.Wait()
 	select {
@@ -64,7 +64,7 @@ func TestAwaitInOrder(t *testing.T) {
 	})
 }
 
-// New tasks that would have capacity wait behind others of their type that came before them.
+// New tasks wait, also with capacity left, behind others of their type that came before them.
 func TestAwaitDoesntOvertake(t *testing.T) {
 	inBubble(t, 10, func(t *testing.T, b *book) {
 		require.Equal(t, 7, b.Reserve(b.fresh(pipe, 7, epoch)))
@@ -100,7 +100,7 @@ func TestLeasesDontWaitBehindNewTasks(t *testing.T) {
 	})
 }
 
-// When the time is over, new tasks take what there is. Those behind them have their turn then.
+// When the time is over, new tasks take what there is. The turn is then at those behind them.
 func TestAwaitTimesOut(t *testing.T) {
 	inBubble(t, 10, func(t *testing.T, b *book) {
 		require.Equal(t, 6, b.Reserve(b.fresh(pipe, 6, epoch)))
@@ -122,7 +122,7 @@ func TestAwaitGivesWay(t *testing.T) {
 	inBubble(t, 10, func(t *testing.T, b *book) {
 		require.Equal(t, 4, b.Reserve(b.fresh(pipe, 4, epoch)))
 		few := b.fresh(pipe, 4, epoch)
-		few.Limits.Tenant = 4 // all that its tenant has
+		few.Limits.Tenant = 4 // all of its tenant
 		gives := b.waits(t.Context(), few, 100*time.Millisecond)
 		behind := b.waits(t.Context(), b.fresh(pipe, 4, epoch), time.Second)
 		require.Equal(t, none, soFar(behind))
@@ -296,7 +296,7 @@ func TestIdleTypesDontWaitForALine(t *testing.T) {
 	})
 }
 
-// A line keeps new tasks, and leaves leases alone. When it has ended, those that wait are served.
+// A line keeps new tasks, and leaves leases alone. At its end the waiting ones are served.
 func TestLines(t *testing.T) {
 	inBubble(t, 10, func(t *testing.T, b *book) {
 		b.lineFor[pipe] = 0
@@ -384,7 +384,7 @@ func TestLeasesLinger(t *testing.T) {
 	})
 }
 
-// A type that has got no capacity is woken once, when some is given back.
+// A type that got no capacity is woken once, when some is given back.
 func TestRefusedTypesAreWoken(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, b *book) {
 		require.Equal(t, 1, b.Reserve(b.ask(pipe, 1, epoch)))
@@ -431,7 +431,7 @@ func TestThoseWhoWaitComeFirst(t *testing.T) {
 	})
 }
 
-// Of many types that wait all have their turn.
+// Of many types that wait all get their turn.
 func TestManyTypesWait(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, b *book) {
 		keys := typesOf("acme", 3*serveMost)

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Pool runs attempts in goroutines that are reused. An attempt calls deeply, and the stack of
-// a new goroutine would have to grow for it each time, which was an eighth of the node's CPU. The
-// goroutine that was busy last goes first, because its stack is still in the processor's cache.
-// Goroutines that aren't needed for a while end. The zero Pool is ready for use.
+// Pool runs attempts in goroutines that are reused. An attempt calls deeply, and the stack of a new
+// goroutine would grow for it each time, which was an eighth of the node's CPU. The goroutine that
+// was busy last goes first, because its stack is still in the processor's cache. Goroutines that
+// aren't needed for a while end. The zero Pool is ready for use.
 type Pool struct {
 	mu sync.Mutex
 	// The channels of idle goroutines, each with a buffer for one; the last one was busy last.
@@ -24,8 +24,8 @@ const (
 	// poolLook is how often the pool checks how many goroutines are needed.
 	poolLook = 30 * time.Second
 	// keptStack is how many bytes of its stack a goroutine uses while it is idle. The garbage
-	// collector halves a stack of which less than a quarter is used, and the next attempt would
-	// have to grow it again.
+	// collector halves a stack with less than a quarter in use, and the next attempt would grow it
+	// again.
 	keptStack = 4 << 10
 )
 

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rates has a token bucket for everything with a rate, with this node's share: the rate divided by
-// the number of nodes. A bucket holds the tokens of a tenth of a second, at least one, so that no
-// second exceeds the rate by more than a tenth (and one for each node). A node that the other nodes
-// don't know yet has no share.
+// Rates keeps a token bucket for everything with a rate, with this node's share: the rate divided
+// by the number of nodes. A bucket holds the tokens of a tenth of a second, at least one, so that
+// no second exceeds the rate by more than a tenth (and one for each node). A node that the other
+// nodes don't know yet gets no share.
 type Rates struct {
 	nodes   func() int
 	joining func() bool
@@ -32,8 +32,8 @@ type bucket struct {
 }
 
 const (
-	// maxBuckets is the most buckets that are kept, some 400 bytes each with a long flow key. A
-	// tenant has at most a quarter of them.
+	// maxBuckets is the most buckets that are kept, some 400 bytes each with a long flow key. At
+	// most a quarter of them are one tenant's.
 	maxBuckets = 100_000
 	// bucketSample is the sample size from which the bucket to drop for a new one is picked.
 	bucketSample = 8
@@ -41,7 +41,7 @@ const (
 
 const burstTime = 100 * time.Millisecond
 
-// joiningPause is the time between two checks for tokens on a node that has no share yet.
+// joiningPause is the time between two checks for tokens on a node without a share yet.
 const joiningPause = 100 * time.Millisecond
 
 // New returns the token buckets of a node. nodes returns the number of nodes, and joining reports
@@ -63,15 +63,15 @@ func (r *Rates) bucket(key Key, perSecond float64, now time.Time) *bucket {
 	case b == nil:
 		b = &bucket{Limiter: rate.NewLimiter(rate.Limit(share), burst)}
 		r.add(key, b, now)
-	case b.Limit() != rate.Limit(share): // the rate or the number of nodes has changed
+	case b.Limit() != rate.Limit(share): // the rate or the number of nodes is another one
 		b.SetLimitAt(now, rate.Limit(share))
 		b.SetBurstAt(now, burst)
 	}
 	return b
 }
 
-// add keeps a new bucket. If its tenant, or all tenants together, have too many, it drops another.
-// r.mu is held.
+// add keeps a new bucket. If there are too many of its tenant, or of all tenants together, it drops
+// another. r.mu is held.
 func (r *Rates) add(key Key, b *bucket, now time.Time) {
 	if len(r.tenants[key.Tenant]) >= r.most/4 {
 		r.evict(key.Tenant, now)

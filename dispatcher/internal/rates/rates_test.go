@@ -14,8 +14,8 @@ func fewRates(most int) *Rates {
 	return r
 }
 
-// A tenant has at most a quarter of the buckets, for any number of flow keys, and all tenants
-// together have no more than the limit.
+// At most a quarter of the buckets are one tenant's, for any number of flow keys, and those of all
+// tenants together keep to the limit.
 func TestBucketsAreBounded(t *testing.T) {
 	t.Parallel()
 	const most, slow = 400, 1.0 / 3600
@@ -47,7 +47,7 @@ func TestBucketsAreBounded(t *testing.T) {
 	require.Equal(t, most, r.kept)
 }
 
-// Full buckets are dropped first, if the sample has some, so that the rates of the others hold.
+// Full buckets are dropped first, if some are in the sample, so that the rates of the others hold.
 func TestFullBucketsGiveWay(t *testing.T) {
 	t.Parallel()
 	const most = 400

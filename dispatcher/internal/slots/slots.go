@@ -3,12 +3,12 @@ package slots
 import "sync"
 
 // Slots shares slots between tenants: they take turns, so that one that asks for many doesn't delay
-// other tenants by more than one slot. Prompt asks take turns, too, but the other asks may never
-// have all slots.
+// other tenants by more than one slot. Prompt asks take turns, too, but the other asks never get
+// all slots.
 type Slots struct {
 	mu      sync.Mutex
 	free    int
-	patient int      // asks that aren't prompt and may have a slot now
+	patient int      // asks that aren't prompt and may get a slot now
 	tenants []string // with asks that wait; the next one's turn is first
 	lines   map[string][]slotAsk
 }
@@ -16,7 +16,7 @@ type Slots struct {
 // slotAsk is an ask that waits for its slot.
 type slotAsk struct {
 	prompt bool
-	got    chan struct{} // closed when it has the slot
+	got    chan struct{} // closed when it gets the slot
 }
 
 // NewSlots returns n free slots.
@@ -74,7 +74,7 @@ func (s *Slots) hand() {
 	}
 }
 
-// next returns the places of the tenant and its ask that get a slot next; negative: none may have
+// next returns the places of the tenant and its ask that get a slot next; negative: none may get
 // one.
 func (s *Slots) next() (tenant, ask int) {
 	for i, name := range s.tenants {
@@ -96,7 +96,7 @@ type PerTenant struct {
 
 // tenantSlots are the slots of a tenant. They are kept while somebody works or waits.
 type tenantSlots struct {
-	slots chan struct{} // has one for each that works
+	slots chan struct{} // one value for each that works
 	users int
 }
 
@@ -132,7 +132,7 @@ type Bounded struct {
 	each *PerTenant
 }
 
-// NewBounded returns n free slots; each tenant may have most of them at a time.
+// NewBounded returns n free slots; each tenant may use most of them at a time.
 func NewBounded(n, most int) *Bounded { return &Bounded{NewSlots(n), NewPerTenant(most)} }
 
 // Acquire waits for a slot. The caller calls end to give it back.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A tenant has few tries at a time, whatever others have. Nothing is kept when all are done.
+// A tenant gets few tries at a time, whatever others do. Nothing is kept when all are done.
 func TestPerTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		perTenant, began := NewPerTenant(2), time.Now()

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// granted reports whether a line has its slot.
+// granted reports whether a line got its slot.
 func granted(ask slotAsk) bool {
 	select {
 	case <-ask.got:
@@ -68,7 +68,7 @@ func TestPromptAsksLeaveTurns(t *testing.T) {
 	t.Parallel()
 	s := NewSlots(3)
 	for range 4 {
-		s.ask("loud", true) // three have a slot, one is in line
+		s.ask("loud", true) // three got a slot, one is in line
 	}
 	quiet := s.ask("quiet", false)
 	s.Release(true)
