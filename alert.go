@@ -27,15 +27,15 @@ const (
 	AlertEndpointFailing AlertKind = "endpoint_failing"
 
 	// AlertEndpointMissing concerns a stage, named "type/stage", without an endpoint that gets
-	// deliveries: how long its oldest task has been due.
+	// deliveries: for how long its oldest task is due.
 	AlertEndpointMissing AlertKind = "endpoint_missing"
 
 	// AlertNoClaimers concerns a stage of mode claim, named "type/stage": for how long its oldest
-	// task has been due and nobody has asked for any.
+	// task is due while nobody asks for any.
 	AlertNoClaimers AlertKind = "no_claimers"
 
 	// AlertDependencyLate concerns a type: how long the oldest of its tasks that wait for other
-	// tasks has done so.
+	// tasks is waiting.
 	AlertDependencyLate AlertKind = "dependency_late"
 
 	// AlertScheduleFailing concerns a schedule, by its name: for how long the task of its due tick
@@ -46,7 +46,7 @@ const (
 	// for good within AlertRules.FailedWithin, whatever the share.
 	AlertFailedForGood AlertKind = "failed_for_good"
 
-	// AlertBlockedKey concerns a type: for how long the longest-standing flow key of it has stood
+	// AlertBlockedKey concerns a type: for how long the longest-standing flow key of it stands
 	// still, because of a failed task or of one that waits, while tasks wait for their turn.
 	AlertBlockedKey AlertKind = "blocked_key"
 
@@ -60,8 +60,8 @@ const (
 
 	// The operator's alerts.
 
-	AlertNodeGone   AlertKind = "node_gone"   // a node has been silent, and was not shut down
-	AlertJobOverdue AlertKind = "job_overdue" // a background job should have succeeded by now
+	AlertNodeGone   AlertKind = "node_gone"   // a node is silent, and was not shut down
+	AlertJobOverdue AlertKind = "job_overdue" // a background job is late with its next success
 	// an old roll of a table set still has tasks to lease
 	AlertRollOverdue AlertKind = "roll_overdue"
 )
@@ -77,7 +77,7 @@ const FailureWindow = 5 * time.Minute
 const DefaultFailureAttempts = 20
 
 // EndpointMissingLimit is how long tasks of a stage without an endpoint are due before
-// AlertEndpointMissing fires. A new type has that long to get its endpoints.
+// AlertEndpointMissing fires. A new type gets that long for its endpoints.
 const EndpointMissingLimit = time.Minute
 
 // ScheduleFailingLimit is how long a schedule can't submit its task before AlertScheduleFailing
@@ -136,7 +136,7 @@ func (r AlertRules) WillExpirePeriod() time.Duration {
 	return cmp.Or(r.WillExpireWithin.Std(), FailureWindow)
 }
 
-// IsZero reports whether the rules have no limit.
+// IsZero reports whether the rules set no limit.
 func (r AlertRules) IsZero() bool {
 	return r.BacklogAge.IsZero() && r.FailureRate == 0 && r.EndpointFailureRate == 0 &&
 		r.NoClaimers.IsZero() && r.DependencyLate.IsZero() && r.WillExpire == 0 &&

@@ -56,7 +56,7 @@ func roomLevel(t *testing.T, room string) int {
 	return level
 }
 
-// What rooms have for each other is not promoted to a Store: it has methods only, beside what all
+// What rooms offer each other is not promoted to a Store: that shows methods only, beside what all
 // callers may read.
 func TestStoreShowsMethodsOnly(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ const (
 	CapAlerts  Capability = "alerts"   // rules on failed tasks, flow keys and waits
 
 	CapContextRetention Capability = "context_retention" // contents that are erased after a time
-	CapSearchable       Capability = "searchable"        // fields that have an index
+	CapSearchable       Capability = "searchable"        // fields with an index
 	CapFairFlow         Capability = "fair_flow"         // flow keys that take turns
 	CapLifetimes        Capability = "lifetimes"         // tasks that expire
 	CapClaimRules       Capability = "claim_rules"       // of who may claim a task

@@ -30,7 +30,7 @@ func (s Stage) NeedsIdentity() bool {
 const (
 	// MaxClaims is the most tasks in one answer.
 	MaxClaims = 1000
-	// MaxOpenClaims is the most tasks of a stage that one claimer may have at once.
+	// MaxOpenClaims is the most tasks of a stage that one claimer may hold at once.
 	MaxOpenClaims = 1000
 	// MaxClaimer is the length of the longest claimer, in bytes.
 	MaxClaimer = 128
@@ -87,16 +87,16 @@ func (t TaskType) FirstClaimOf(stage string) time.Duration {
 }
 
 // Unseen reports whether a lease is a claim without a heartbeat or report since it was handed out.
-// If it ends like that, its answer may have been lost, and no attempt is counted.
+// If it ends like that, its answer was perhaps lost, and no attempt is counted.
 func (t TaskType) Unseen(l Lease) bool {
 	return l.Claimer != "" && l.Until.Sub(l.LeasedAt) <= t.FirstClaimOf(l.Stage)
 }
 
-// Reordered returns a lease, as the database has it, with about the place in the order that its
-// task had before: a lease doesn't keep it.
+// Reordered returns a lease, as it is stored, with about the place in the order that its task had
+// before: a lease doesn't keep it.
 func (t TaskType) Reordered(l Lease) Lease {
 	l.OrderTime = l.LeasedAt
-	if l.Attempt == 1 { // retries have no head start
+	if l.Attempt == 1 { // retries get no head start
 		l.OrderTime = EnterOrder(t, t.StageIndex(l.Stage), l.Options, l.LeasedAt)
 	}
 	return l
@@ -105,8 +105,8 @@ func (t TaskType) Reordered(l Lease) Lease {
 // claimedBy is the beginning of the endpoint of an attempt that was claimed.
 const claimedBy = "claimer:"
 
-// ClaimedBy returns what the journal has in place of an endpoint for an attempt of a claimer: its
-// name, which has no spaces, and the subject of the token that claimed, if that has one. "": the
+// ClaimedBy returns what stands in the journal in place of an endpoint for an attempt of a claimer:
+// its name, without spaces, and the subject of the token that claimed, if there is one. "": the
 // task was pushed.
 func ClaimedBy(claimer, subject string) string {
 	switch {

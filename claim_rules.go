@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of ClaimRules and of ClaimerLabels. The rules, as JSON, have at most MaxClaimRules bytes.
+// Limits of ClaimRules and of ClaimerLabels. The rules, as JSON, take at most MaxClaimRules bytes.
 const (
 	MaxExcluded      = 20
 	MaxExcludedName  = 255 // bytes
@@ -21,12 +21,12 @@ const (
 	MaxClaimerLabels = 64      // values of all labels of a claimer
 )
 
-// ClaimRules say which claimers may have a task.
+// ClaimRules say which claimers may get a task.
 type ClaimRules struct {
-	// Exclude are claimers, and subjects of their tokens, that may not have it. One that ends in *
+	// Exclude are claimers, and subjects of their tokens, that may not get it. One that ends in *
 	// stands for all with that beginning.
 	Exclude []string `json:"exclude,omitempty"`
-	// Labels are values that a claimer's labels must have.
+	// Labels are values that must be among a claimer's labels.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
@@ -34,7 +34,7 @@ type ClaimRules struct {
 // label.
 type ClaimerLabels map[string][]string
 
-// Allow reports whether a claimer with a token of a subject ("": none) and with labels may have the
+// Allow reports whether a claimer with a token of a subject ("": none) and with labels may get the
 // task. nil allows all.
 func (r *ClaimRules) Allow(claimer, subject string, labels ClaimerLabels) bool {
 	if r == nil {
@@ -54,7 +54,7 @@ func (r *ClaimRules) Allow(claimer, subject string, labels ClaimerLabels) bool {
 	return true
 }
 
-// matchesName reports whether a name is the one of a list, or has the beginning that it stands for.
+// matchesName reports whether a name is the one of a list, or begins as an entry says.
 func matchesName(one, name string) bool {
 	prefix, all := strings.CutSuffix(one, "*")
 	return one == name || all && strings.HasPrefix(name, prefix)
@@ -99,13 +99,13 @@ func (r *ClaimRules) pairs() []string {
 	return labels.Pairs()
 }
 
-// storedRules is how the database has rules beside a task in line: labels as name=value.
+// storedRules is how rules are stored beside a task in line: labels as name=value.
 type storedRules struct {
 	Exclude []string `json:"exclude,omitempty"`
 	Labels  []string `json:"labels,omitempty"`
 }
 
-// Stored returns the rules as the database has them beside a task in line; nil: there are none.
+// Stored returns the rules as they are stored beside a task in line; nil: there are none.
 func (r *ClaimRules) Stored() *string {
 	if r == nil {
 		return nil

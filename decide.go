@@ -24,11 +24,11 @@ func Decide(t TaskType, l Lease, o Outcome, now time.Time) Verdict {
 	return v
 }
 
-// MaxJournal is how many rows a task's journal may have for it to go back in line: each time costs
-// a row. The numbers above it, to the end of a smallint, are left for stages and fan-outs.
+// MaxJournal is the length of a task's journal up to which the task may go back in line: each time
+// costs a row. The numbers above it, to the end of a smallint, are left for stages and fan-outs.
 const MaxJournal = 32_000
 
-// Bound returns v or, if that would put a task back in line whose journal is full, the verdict that
+// Bound returns v or, if that would put a task with a full journal back in line, the verdict that
 // the task fails. Giving a task back costs no attempt, so nothing else would end that.
 func (v Verdict) Bound(l Lease, o Outcome) Verdict {
 	if l.Seq < MaxJournal || v.Kind != Return && v.Kind != Retry && v.Kind != Park {
@@ -130,12 +130,12 @@ func (t TaskType) goOnMapped(l Lease, o Outcome, now time.Time) Verdict {
 	return t.goOn(mapped, l, o, now)
 }
 
-// snoozeEnd returns until when a stage may be snoozed that has ended with a snooze.
+// snoozeEnd returns until when a stage may be snoozed after a snooze.
 func (t TaskType) snoozeEnd(stage int, o Outcome) time.Time {
 	return o.FirstSent.Add(t.Stages[stage].maxSnooze().Std())
 }
 
-// maxSnooze returns MaxSnooze. Stages from before it was known have the default.
+// maxSnooze returns MaxSnooze. Stages from before it was known get the default.
 func (s Stage) maxSnooze() Duration {
 	if s.MaxSnooze.IsZero() {
 		return NewDuration(DefaultMaxSnooze)
@@ -154,7 +154,7 @@ func earlier(a, b time.Time) time.Time {
 // again: before votes of other tasks, which are not as far.
 const expiredHeadStart = 24 * time.Hour
 
-// uncast reports whether a claimer had the vote, and has not cast it.
+// uncast reports whether a claimer held the vote without casting it.
 func (o Outcome) uncast() bool {
 	claimer, _ := ClaimerOf(o.Endpoint)
 	return (o.Kind == OutcomeLost || o.Kind == OutcomeReleased) && claimer != ""
@@ -172,8 +172,8 @@ func ParkFor(l Lease, reason WaitReason) Verdict {
 		Reason: reason, Claim: l.Options.Claim}
 }
 
-// MaxAttempts returns the number of attempts that a task with these options has in a stage; 0
-// if there is no such stage.
+// MaxAttempts returns the number of attempts that a task with these options gets in a stage; 0 if
+// there is no such stage.
 func (t TaskType) MaxAttempts(stage string, o Options) int {
 	i := t.StageIndex(stage)
 	if i < 0 {
@@ -182,7 +182,7 @@ func (t TaskType) MaxAttempts(stage string, o Options) int {
 	return policyOf(t.Stages[i], o).MaxAttempts
 }
 
-// policyOf returns the retry policy of a task in a stage: the task's own, if it has one.
+// policyOf returns the retry policy of a task in a stage: the task's own, if there is one.
 func policyOf(s Stage, o Options) RetryPolicy {
 	if o.Retry == nil {
 		return s.Retry

@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// What would put a task back in line whose journal is full fails it. Stages go on.
+// What would put a task with a full journal back in line fails it. Stages go on.
 func TestDecideFullJournal(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[asyncflow.OutcomeKind]asyncflow.VerdictKind{
@@ -39,7 +39,7 @@ func TestDecideFullJournal(t *testing.T) {
 // and without, under each way to override the policy.
 func TestDecideKind(t *testing.T) {
 	t.Parallel()
-	// gone: the type no longer has the stage
+	// gone: the stage is no longer in the type
 	type row struct{ onward, last, gone asyncflow.VerdictKind }
 	const again = asyncflow.Retry // while attempts are left, else Fail
 	table := map[asyncflow.OutcomeKind]row{
@@ -90,7 +90,7 @@ func TestDecideKind(t *testing.T) {
 	}
 }
 
-// requireWhole checks that a final verdict has no next attempt.
+// requireWhole checks that no attempt follows a final verdict.
 func requireWhole(t *testing.T, v asyncflow.Verdict, message string) {
 	if v.Kind == asyncflow.Succeed || v.Kind == asyncflow.Fail || v.Kind == asyncflow.Cancel {
 		require.Equal(t, asyncflow.Verdict{Kind: v.Kind}, v, message)
@@ -203,7 +203,7 @@ func TestDecide(t *testing.T) {
 	})
 }
 
-// At its end_by a task fails, whatever its attempt has reported, unless it was cancelled.
+// At its end_by a task fails, whatever its attempt reported, unless it was cancelled.
 func TestDecideExpiry(t *testing.T) {
 	t.Parallel()
 	l := asyncflow.Lease{Stage: "resize", Attempt: 1,

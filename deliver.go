@@ -66,15 +66,15 @@ func (t TaskType) checkDeliverBytes(out *problems) {
 type PastDocument struct {
 	Stage string // of the output; "": it is the input
 	Bytes int    // 0: there is none
-	// JSON are its bytes; nil: there is none, or it is too long for the delivery, which has its
+	// JSON are its bytes; nil: there is none, or it is too long for the delivery, which carries its
 	// URL.
 	JSON json.RawMessage
 }
 
-// Linked reports whether the delivery has the URL of the document instead of its bytes.
+// Linked reports whether the delivery carries the URL of the document instead of its bytes.
 func (d PastDocument) Linked() bool { return d.Bytes > 0 && d.JSON == nil }
 
-// LongestInline returns the length up to which documents are part of a delivery that may have most
+// LongestInline returns the length up to which documents are part of a delivery that may carry most
 // bytes of them. The shortest ones go first; of several with the same length all do, or none.
 func LongestInline(lengths []int, most int) (longest int) {
 	sorted := slices.Sorted(slices.Values(lengths))

@@ -20,8 +20,8 @@ const (
 
 // What the status of a dependency says, besides the final statuses of the other task.
 const (
-	DependencyRunning = "running" // the other task is there, and has not ended
-	DependencyMissing = "missing" // no task has the key yet, or the task was deleted
+	DependencyRunning = "running" // the other task is there, and is still live
+	DependencyMissing = "missing" // no task holds the key yet, or the task was deleted
 	DependencyLate    = "late"    // the other task had not ended in time
 )
 
@@ -35,7 +35,7 @@ const (
 	DependentRuns      OnFailure = "run"    // it runs nonetheless
 )
 
-// Dependency is an edge: a task waits until another task of its tenant has ended.
+// Dependency is an edge: a task waits until the end of another task of its tenant.
 type Dependency struct {
 	// Task names the other task; otherwise Type and Key do. The key may be that of a task that
 	// isn't there yet.

@@ -65,7 +65,7 @@ type deployedPod struct {
 	}
 }
 
-// Nobody kills a node before it has ended by itself: what runs it has more patience than its grace,
+// Nobody kills a node before it ends by itself: what runs it shows more patience than its grace,
 // and than its drain delay and the 5 s after it. While the API drains, probes notice.
 func TestDeployedNodesEndInTime(t *testing.T) {
 	t.Parallel()
@@ -125,7 +125,7 @@ func match(t *testing.T, pattern, text string) string {
 	return m[1]
 }
 
-// The chart has the version of the contract.
+// The version of the chart is that of the contract.
 func TestVersionOfTheChart(t *testing.T) {
 	t.Parallel()
 	var chart struct{ AppVersion string }

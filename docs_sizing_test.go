@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The calculator of docs/sizing.md writes what the page says, and it has the sums of the example.
+// The calculator of docs/sizing.md writes what the page says, and it gives the sums of the example.
 func TestSizingCalculator(t *testing.T) {
 	t.Parallel()
 	page := readText(t, "docs/sizing.md")

@@ -96,7 +96,7 @@ var (
 )
 
 // ParseDuration reads a duration as time.ParseDuration does, but knows days and weeks, too: "30d",
-// "1w2d12h". A day has 24 hours, a week seven days.
+// "1w2d12h". A day is 24 hours, a week seven days.
 func ParseDuration(text string) (time.Duration, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return d, nil

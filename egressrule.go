@@ -93,7 +93,7 @@ func parseRule(text string) (EgressRule, string) {
 	return r, ""
 }
 
-// cutPorts divides an entry by the colon before its ports. IPv6 has colons of its own.
+// cutPorts divides an entry by the colon before its ports. IPv6 uses colons of its own.
 func cutPorts(text string) (target, ports string, found bool) {
 	if rest, ok := strings.CutPrefix(text, "["); ok {
 		target, ports, _ = strings.Cut(rest, "]")

@@ -19,11 +19,11 @@ type Endpoint struct {
 	Secrets  []SigningSecret // that sign deliveries, the newest first
 	Outbound []byte          // an Outbound, sealed (see callbacks.Keys); nil: none
 
-	Challenged        bool      // it gets no deliveries until it has echoed a challenge
+	Challenged        bool      // it gets no deliveries until it echoes a challenge
 	VerifiedAt        time.Time // when its URL echoed a challenge; zero: never
 	VerificationError string    // why it failed its last challenge
 
-	// AllowDuplicate allows a URL that another endpoint of its stage has. It is not stored.
+	// AllowDuplicate allows the URL of another endpoint of its stage. It is not stored.
 	AllowDuplicate bool
 
 	CreatedAt time.Time
@@ -40,8 +40,7 @@ const (
 	DefaultWeight = 1
 )
 
-// Proven reports whether the endpoint may get deliveries: it has echoed a challenge, or never
-// had to.
+// Proven reports whether the endpoint may get deliveries: it echoed a challenge, or never had to.
 func (e Endpoint) Proven() bool { return !e.Challenged || !e.VerifiedAt.IsZero() }
 
 // share returns the endpoint's part of new deliveries.
@@ -93,7 +92,7 @@ func (e *Endpoint) MoveTo(url string, challenge bool) {
 // "" if it was. A failure doesn't stop an endpoint that already gets deliveries. If
 // verification is no longer required, the endpoint gets deliveries even after a failure.
 func (e *Endpoint) Judge(url, failure string, at time.Time, required bool) {
-	if e.URL != url { // the URL has changed meanwhile
+	if e.URL != url { // the URL is another one by now
 		return
 	}
 	e.VerificationError = failure
@@ -105,7 +104,7 @@ func (e *Endpoint) Judge(url, failure string, at time.Time, required bool) {
 	}
 }
 
-// SameOrigin reports whether two URLs have the same scheme, host and port.
+// SameOrigin reports whether two URLs agree in scheme, host and port.
 func SameOrigin(a, b string) bool {
 	u, err := url.Parse(a)
 	v, err2 := url.Parse(b)

@@ -44,7 +44,7 @@ const (
 	MaxPEM        = 64 << 10 // bytes
 )
 
-// check checks that a kind of auth has what it needs, and nothing else.
+// check checks that a kind of auth comes with what it needs, and nothing else.
 func (a EndpointAuth) check(out *problems, egress Egress) {
 	needs := map[AuthKind][]string{
 		AuthNone: {}, AuthBearer: {"token"}, AuthBasic: {"username", "password"},
@@ -90,7 +90,7 @@ func (a EndpointAuth) checkField(out *problems, f authField, needed bool) {
 	switch {
 	case !needed && f.value != "":
 		out.add(field, "doesn't belong to auth of the kind %s", a.Kind)
-	case !needed, f.name == "token_url": // it has its own rules
+	case !needed, f.name == "token_url": // it follows its own rules
 	case f.value == "":
 		out.add(field, "is required for auth of the kind %s", a.Kind)
 	case len(f.value) > MaxCredential:

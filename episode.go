@@ -26,18 +26,18 @@ type AlertReading struct {
 
 // AlertDetail is what an alert says beside its value, as it was when the episode began.
 type AlertDetail struct {
-	Within float64 `json:"within,omitzero"` // of the rule, in seconds, if it has a period
+	Within float64 `json:"within,omitzero"` // of the rule, in seconds, if there is a period
 	P50    float64 `json:"p50,omitzero"`    // AlertLongWait: half of the tasks waited at most this
-	// AlertBlockedKey: the keys that have stood still for longest, at most MaxAlertKeys, and how
-	// many there are.
+	// AlertBlockedKey: the keys that stand still for longest, at most MaxAlertKeys, and how many
+	// there are.
 	Keys        []BlockedKey `json:"keys,omitempty"`
 	BlockedKeys int          `json:"blocked_keys,omitzero"`
 	// Task is one of the tasks that the alert is about: see AlertTask. nil: none was found.
 	Task *AlertTask `json:"task,omitempty"`
 }
 
-// AlertTask stands for the tasks that an alert is about: the one that has been due for longest, or
-// for AlertFailedForGood one that failed.
+// AlertTask stands for the tasks that an alert is about: the one that is due for longest, or for
+// AlertFailedForGood one that failed.
 type AlertTask struct {
 	ID  string `json:"id"`
 	Key string `json:"key,omitempty"` // its idempotency key
@@ -47,8 +47,8 @@ type AlertTask struct {
 // MaxAlertKeys is the most flow keys that an alert names.
 const MaxAlertKeys = 5
 
-// MaxNotice is the most bytes of a notice. It has at most MaxAlertKeys flow keys, idempotency keys
-// and Labels, and a character of a key takes up to six bytes in JSON.
+// MaxNotice is the most bytes of a notice. It carries at most MaxAlertKeys flow keys, idempotency
+// keys and Labels, and a character of a key takes up to six bytes in JSON.
 const MaxNotice = 32 << 10
 
 // BlockedKey is a flow key that stands still.
@@ -64,13 +64,13 @@ type BlockedKey struct {
 
 func (r AlertReading) overLimit() bool { return r.Certain || r.Value >= r.Limit }
 
-// Episode is the period from the moment at which a reading reached its limit until it has been
-// below the limit for EpisodeCalm.
+// Episode is the period from the moment at which a reading reached its limit until it is below the
+// limit for EpisodeCalm.
 type Episode struct {
 	ID string // a UUID
 	AlertReading
 	Since time.Time
-	Below time.Time // since when the reading has been below its limit; zero: it is not below
+	Below time.Time // since when the reading is below its limit; zero: it is not below
 
 	Resolved      time.Time // zero: it is going on
 	ResolvedValue float64
@@ -83,8 +83,8 @@ type Episode struct {
 const EpisodeCalm = time.Minute
 
 // FollowEpisodes compares current readings with the open episodes. It returns the readings that
-// begin new episodes, and the open episodes that have changed. A subject without a reading
-// counts as below its limit, unless it is Open.
+// begin new episodes, and the open episodes that changed. A subject without a reading counts as
+// below its limit, unless it is Open.
 func FollowEpisodes(
 	open []Episode, readings []AlertReading, at time.Time,
 ) (begun []AlertReading, changed []Episode) {
@@ -130,7 +130,7 @@ func (e Episode) follow(value float64, over bool, at time.Time) Episode {
 type AlertState string
 
 const (
-	AlertFiring   AlertState = "firing"   // it has begun
+	AlertFiring   AlertState = "firing"   // it is begun
 	AlertResolved AlertState = "resolved" // it is over
 )
 

@@ -24,7 +24,7 @@ const (
 	CodeConflict    Code = "conflict"       // the thing is in a state that doesn't allow this
 	// the vote on the task is over; a late vote was recorded
 	CodeDecided Code = "decided"
-	// the thing has changed since the caller read it: see ETag
+	// the thing was changed after the caller read it: see ETag
 	CodePrecondition Code = "precondition_failed"
 	// the idempotency key belongs to a task with another context
 	CodeKeyReused Code = "key_reused"

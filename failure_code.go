@@ -26,7 +26,7 @@ const (
 	failureStatuses
 )
 
-// statuses have a FailureCode of their own, from failureStatuses on.
+// statuses with a FailureCode of their own, from failureStatuses on.
 var statuses = [...]int{
 	500, 502, 503, 504, 429, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422,
 }
@@ -45,7 +45,7 @@ func (f FailureCode) String() string {
 	case int(f) < FailureCodes:
 		return strconv.Itoa(statuses[f-failureStatuses])
 	}
-	return failureNames[FailureOther] // a newer version has it
+	return failureNames[FailureOther] // a newer version knows it
 }
 
 // EndpointFailure returns why an outcome is one that EndpointFailed.

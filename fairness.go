@@ -22,8 +22,8 @@ const (
 	FairNot Fairness = ""
 	// FairKeyFirst: keys with due tasks take turns; order and priority count within a key.
 	FairKeyFirst Fairness = "key_first"
-	// FairPriorityFirst: like FairKeyFirst, but while the first due task of the type has a head
-	// start, it goes before the turns.
+	// FairPriorityFirst: like FairKeyFirst, but while the first due task of the type is ahead by
+	// its priority, it goes before the turns.
 	FairPriorityFirst Fairness = "priority_first"
 )
 
@@ -94,7 +94,7 @@ func (f *Flow) Weight(key string) int {
 	return 1
 }
 
-// Blocks reports whether the flow may keep a due task of a key from running: it has limits, or an
+// Blocks reports whether the flow may keep a due task of a key from running: it sets limits, or an
 // order. Fairness alone blocks no task.
 func (f *Flow) Blocks() bool { return f != nil && (f.Ordered || f.Limits != Limits{}) }
 

@@ -18,19 +18,19 @@ const (
 )
 
 // FanOut makes children of a task that comes to a stage: one for each item of a list, or for each
-// shard. They pass through that stage instead of their parent, which waits until all have ended,
-// and then goes on to the next stage with their results.
+// shard. They pass through that stage instead of their parent, which waits for the end of all, and
+// then goes on to the next stage with their results.
 type FanOut struct {
-	// Items is a JSON pointer (RFC 6901) into the context, to an array. Each child has one item as
+	// Items is a JSON pointer (RFC 6901) into the context, to an array. Each child gets one item as
 	// its context.
 	Items Pointer `json:"items,omitempty"`
-	// Shards is the number of children that have the same context, and differ by their index.
-	// Either Items or Shards is set.
+	// Shards is the number of children with the same context, which differ by their index. Either
+	// Items or Shards is set.
 	Shards int `json:"shards,omitempty"`
 	// Shared is a JSON pointer to a part of the context that is added to each child's delivery.
 	Shared         string       `json:"shared,omitempty"`
 	OnChildFailure ChildFailure `json:"on_child_failure,omitzero"`
-	// MaxParallel is the most children of one parent that have begun and not ended; 0: no limit.
+	// MaxParallel is the most children of one parent under way at once; 0: no limit.
 	MaxParallel int `json:"max_parallel,omitempty"`
 	// Results says what the next stage gets of each child; "": ResultsOutputs.
 	Results ResultsForm `json:"results,omitempty"`
@@ -44,7 +44,7 @@ type FanOut struct {
 type ResultsForm string
 
 const (
-	// ResultsOutputs is the child's output; null for one that has none or did not succeed.
+	// ResultsOutputs is the child's output; null for one without an output or that did not succeed.
 	ResultsOutputs ResultsForm = "outputs"
 	// ResultsSettled is an object: {index, id, status, output, error}.
 	ResultsSettled ResultsForm = "settled"
@@ -113,7 +113,7 @@ func (f *ChildFailure) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// TooMany reports whether more of count children have failed than are tolerated.
+// TooMany reports whether more of count children failed than are tolerated.
 func (f ChildFailure) TooMany(failed, count int) bool {
 	switch f.Policy {
 	case AllSettled:
@@ -185,7 +185,7 @@ func (s Stage) Spreads() *FanOut {
 	return s.FanOut
 }
 
-// HasFanOut reports whether tasks of the type have children in a stage.
+// HasFanOut reports whether tasks of the type make children in a stage.
 func (t TaskType) HasFanOut() bool {
 	for i := range t.Stages {
 		if t.Stages[i].Spreads() != nil {
@@ -198,7 +198,7 @@ func (t TaskType) HasFanOut() bool {
 // CountNew returns how many tasks a new task with a context makes, as far as that is known
 // beforehand: itself, its shards and the votes that it needs in each stage, and the children over
 // the items of its context in the first one, but none in stages that it may visit again. A stage
-// that would have more children than most has none, because the task fails there.
+// that would make more children than most counts none, because the task fails there.
 func (t TaskType) CountNew(context json.RawMessage, most int) int {
 	n := 1
 	if !t.HasFanOut() {
@@ -216,7 +216,7 @@ func (t TaskType) CountNew(context json.RawMessage, most int) int {
 	return n
 }
 
-// countNew returns how many children a new task has in the stage.
+// countNew returns how many children a new task makes in the stage.
 func (s Stage) countNew(context json.RawMessage, first bool) int {
 	switch rule := s.Spreads(); {
 	case rule == nil:
@@ -227,7 +227,7 @@ func (s Stage) countNew(context json.RawMessage, first bool) int {
 		return rule.Shards
 	case first:
 		work, err := rule.Spread(context)
-		if err == nil && work.Stored == (StoredResults{}) { // a new task has no results yet
+		if err == nil && work.Stored == (StoredResults{}) { // a new task is without results yet
 			return work.Count
 		}
 	}
@@ -236,7 +236,7 @@ func (s Stage) countNew(context json.RawMessage, first bool) int {
 
 // Child says which part of its parent's work a child is.
 type Child struct {
-	Parent int64           `json:"parent"`           // the number of its parent, which has its type
+	Parent int64           `json:"parent"`           // the number of its parent, of its type
 	Seq    int             `json:"seq"`              // of the parent's token row while it waits
 	Index  int             `json:"index"`            // from 0
 	Count  int             `json:"count"`            // of all children
@@ -250,7 +250,7 @@ type Children struct {
 	Total, Waiting, Pending, Running, Succeeded, Failed, Cancelled int
 }
 
-// TreeCounts counts the tasks below a task if its children have children.
+// TreeCounts counts the tasks below a task if its children make children.
 type TreeCounts struct {
 	Levels                              int // below the task
 	Total, Succeeded, Failed, Cancelled int
@@ -261,12 +261,12 @@ type TreeCounts struct {
 type Spread struct {
 	Count  int
 	Shared json.RawMessage
-	// Stored are the results that are the items; zero: the context has the items.
+	// Stored are the results that are the items; zero: the items are in the context.
 	Stored StoredResults
-	list   json.RawMessage // nil: shards or votes, which have the task's context
+	list   json.RawMessage // nil: shards or votes, with the task's context
 }
 
-// Items returns up to n items from an index on. Shards and votes have none.
+// Items returns up to n items from an index on. There are none of shards and votes.
 func (s Spread) Items(from, n int) (items []json.RawMessage) {
 	w := JSONWalk{Doc: s.list}
 	w.Enter()

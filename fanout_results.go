@@ -9,7 +9,7 @@ import (
 )
 
 // StoredResults are the results of a fan-out that are too long for the context of the next stage.
-// It has a URL instead of them.
+// It carries a URL instead of them.
 type StoredResults struct {
 	Task   TaskID // the parent
 	FanOut int    // the seq of the fan-out
@@ -50,7 +50,7 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// stored returns the results that a document has by their URL only, where the pointer leads to
+// stored returns the results that a document names by their URL only, where the pointer leads to
 // them, and their number; 0: there are none.
 func (p Pointer) stored(doc json.RawMessage) (r StoredResults, count int) {
 	parent, found := strings.CutSuffix(string(p), "/results")

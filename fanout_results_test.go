@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Only a URL that asyncflow may have written leads to stored results: anyone may write a context.
+// Only a URL in asyncflow's own form leads to stored results: anyone may write a context.
 func TestStoredResults(t *testing.T) {
 	t.Parallel()
 	spread := func(count, url string) (asyncflow.Spread, error) {

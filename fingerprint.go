@@ -20,8 +20,8 @@ var fingerprint = regexp.MustCompile(`^[0-9a-f]{16}$`)
 // IsFingerprint reports whether a text can be the fingerprint of an error.
 func IsFingerprint(text string) bool { return fingerprint.MatchString(text) }
 
-// Fingerprint returns a short id that errors of one kind share: they have the same ErrorCode and
-// the same pattern. It never changes for an error, so that a list finds what a group counted.
+// Fingerprint returns a short id that errors of one kind share: their ErrorCode and their pattern
+// are the same. It never changes for an error, so that a list finds what a group counted.
 func Fingerprint(code, pattern string) string {
 	sum := sha256.Sum256([]byte(code + "\n" + pattern))
 	return hex.EncodeToString(sum[:8])

@@ -74,7 +74,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// Long errors of one kind have one pattern, though their numbers have other lengths.
+// Long errors of one kind share one pattern, though the lengths of their numbers differ.
 func TestErrorPatternOfLongErrors(t *testing.T) {
 	t.Parallel()
 	long := func(number string) string {
@@ -97,7 +97,7 @@ func TestErrorPatternOfHostileErrors(t *testing.T) {
 	}
 }
 
-// A pattern is bounded, is text, and has no numbers outside of words.
+// A pattern is bounded, is text, and is without numbers outside of words.
 func FuzzErrorPattern(f *testing.F) {
 	f.Add("order 17 has 'x'", "18")
 	f.Add(`500: {"a":1}`, "0")

@@ -63,8 +63,8 @@ func isNetworkNumber(word string) bool {
 	return digit && strings.Count(word, ":") >= 2
 }
 
-// segmentsPattern returns a word whose variable segments are #. Several of them in a row, such as
-// the segments of a date, are one.
+// segmentsPattern returns a word with # for its variable segments. Several of them in a row, such
+// as the segments of a date, are one.
 func segmentsPattern(word string) string {
 	var out strings.Builder
 	number := false // the segment before was #

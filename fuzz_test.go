@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A task id has one spelling: what is read is written the same, and every id is read.
+// There is one spelling of a task id: what is read is written the same, and every id is read.
 func FuzzTaskID(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, position uint32, n uint64) {
 		id, err := asyncflow.ParseTaskID(text)
@@ -123,11 +123,11 @@ func FuzzDuration(f *testing.F) {
 	})
 }
 
-// unitsOfTime has the units of durations, in nanoseconds.
+// unitsOfTime holds the units of durations, in nanoseconds.
 var unitsOfTime = map[string]int64{"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9,
 	"m": 60e9, "h": 3600e9, "d": 24 * 3600e9, "w": 7 * 24 * 3600e9}
 
-// lasts reads a duration part by part, and returns how many parts it has and its nanoseconds.
+// lasts reads a duration part by part, and returns the number of its parts and its nanoseconds.
 func lasts(t *testing.T, text string) (parts int, sum *big.Rat) {
 	t.Helper()
 	sum = new(big.Rat)
@@ -152,7 +152,7 @@ func lasts(t *testing.T, text string) (parts int, sum *big.Rat) {
 	return parts, sum
 }
 
-// A retry policy is written as it was read, and its pauses have bounds.
+// A retry policy is written as it was read, and its pauses are bounded.
 func FuzzRetryPolicy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc []byte, attempt, status int, random float64) {
 		var p asyncflow.RetryPolicy

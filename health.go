@@ -21,8 +21,8 @@ const (
 	// one node failed in a row and found no worker.
 	FailuresToOpen = 10
 	// If a worker is there, but all tasks fail or run out of time, the breaker opens once as many
-	// tasks have failed and no task has succeeded for NoSuccessToOpen. It lasts for ShortOpen,
-	// always: tasks that the worker can do must not wait for long because of others that it can't.
+	// tasks failed and no task succeeded for NoSuccessToOpen. It lasts for ShortOpen, always: tasks
+	// that the worker can do must not wait for long because of others that it can't.
 	NoSuccessToOpen = 10 * time.Second
 	ShortOpen       = 2 * time.Second
 	// Otherwise an open breaker lasts for FirstOpen, then twice as long after each failed try, up
@@ -89,7 +89,7 @@ func (h Health) Failing() bool {
 // Unlimited is a Capacity without limit.
 const Unlimited = -1
 
-// Capacity returns the number of tasks that the endpoint may have in flight; Unlimited: no limit.
+// Capacity returns the number of tasks that may be in flight at the endpoint; Unlimited: no limit.
 func (h Health) Capacity(now time.Time) int {
 	switch h.At(now) {
 	case HealthOpen, HealthDisabled:
@@ -103,9 +103,9 @@ func (h Health) Capacity(now time.Time) int {
 	return Unlimited
 }
 
-// CountsSince returns from when on the tasks in flight count for the Capacity. Where tasks may have
-// been at fault, a task that tries the endpoint counts for ShortOpen only: if it hangs, another one
-// may try.
+// CountsSince returns from when on the tasks in flight count for the Capacity. Where tasks are
+// perhaps at fault, a task that tries the endpoint counts for ShortOpen only: if it hangs, another
+// one may try.
 func (h Health) CountsSince(now time.Time) time.Time {
 	if h.At(now) != HealthHalfOpen {
 		return h.Since
@@ -116,8 +116,8 @@ func (h Health) CountsSince(now time.Time) time.Time {
 	return h.Until
 }
 
-// FreshFirst reports whether tasks that haven't failed before should get the endpoint's capacity
-// first: one task tries it, or it is ramped up after tasks may have been at fault.
+// FreshFirst reports whether tasks that never failed before should get the endpoint's capacity
+// first: one task tries it, or it is ramped up after failures that were perhaps the tasks' fault.
 func (h Health) FreshFirst(now time.Time) bool {
 	switch h.At(now) {
 	case HealthHalfOpen:
@@ -129,7 +129,7 @@ func (h Health) FreshFirst(now time.Time) bool {
 }
 
 // Failed returns the health after an attempt that failed because of the endpoint, sent at the given
-// time. The run has it already.
+// time. It is in the run already.
 func (h Health) Failed(o Outcome, run FailureRun, sent, now time.Time) Health {
 	state := h.At(now)
 	switch {
@@ -173,7 +173,7 @@ func (h Health) Answered(sent, now time.Time) Health {
 	return Health{State: HealthClosed, Since: now, Pause: h.Pause, Reason: h.Reason}
 }
 
-// maxStoppedReason is how many bytes of the reason an endpoint's sentence has.
+// maxStoppedReason is how many bytes of the reason stand in an endpoint's sentence.
 const maxStoppedReason = 500
 
 // StoppedText says which endpoints of a stage get no deliveries now, until when and why; "": all

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// FailureRun is what one node has seen of an endpoint since its last success. Failures count by
-// task, so that no task opens a circuit breaker by being tried again and again.
+// FailureRun is what one node saw of an endpoint since its last success. Failures count by task, so
+// that no task opens a circuit breaker by being tried again and again.
 type FailureRun struct {
 	since      time.Time // of the first failure
 	failed     []int64   // the tasks that failed; FailuresToOpen are enough
@@ -63,8 +63,8 @@ func (o Outcome) workerAnswered() bool {
 	return true
 }
 
-// timedOut reports whether a request was sent whose answer didn't come in time, to this node or to
-// a proxy.
+// timedOut reports whether a request was sent, and its answer didn't come in time, to this node or
+// to a proxy.
 func (o Outcome) timedOut() bool {
 	return o.Status == 0 && o.Failure == FailureTimeout || o.Status == statusGatewayTimeout
 }

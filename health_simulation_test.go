@@ -190,7 +190,7 @@ func (s *simulation) capacity(at time.Duration) int {
 	return min(n, most)
 }
 
-// next takes the task whose turn it is.
+// next takes the task that is next in turn.
 func (s *simulation) next(at time.Duration) *simTask {
 	first := -1
 	fresh := s.fresh && s.health.FreshFirst(s.timeAfter(at))
@@ -256,7 +256,7 @@ type simResult struct {
 	waited                 time.Duration // the longest of a good task, from when it could be done
 }
 
-// simulate runs until all good tasks have ended. The worker is well from a time on.
+// simulate runs until the end of all good tasks. The worker is well from a time on.
 func simulate(rule rule, worker simWorker, well time.Duration, tasks []*simTask) (r simResult) {
 	s := &simulation{rule: rule, worker: worker, r: rand.New(rand.NewPCG(1, 2))}
 	for i, t := range tasks {
@@ -373,7 +373,7 @@ func TestSimulatedBreakers(t *testing.T) {
 	assert.Less(t, chosen["348 redriven at 30/s: it hangs"].waited, 40*time.Second)
 	assert.Less(t, chosen["half-dead"].waited, 200*time.Second)
 	assert.Less(t, chosen["503 to all for 2 min"].failures, 20)
-	// At first, tasks that hang have all slots.
+	// At first, tasks that hang take all slots.
 	for _, name := range []string{"100 poison: it hangs", "100 poison in a stream: it hangs"} {
 		assert.Less(t, chosen[name].waited, simSlow+time.Second, name)
 	}

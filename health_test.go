@@ -154,7 +154,7 @@ func TestHealthFailing(t *testing.T) {
 		now, now).Failing())
 }
 
-// A worker that answers isn't down because of the tasks that it can't do. If it has done none for a
+// A worker that answers isn't down because of the tasks that it can't do. If it did none for a
 // while, it gets one now and then.
 func TestHealthOfAWorkerThatAnswers(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@ func TestStatementsFindRowsByIDs(t *testing.T) {
 			return
 		}
 		for _, found := range arraysOfOne.FindAllStringSubmatch(string(text), -1) {
-			if found[1] == "seq" && found[2] == "k.seq" { // signals have an index on it alone
+			if found[1] == "seq" && found[2] == "k.seq" { // its index of signals is alone
 				continue
 			}
 			assert.Regexp(t, typesOfIDs, found[2], "%s: %s; see ADR 56", path, found[0])
@@ -37,8 +37,8 @@ var rollChanges = regexp.MustCompile(`(?i)\b(UPDATE|DELETE\s+FROM|MERGE\s+INTO|T
 	`DeleteRowsSQL)[\s("]+(ONLY\s+)?\{(task|journal)\}`)
 
 // Rows of tasks and journals are only inserted. An erasure overwrites them (ADR 48). They are
-// deleted with their type, by the trim of a roll that is compacted, and where a transaction that
-// has just inserted a dependent task refuses it.
+// deleted with their type, by the trim of a roll that is compacted, and where a transaction refuses
+// a dependent task that it just inserted.
 func TestRollsAreInsertOnly(t *testing.T) {
 	t.Parallel()
 	allowed := map[string]string{

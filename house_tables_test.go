@@ -142,7 +142,7 @@ func madeBefore(fn *ast.FuncDecl, place token.Pos) map[string]bool {
 	return made
 }
 
-// makesWithT reports whether a value is the result of a call that has t, or a value made with t.
+// makesWithT reports whether a value is the result of a call with t, or a value made with t.
 func makesWithT(value ast.Expr, made map[string]bool) bool {
 	call, ok := value.(*ast.CallExpr)
 	if !ok {

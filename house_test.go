@@ -70,7 +70,7 @@ func TestLinkRules(t *testing.T) {
 	require.Error(t, follow("README.md", "docs/api.md#nowhere"))
 }
 
-// Every error code has its row and an example in docs/errors.md.
+// There is a row and an example in docs/errors.md for every error code.
 func TestErrorsAreDocumented(t *testing.T) {
 	t.Parallel()
 	text := readText(t, "docs/errors.md")
@@ -99,7 +99,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 	}
 }
 
-// API and npm package have the newest version in the list of changes.
+// API and npm package carry the newest version in the list of changes.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	var contract struct {
@@ -147,7 +147,7 @@ func TestActionsArePinned(t *testing.T) {
 	}
 }
 
-// Images of others are pinned by the hash of their index, which has all architectures.
+// Images of others are pinned by the hash of their index, which covers all architectures.
 func TestImagesArePinned(t *testing.T) {
 	t.Parallel()
 	pinned := regexp.MustCompile(`^[a-z]+:[\w.-]+@sha256:[0-9a-f]{64}$`)
@@ -195,7 +195,7 @@ func TestWhereIsEverything(t *testing.T) {
 	}
 }
 
-// The files to read to follow one task, and one fan-out, have the functions that the page names.
+// The files to read to follow one task, and one fan-out, hold the functions that the page names.
 func TestWherePathsPass(t *testing.T) {
 	t.Parallel()
 	page := readText(t, wherePage)
@@ -323,7 +323,7 @@ func checkDependencies(t *testing.T, f composeFile, name string, s composeServic
 	for other, how := range s.DependsOn {
 		require.Contains(t, f.Services, other, "%s depends on it", name)
 		switch how.Condition {
-		case "service_healthy": // it has a check of its own, or its image has one
+		case "service_healthy": // it comes with a check of its own, or its image does
 			require.True(t, f.Services[other].Healthcheck != nil ||
 				f.Services[other].Image == "asyncflow",
 				"%s depends on the health of %s", name, other)
@@ -547,7 +547,7 @@ func eachTag(t *testing.T, dir string, do func(file, owner, field string, tag re
 	}
 }
 
-// documents returns the pages whose links are checked.
+// documents returns the pages to be checked for their links.
 func documents(t *testing.T) []string {
 	pages := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"}
 	err := filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
@@ -628,7 +628,7 @@ func walkFiles(t *testing.T, do func(path string, text []byte)) {
 	skipped := []string{".git", "bin", "dist", ".asyncflow", "bench/out", "node_modules"}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // another process has deleted it meanwhile
+		case errors.Is(err, fs.ErrNotExist): // another process deleted it meanwhile
 			return nil
 		case err != nil:
 			return err
@@ -673,8 +673,8 @@ func TestContractIsForEveryGenerator(t *testing.T) {
 	}
 }
 
-// A field has no "default" in the contract, but a sentence: generated clients make such a field
-// required, or send the default in every change.
+// There is no "default" for a field in the contract, but a sentence: generated clients make such a
+// field required, or send the default in every change.
 func TestContractFieldsHaveNoDefault(t *testing.T) {
 	t.Parallel()
 	var contract struct {

@@ -16,8 +16,8 @@ const MaxPosition = 1<<22 - 1
 // take its numbers from the nodes.
 const FirstBySQL = 1 << (numberBits - 1)
 
-// TaskID names a task: its type, and a number that holds the position of the roll whose tables
-// keep the task and a sequence number within it. So the id alone determines the table to read.
+// TaskID names a task: its type, and a number that holds the position of the roll that keeps the
+// task and a sequence number within it. So the id alone determines the table to read.
 type TaskID struct {
 	Type   string
 	Number int64 // position<<40 | sequence number
@@ -28,7 +28,7 @@ func NewTaskID(taskType string, position int, n int64) TaskID {
 	return TaskID{Type: taskType, Number: int64(position)<<numberBits | n}
 }
 
-// Position returns the roll whose tables keep the task.
+// Position returns the roll that keeps the task in its tables.
 func (id TaskID) Position() int { return int(id.Number >> numberBits) }
 
 // Sequence returns the task's number within its roll.

@@ -34,7 +34,7 @@ func TestTaskIDRoundTrip(t *testing.T) {
 	})
 }
 
-// An id has one spelling: whatever is read is written the same.
+// There is one spelling of an id: whatever is read is written the same.
 func TestTaskIDHasOneSpelling(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -17,7 +17,7 @@ const (
 	MaxInterval = 365 * 24 * 3600
 	// MaxExpression bounds the text of an expression, in bytes.
 	MaxExpression = 500
-	// maxIntervals bounds the length of a list: a policy has no more pauses.
+	// maxIntervals bounds the length of a list: there are no more pauses in a policy.
 	maxIntervals = MaxAttempts
 )
 
@@ -41,7 +41,7 @@ const Poly = "poly"
 // The zero Interval is unset: that of another policy applies.
 type Interval struct {
 	seconds []float64
-	list    bool   // seconds is a list, also if it has one entry
+	list    bool   // seconds is a list, also with one entry
 	rule    string // Poly or an expression; seconds is then empty
 }
 

@@ -308,7 +308,7 @@ func TestExpressionCheck(t *testing.T) {
 			requireRefusal(t, tt.Validate(), asyncflow.CodeInvalid, want)
 			requireRefusal(t, asyncflow.TaskType{Name: "a",
 				Stages: []asyncflow.Stage{{Name: "only"}}, Retry: policy}.WithDefaults().Validate(),
-				asyncflow.CodeInvalid, want) // once, though the stage has it too
+				asyncflow.CodeInvalid, want) // once, though it is in the stage, too
 			if tt = pipeline(); want != "" {
 				want = "stages[2]." + want
 			}
@@ -324,8 +324,7 @@ func TestExpressionCheck(t *testing.T) {
 }
 
 // Without anything that reads expressions, as in a client program, every text
-// passes, and pauses like the default. Not parallel: it takes away what the other
-// tests have.
+// passes, and pauses like the default. Not parallel: it takes away what the other tests use.
 func TestWithoutExpressions(t *testing.T) {
 	registered := asyncflow.SwapExpressions(nil)
 	defer asyncflow.SwapExpressions(registered)

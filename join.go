@@ -9,10 +9,10 @@ import (
 )
 
 // Join makes a task wait for the tasks that its attempt starts, and go on with their results, as
-// after a fan-out. The zero value has all defaults.
+// after a fan-out. The zero value stands for all defaults.
 type Join struct {
 	OnChildFailure ChildFailure `json:"on_child_failure,omitzero"`
-	// MaxParallel is the most of these tasks that have begun and not ended; 0: no limit.
+	// MaxParallel is the most of these tasks under way at once; 0: no limit.
 	MaxParallel int         `json:"max_parallel,omitempty"`
 	Results     ResultsForm `json:"results,omitempty"` // "": ResultsOutputs
 }
@@ -144,7 +144,7 @@ func (o Options) Awaits(number int32) (all []Awaited) {
 	return all
 }
 
-// IsAwaited reports whether Awaits has any.
+// IsAwaited reports whether there is any in Awaits.
 func (o Options) IsAwaited() bool {
 	return o.Child != nil || o.Spawned != nil && (o.Spawned.Part != nil || len(o.Spawned.Above) > 0)
 }

@@ -125,8 +125,8 @@ func (w *JSONWalk) word() json.RawMessage {
 // jsonEscape matches an escape of a JSON string. The group is the code unit of \uXXXX.
 var jsonEscape = regexp.MustCompile(`(?s)\\(?:u([0-9a-fA-F]{4})|.)`)
 
-// hasLoneSurrogate reports whether a string in a JSON document has half of a surrogate pair, which
-// stands for no character. Package json decodes each to U+FFFD.
+// hasLoneSurrogate reports whether a string in a JSON document contains half of a surrogate pair,
+// which stands for no character. Package json decodes each to U+FFFD.
 func hasLoneSurrogate(doc []byte) bool {
 	var first rune // of a pair, or 0
 	end := 0       // of the escape before

@@ -22,10 +22,10 @@ type KeyWindow struct {
 	untilFinal bool
 }
 
-// KeyUntilFinal has a key stand for a task until the task is final.
+// KeyUntilFinal lets a key stand for a task until the task is final.
 var KeyUntilFinal = KeyWindow{untilFinal: true}
 
-// KeyFor has a key stand for a task for a time.
+// KeyFor lets a key stand for a task for a time.
 func KeyFor(d time.Duration) KeyWindow { return KeyWindow{time: NewDuration(d)} }
 
 // UntilFinal reports whether w is KeyUntilFinal.
@@ -69,19 +69,19 @@ func (w *KeyWindow) UnmarshalText(b []byte) error {
 type OnConflict string
 
 const (
-	// ConflictReturn answers with the other task, if that has the same context. It is the default.
+	// ConflictReturn answers with the other task, if its context is the same. It is the default.
 	ConflictReturn OnConflict = "return"
 	// ConflictReject refuses the submit with CodeKeyReused.
 	ConflictReject OnConflict = "reject"
 	// ConflictCancel cancels the other task, unless it is final. The new task gets the key.
 	ConflictCancel OnConflict = "cancel_running"
-	// ConflictReplace gives the other task the new context and a new time, if it has not begun.
+	// ConflictReplace gives the other task the new context and a new time, if it is not begun.
 	// Otherwise the new task gets the key.
 	ConflictReplace OnConflict = "replace"
 )
 
-// MaxReplacedBytes is how many bytes of contexts a task keeps that were replaced, and MaxEdits how
-// often its context is changed. A task that would have more is let go: the next one gets the key.
+// MaxReplacedBytes is how many bytes of replaced contexts a task keeps, and MaxEdits how often its
+// context is changed. A task that would keep more is let go: the next one gets the key.
 const (
 	MaxReplacedBytes = 16 << 20
 	MaxEdits         = 1000

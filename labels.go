@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of Labels. All of them together, as JSON, have at most MaxLabels bytes: with them, the
+// Limits of Labels. All of them together, as JSON, take at most MaxLabels bytes: with them, the
 // options of a task that is no child stay below 16 KiB (see records.IsChildSQL).
 const (
 	MaxLabels        = 2 << 10 // bytes
@@ -27,7 +27,7 @@ type Labels struct {
 	User     string            `json:"user,omitempty"` // for whom it is done
 	Tags     []string          `json:"tags,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// Trace is a W3C traceparent: the trace of which the submit was a part.
+	// Trace is a W3C traceparent: the trace that the submit was a part of.
 	Trace string `json:"trace,omitempty"`
 }
 
@@ -118,7 +118,7 @@ func (l *Labels) AddTrace(traceparent string) {
 	}
 }
 
-// attrs returns them for a log. The trace has the names that log pipelines know.
+// attrs returns them for a log. The trace goes by the names that log pipelines know.
 func (l *Labels) attrs() (attrs []slog.Attr) {
 	if l.User != "" {
 		attrs = append(attrs, slog.String("user", l.User))

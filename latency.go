@@ -6,8 +6,8 @@ import (
 )
 
 // Latencies is a histogram of times: of how long attempts took, from the sending to the answer or
-// to the failure, or of how long tasks waited or took. Bucket i has times of up to shortLatency ×
-// 2^(i/4), the last one also all longer ones.
+// to the failure, or of how long tasks waited or took. Bucket i counts times of up to shortLatency
+// × 2^(i/4), the last one also all longer ones.
 type Latencies [latencyBuckets]int64
 
 const (

@@ -19,8 +19,8 @@ type Lease struct {
 	DueAt     time.Time // since when the task is due in its stage; zero: it isn't known
 	CreatedAt time.Time // of the task; zero: it isn't known
 	Endpoint  string    // id of the endpoint to use; "": any of the stage
-	Claimer   string    // who has asked for the task; "": it is pushed
-	Subject   string    // of the token with which the claimer asked; "": it has none
+	Claimer   string    // who asked for the task; "": it is pushed
+	Subject   string    // of the token with which the claimer asked; "": none
 	Node      string    // that sends it, or handed it out; "": this one, or none
 	Worker    string    // the name of the worker that runs it, if it is known; see WorkerName
 	Unsent    bool      // sending hasn't begun, and must be written down before it does
@@ -33,8 +33,8 @@ type Lease struct {
 	Past []PastDocument
 }
 
-// Size returns how many bytes of documents a lease has: its context, its checkpoint, its past, and
-// what its siblings share.
+// Size returns how many bytes of documents a lease carries: its context, its checkpoint, its past,
+// and what its siblings share.
 func (l *Lease) Size() int {
 	size := len(l.Context) + len(l.Checkpoint) + l.PastSize()
 	if l.Options.Child != nil {
@@ -43,7 +43,7 @@ func (l *Lease) Size() int {
 	return size
 }
 
-// PastSize returns how many bytes of its task's past a lease has.
+// PastSize returns how many bytes of its task's past a lease carries.
 func (l *Lease) PastSize() (size int) {
 	for i := range l.Past {
 		size += len(l.Past[i].JSON)
@@ -52,7 +52,7 @@ func (l *Lease) PastSize() (size int) {
 }
 
 // WithoutDocuments returns the lease without its documents, which would stay in memory while its
-// attempt is awaited. What other copies of the lease have stays as it is.
+// attempt is awaited. Other copies of the lease keep theirs.
 func (l Lease) WithoutDocuments() Lease {
 	l.Context, l.Checkpoint = nil, nil
 	l.Past = nil
@@ -68,7 +68,7 @@ func (l Lease) WithoutDocuments() Lease {
 type OutcomeKind string
 
 const (
-	OutcomeDone     OutcomeKind = "done"     // the worker has done the stage
+	OutcomeDone     OutcomeKind = "done"     // the worker did the stage
 	OutcomeFailed   OutcomeKind = "failed"   // the attempt failed; the policy decides on another
 	OutcomeRejected OutcomeKind = "rejected" // the worker asked not to retry
 	OutcomeSnoozed  OutcomeKind = "snoozed"  // the worker asked to be asked again later
@@ -80,12 +80,12 @@ const (
 	OutcomeChanged  OutcomeKind = "changed"  // a caller changed its priority, time or context
 
 	OutcomeFannedOut    OutcomeKind = "fanned_out"    // its children are made; it waits for them
-	OutcomeJoined       OutcomeKind = "joined"        // its children have ended
+	OutcomeJoined       OutcomeKind = "joined"        // its children are over
 	OutcomeAwaits       OutcomeKind = "awaits_signal" // it waits for a signal from now on
 	OutcomeSignalled    OutcomeKind = "signalled"     // its signal came
 	OutcomeTimedOut     OutcomeKind = "timed_out"     // its signal didn't come in time
 	OutcomeExpired      OutcomeKind = "expired"       // it was not begun or ended in time
-	OutcomeDependencies OutcomeKind = "dependencies"  // what it depends on has ended
+	OutcomeDependencies OutcomeKind = "dependencies"  // what it depends on is over
 	// cancelled by a caller in any state, or by the worker, or as the task that it depended on or
 	// was a child of
 	OutcomeCancelled OutcomeKind = "cancelled"
@@ -191,12 +191,12 @@ type Verdict struct {
 	Attempt   int        // the next attempt of that stage, unless final
 	OrderTime time.Time  // its place in the order, unless final
 	Reason    WaitReason // what it waits for, if it must wait
-	// Error is what the journal says in place of the outcome's error, if the verdict has a reason
+	// Error is what the journal says in place of the outcome's error, if the verdict gives a reason
 	// of its own.
 	Error string
 	// Expired reports whether the task fails because its lifetime is over, whatever the outcome.
 	Expired bool
-	// Claim says who may have the task, if it waits for a claimer; nil: all, or it isn't known.
+	// Claim says who may get the task, if it waits for a claimer; nil: all, or it isn't known.
 	Claim *ClaimRules
 }
 
@@ -259,6 +259,6 @@ type Delivery struct {
 	Links       []WaitLinks   // to decide about waits that may come next
 
 	// Traceparent is the W3C traceparent of the attempt, and RequestTrace that of the request, if
-	// it has several deliveries; "": they are in no trace.
+	// several deliveries are in it; "": they are in no trace.
 	Traceparent, RequestTrace string
 }

@@ -8,8 +8,8 @@ import (
 // and shortens nothing.
 const MaxLifetime = 10 * 365 * 24 * time.Hour
 
-// Lifetime says by when a task must have begun, and by when it must have ended; zero: it may take
-// any time. It is fixed when the task is submitted, changed or redriven.
+// Lifetime says by when a task must begin, and by when it must end; zero: it may take any time. It
+// is fixed when the task is submitted, changed or redriven.
 type Lifetime struct {
 	StartBy time.Time `json:"start_by,omitzero"`
 	EndBy   time.Time `json:"end_by,omitzero"`
@@ -85,7 +85,7 @@ func (l *Lifetime) Anew(start, end Deadline) (Deadline, Deadline) {
 }
 
 // Lifetime returns a task's lifetime after the patch; l is its token row with its options. What was
-// given as a duration moves with the time of a task that has not begun.
+// given as a duration moves with the time of a task that is not begun.
 func (p Patch) Lifetime(t TaskType, l Lease, now time.Time) *Lifetime {
 	from := now
 	if p.RunAt.After(now) {
@@ -100,7 +100,7 @@ func (p Patch) Lifetime(t TaskType, l Lease, now time.Time) *Lifetime {
 	return life.Changed(start, end, from)
 }
 
-// Lapses reports whether a task that has not begun expires before it is due after the patch. l is
+// Lapses reports whether a task that is not begun expires before it is due after the patch. l is
 // its token row with its options.
 func (p Patch) Lapses(t TaskType, l Lease, now time.Time) bool {
 	life := p.Lifetime(t, l, now)
@@ -111,7 +111,7 @@ func (p Patch) Lapses(t TaskType, l Lease, now time.Time) bool {
 	return life != nil && (over(life.StartBy, due) || over(life.EndBy, due))
 }
 
-// CheckLifetime refuses a patch that has a task run after it has expired. l is its token row with
+// CheckLifetime refuses a patch that lets a task run after its lifetime. l is its token row with
 // its options.
 func (p Patch) CheckLifetime(t TaskType, l Lease, now time.Time) error {
 	life := p.Lifetime(t, l, now)
@@ -163,10 +163,10 @@ func overAlready(field string, at time.Time) error {
 		"another one: give %s, or \"none\"", field, at.UTC().Format(time.RFC3339), field)
 }
 
-// over reports whether a deadline has come; zero: there is none.
+// over reports whether a deadline is over; zero: there is none.
 func over(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
-// Ended reports whether the task must have ended by now.
+// Ended reports whether the task's time to end is over.
 func (l *Lifetime) Ended(now time.Time) bool { return l != nil && over(l.EndBy, now) }
 
 // EndsBefore returns the earlier one of a time and the end of the task.
@@ -177,7 +177,7 @@ func (l *Lifetime) EndsBefore(at time.Time) time.Time {
 	return l.EndBy
 }
 
-// startsBy returns how long after it is due a task must have begun in a stage; zero: any time.
+// startsBy returns how long after it is due a task must begin in a stage; zero: any time.
 func (t TaskType) startsBy(stage string) Duration {
 	if i := t.StageIndex(stage); i >= 0 {
 		return t.Stages[i].StartBy
@@ -185,7 +185,7 @@ func (t TaskType) startsBy(stage string) Duration {
 	return Duration{}
 }
 
-// TimesStarts reports whether any stage of the type has a StartBy.
+// TimesStarts reports whether any stage of the type sets a StartBy.
 func (t TaskType) TimesStarts() bool {
 	for i := range t.Stages {
 		if !t.Stages[i].StartBy.IsZero() {

@@ -12,7 +12,7 @@ type Expiry struct {
 	Start bool
 }
 
-// Over reports whether that time has come.
+// Over reports whether that time is over.
 func (e Expiry) Over(now time.Time) bool { return over(e.At, now) }
 
 // Expiry returns when a task expires that waits for its first attempt in a stage since it was due
@@ -28,7 +28,7 @@ func (t TaskType) Expiry(o *Options, stage string, due time.Time, first bool) (e
 	return e
 }
 
-// End returns when a task expires that has begun.
+// End returns when a task expires that is begun.
 func (l *Lifetime) End() Expiry {
 	if l == nil {
 		return Expiry{}
@@ -64,7 +64,7 @@ func (t TaskType) Overdue(l *Lease, now time.Time) (why string, ask Begun) {
 		return "", Certain
 	}
 	unless := func(b Begun) Begun {
-		if l.Seq == 1 { // it has no journal
+		if l.Seq == 1 { // there is no journal of it
 			return Certain
 		}
 		return b

@@ -76,10 +76,10 @@ func (l Limits) checkLimits(prefix string, out *problems) {
 type FlowFailure string
 
 const (
-	// FlowSkip: the others wait while the task is retried. When it has failed for good, the next
-	// one runs.
+	// FlowSkip: the others wait while the task is retried. When it fails for good, the next one
+	// runs.
 	FlowSkip FlowFailure = "skip"
-	// FlowBlock: like FlowSkip, but when the task has failed for good, the others wait until it is
+	// FlowBlock: like FlowSkip, but when the task fails for good, the others wait until it is
 	// redriven and then succeeds or is cancelled.
 	FlowBlock FlowFailure = "block"
 	// FlowPark: a task that waits for a retry lets the others pass.
@@ -94,7 +94,7 @@ type Flow struct {
 	// of their order_time.
 	Ordered   bool        `json:"ordered,omitzero"`
 	OnFailure FlowFailure `json:"on_failure,omitempty"` // "": FlowSkip
-	// Fair has keys with due tasks take turns.
+	// Fair makes keys with due tasks take turns.
 	Fair Fairness `json:"fair,omitempty"`
 	// Weights are how many tasks a key starts in its turn; other keys start one.
 	Weights map[string]int `json:"weights,omitempty"`
@@ -131,7 +131,7 @@ func (f *Flow) InFlight() int {
 }
 
 // LineKeyOf returns the key of the token rows of a task with these options: its flow key, if the
-// type has a flow, or its Child.VoteKey. "": it has none.
+// type sets a flow, or its Child.VoteKey. "": none.
 func (t TaskType) LineKeyOf(o Options) string {
 	if key := o.Child.VoteKey(); key != "" {
 		return key
@@ -142,8 +142,8 @@ func (t TaskType) LineKeyOf(o Options) string {
 	return o.FlowKey
 }
 
-// Started reports whether a task at this stage and attempt has run before: only the first
-// attempt at the first stage has not.
+// Started reports whether a task at this stage and attempt ran before: it did, but for the first
+// attempt at the first stage.
 func (t TaskType) Started(stage string, attempt int) bool {
 	return attempt > 1 || t.StageIndex(stage) > 0
 }

@@ -10,12 +10,12 @@ import (
 const ListenURL = "listen:"
 
 // Listens reports whether the endpoint is for listening: deliveries aren't sent to it, but a
-// program claims them and passes them on to a worker (see asyncflow listen). It has signing
-// secrets, but nothing that says how to send.
+// program claims them and passes them on to a worker (see asyncflow listen). There are signing
+// secrets for it, but nothing that says how to send.
 func (e Endpoint) Listens() bool { return e.URL == ListenURL }
 
 // WithListeners returns the type as it works with its endpoints: workers ask for the tasks of a
-// stage that has an endpoint for listening, unless that one gets no deliveries.
+// stage with an endpoint for listening, unless that one gets no deliveries.
 func (t TaskType) WithListeners(endpoints []Endpoint) TaskType {
 	var copied bool
 	for _, e := range endpoints {
@@ -33,8 +33,8 @@ func (t TaskType) WithListeners(endpoints []Endpoint) TaskType {
 	return t
 }
 
-// ReportedBy returns what the journal has in place of an endpoint when a claimer reports. If its
-// stage is only listened to, the endpoint for listening has done it: a vote then counts as one that
+// ReportedBy returns what stands in the journal in place of an endpoint when a claimer reports. If
+// its stage is only listened to, the endpoint for listening did it: a vote then counts as one that
 // was pushed, since one endpoint gets all votes on a task, too.
 func (t TaskType) ReportedBy(l Lease) string {
 	by := ClaimedBy(l.Claimer, l.Subject)
@@ -56,7 +56,7 @@ func ListenerOf(endpoint string) (claimer, subject string) {
 	return claimer, subject
 }
 
-// VotesAreNamed reports whether each claimer of the stage's tasks has one vote on a task.
+// VotesAreNamed reports whether each claimer of the stage's tasks gets one vote on a task.
 func (s Stage) VotesAreNamed() bool { return s.Quorum != nil && s.Mode == ModeClaim && !s.Listened }
 
 // CheckListeners returns the error of a type that can't be claimed, but works with endpoints for
@@ -82,7 +82,7 @@ func (e Endpoint) ForListening() (Endpoint, error) {
 	return e, out.err()
 }
 
-// ValidateListens is Validate for an endpoint for listening, which has neither a URL nor limits.
+// ValidateListens is Validate for an endpoint for listening, which is without a URL and limits.
 func (e Endpoint) ValidateListens() error {
 	var out problems
 	e.checkNames(&out)

@@ -51,8 +51,8 @@ func TestLogAttempt(t *testing.T) {
 	require.Nil(t, logged(slog.LevelError, failed))
 }
 
-// The line of an attempt has the labels of the task, and the id of its trace by the name that log
-// pipelines know.
+// The line of an attempt carries the labels of the task, and the id of its trace by the name that
+// log pipelines know.
 func TestLogAttemptWithLabels(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -69,7 +69,7 @@ func TestLogAttemptWithLabels(t *testing.T) {
 	require.NotContains(t, line, "attempt_trace_id")
 }
 
-// The line of an attempt that is recorded has the trace of the attempt, beside that of the task.
+// The line of an attempt that is recorded names the trace of the attempt, beside that of the task.
 func TestLogAttemptThatIsRecorded(t *testing.T) {
 	t.Parallel()
 	for trace, want := range map[string]string{

@@ -67,7 +67,7 @@ func spellingFault(host string) string {
 	return ""
 }
 
-// isLabel reports whether a text is a label of a host's name. Names of containers have
+// isLabel reports whether a text is a label of a host's name. Names of containers may contain
 // underscores.
 func isLabel(text string) bool {
 	if text == "" || len(text) > 63 || text[0] == '-' || text[len(text)-1] == '-' {

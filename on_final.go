@@ -13,8 +13,8 @@ import (
 
 // The end of a task is told to a URL by a notification: a task of a built-in type that the end
 // itself leaves to do. So it is signed, retried and listed like any task. All notifications to one
-// origin with one secret have one type, a target, with one stage and one endpoint: a receiver that
-// is down holds up no other one, and its circuit breaker is its own.
+// origin with one secret are of one type, a target, with one stage and one endpoint: a receiver
+// that is down holds up no other one, and its circuit breaker is its own.
 
 // OnFinal says where the end of a task is told.
 type OnFinal struct {
@@ -24,7 +24,7 @@ type OnFinal struct {
 	On []Status `json:"on,omitempty"`
 	// Target is the type of the notifications; "": it isn't known yet, see TargetName.
 	Target string `json:"target,omitempty"`
-	// Secret is given by a caller, and is never stored: its target has it, sealed.
+	// Secret is given by a caller, and is never stored: its target holds it, sealed.
 	Secret string `json:"-"`
 }
 
@@ -43,7 +43,7 @@ const (
 const (
 	TargetPrefix = "asyncflow-final-"
 	TargetStage  = "send"
-	// targetBytes is how many bytes of a hash its name has.
+	// targetBytes is how many bytes of a hash are in its name.
 	targetBytes = 8
 )
 
@@ -139,8 +139,8 @@ func (f *OnFinal) TargetOf() string {
 }
 
 // Tells returns where the end of a task with options is told; nil: nowhere. The task's own choice
-// counts before its type's. A part of another task's work has no end of its own to tell, and
-// neither has a notification.
+// counts before its type's. A part of another task's work has no end of its own to tell, nor does a
+// notification.
 func (t *TaskType) Tells(o *Options, final Status) *OnFinal {
 	f := t.TellsAny(o)
 	if f == nil || final == "" || len(f.On) > 0 && !slices.Contains(f.On, final) {

@@ -6,7 +6,7 @@ import (
 )
 
 // OptionChange is what a change made of an option of a task. Before and After are JSON; nil: the
-// task had, or has, none of its own.
+// task was, or is, without one of its own.
 type OptionChange struct {
 	Field         string // priority, retry, lifetime or claim
 	Before, After json.RawMessage

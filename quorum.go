@@ -18,29 +18,29 @@ const (
 	MaxTrust   = 1000
 )
 
-// Quorum has several workers do the same stage of a task, until enough of them agree. Each vote is
+// Quorum lets several workers do the same stage of a task, until enough of them agree. Each vote is
 // a child of the task, with the task's context. No claimer votes twice on a task.
 type Quorum struct {
 	// Votes is how many votes one outcome needs.
 	Votes int `json:"votes"`
-	// MaxVotes is the number of votes after which the task fails if none has enough.
+	// MaxVotes is the number of votes after which the task fails if no outcome got enough of them.
 	MaxVotes int `json:"max_votes"`
-	// MaxErrors is how many votes may fail, be cancelled, or have no outcome.
+	// MaxErrors is how many votes may fail, be cancelled, or be without an outcome.
 	MaxErrors int `json:"max_errors"`
 	// AgreeOn is a JSON pointer (RFC 6901) into a vote's output, to its outcome; "": all of it.
 	AgreeOn string `json:"agree_on,omitempty"`
-	// Trust lets claimers decide alone who have often agreed with others; nil: nobody does.
+	// Trust lets claimers decide alone that often agreed with others; nil: nobody does.
 	Trust *Trust `json:"trust,omitempty"`
 }
 
-// Trust is adaptive replication, as in BOINC: a claimer that has agreed with the last n decisions
+// Trust is adaptive replication, as in BOINC: a claimer that agreed with the last n decisions
 // decides alone with a probability of 1 - 1/n, if n is After or more. So each is still checked now
 // and then.
 type Trust struct {
 	After int `json:"after"`
 }
 
-// HasQuorum reports whether a stage has a quorum.
+// HasQuorum reports whether a stage asks for a quorum.
 func (t TaskType) HasQuorum() bool {
 	return slices.ContainsFunc(t.Stages, func(s Stage) bool { return s.Quorum != nil })
 }
@@ -75,8 +75,8 @@ func (q *Quorum) check(field string, s Stage, out *problems) {
 func (q *Quorum) most() int { return q.MaxVotes + q.MaxErrors }
 
 // Outcome returns what a vote with an output is for, in a form in which equal values are equal byte
-// by byte, see canonical. nil: the output has no outcome, or one longer than MaxOutcome, or one
-// without that form.
+// by byte, see canonical. nil: there is no outcome in the output, or one longer than MaxOutcome, or
+// one without that form.
 func (q *Quorum) Outcome(output json.RawMessage) json.RawMessage {
 	if len(output) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func (q *Quorum) Outcome(output json.RawMessage) json.RawMessage {
 type Vote struct {
 	Task    TaskID          // the child
 	Claimer string          // who voted; "": it was pushed
-	Subject string          // of the claimer's token; "": it has none, or isn't known
+	Subject string          // of the claimer's token; "": none, or it isn't known
 	Status  Status          // final
 	Outcome json.RawMessage // see Quorum.Outcome; nil: it is an error
 	At      time.Time
@@ -104,7 +104,7 @@ type Tally struct {
 	votes     []Vote // that count, in the order of their ends
 	outcomes  []outcomeCount
 	alone     bool // the first vote decides
-	errors    int  // votes that failed, or have no outcome
+	errors    int  // votes that failed, or are without an outcome
 	cancelled int  // votes that were cancelled
 }
 
@@ -147,7 +147,7 @@ func (t *Tally) add(outcome string) {
 	t.outcomes[at].n++
 }
 
-// best returns how many votes the leading outcome has.
+// best returns the number of votes for the leading outcome.
 func (t *Tally) best() int {
 	if len(t.outcomes) == 0 {
 		return 0
@@ -155,7 +155,7 @@ func (t *Tally) best() int {
 	return t.outcomes[0].n
 }
 
-// Decided reports whether an outcome has enough votes, or one that decides alone.
+// Decided reports whether an outcome got enough votes, or one that decides alone.
 func (t *Tally) Decided() bool { return t.alone || t.best() >= t.quorum.Votes }
 
 // First returns the claimer of the only vote, if that vote may decide alone; otherwise "". made is
@@ -167,7 +167,7 @@ func (t *Tally) First(made int) (claimer string) {
 	return t.votes[0].Claimer
 }
 
-// Trust lets the only vote decide with a probability of 1 - 1/n, if its claimer has agreed with the
+// Trust lets the only vote decide with a probability of 1 - 1/n, if its claimer agreed with the
 // last n decisions and that is often enough. The draw follows from the time of the vote, which
 // nobody knows beforehand: so it is the same whenever it is drawn again.
 func (t *Tally) Trust(n int) {
@@ -176,7 +176,7 @@ func (t *Tally) Trust(n int) {
 	t.alone = n >= t.quorum.Trust.After && draw.Float64() < 1-1/float64(n)
 }
 
-// DecideAlone says that the only vote has decided, if there is but one.
+// DecideAlone says that the only vote decided, if there is but one.
 func (t *Tally) DecideAlone() { t.alone = len(t.votes) == 1 }
 
 // Agreed returns the claimers who voted, and whether each of them voted for the outcome that was
@@ -194,7 +194,7 @@ func (t *Tally) Agreed() map[string]bool {
 	return all
 }
 
-// Failed reports whether no outcome can have enough votes any more, or too many votes are errors.
+// Failed reports whether no outcome can get enough votes any more, or too many votes are errors.
 func (t *Tally) Failed() bool {
 	q := t.quorum
 	possible := t.best() + q.MaxVotes - len(t.votes)
@@ -261,7 +261,7 @@ func (t *Tally) String() string {
 	return fmt.Sprintf("no outcome has %d votes: %s", t.quorum.Votes, strings.Join(parts, ", "))
 }
 
-// VoteKey returns what the votes of a task have in common; "" for a task that is no vote.
+// VoteKey returns what the votes of a task share; "" for a task that is no vote.
 func (c *Child) VoteKey() string {
 	if c == nil || !c.Vote {
 		return ""

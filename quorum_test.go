@@ -38,7 +38,7 @@ func TestOutcome(t *testing.T) {
 	assert.Equal(t, `{"a":1}`, string((&asyncflow.Quorum{}).Outcome([]byte(`{ "a": 1 }`))))
 }
 
-// Of several votes of a claimer the first one counts; votes that were pushed have none.
+// Of several votes of a claimer the first one counts; votes that were pushed are of no claimer.
 func TestCountOfVotes(t *testing.T) {
 	q := asyncflow.Quorum{Votes: 2, MaxVotes: 5, MaxErrors: 1}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

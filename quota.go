@@ -42,7 +42,7 @@ type Quotas struct {
 	Children            int64   `json:"children,omitempty"`
 }
 
-// MostChildren returns how many children a task may have in one stage.
+// MostChildren returns how many children a task may make in one stage.
 func (q Quotas) MostChildren() int {
 	if q.Children <= 0 { // no quota
 		return MaxChildren
@@ -50,8 +50,8 @@ func (q Quotas) MostChildren() int {
 	return int(q.Children)
 }
 
-// DefaultQuotas apply unless the tenant or the operator has set others: no tenant can fill a
-// node's memory by its configuration.
+// DefaultQuotas apply unless the tenant or the operator set others: no tenant can fill a node's
+// memory by its configuration.
 var DefaultQuotas = Quotas{
 	TaskTypes:          1000,
 	Endpoints:          1000,

@@ -24,7 +24,7 @@ func TestQuotasThatApply(t *testing.T) {
 
 func TestQuotaNames(t *testing.T) {
 	t.Parallel()
-	// Each quota has its field, and the field the same name in documents.
+	// There is a field for each quota, by the same name in documents.
 	for i, name := range asyncflow.QuotaNames() {
 		q, err := asyncflow.Quotas{}.With(map[asyncflow.QuotaName]float64{name: float64(i + 1)})
 		require.NoError(t, err)

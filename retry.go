@@ -14,8 +14,8 @@ const (
 
 // RetryPolicy sets how often a stage is attempted, and the pauses between attempts.
 type RetryPolicy struct {
-	// MaxAttempts is the number of attempts, including the first, after which the task has failed
-	// for good: 1 to 100.
+	// MaxAttempts is the number of attempts, including the first, after which the task fails for
+	// good: 1 to 100.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// Interval gives the pauses.
 	Interval Interval `json:"interval,omitzero"`
@@ -67,7 +67,7 @@ func (p RetryPolicy) Override(o RetryPolicy) RetryPolicy {
 	return p
 }
 
-// without returns p without the fields that it has from o.
+// without returns p without the fields that it takes from o.
 func (p RetryPolicy) without(o RetryPolicy) RetryPolicy {
 	if p.MaxAttempts == o.MaxAttempts {
 		p.MaxAttempts = 0

@@ -22,7 +22,7 @@ func WorkerName(name string) string {
 }
 
 // NodeID returns what tenants see of a node: the last part of its name, which identifies it but
-// doesn't have the name of its host.
+// without the name of its host.
 func NodeID(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 
 // nodeMark and workerMark are before a node's id and a worker's name in the journal.
@@ -31,9 +31,10 @@ const (
 	workerMark = "\x1f"
 )
 
-// RunPlace returns what the journal has in place of an endpoint for an attempt that a node sent, or
-// handed out, and that a worker ran: "" for what isn't known. endpoint is a URL, or ClaimedBy. A
-// claimer without a subject gets an empty one, so that nodes of the version before read its name.
+// RunPlace returns what stands in the journal in place of an endpoint for an attempt that a node
+// sent, or handed out, and that a worker ran: "" for what isn't known. endpoint is a URL, or
+// ClaimedBy. A claimer without a subject gets an empty one, so that nodes of the version before
+// read its name.
 func RunPlace(endpoint, node, worker string) string {
 	if node == "" && worker == "" {
 		return endpoint
@@ -72,7 +73,7 @@ func (s *Settlement) Place(node string) string {
 		if s.Lease.Node != "" {
 			node = s.Lease.Node
 		}
-	case OutcomeCancelled: // by a caller: it may not have begun
+	case OutcomeCancelled: // by a caller: perhaps it never began
 		node = s.Lease.Node
 	case OutcomeReleased:
 		if s.Lease.Claimer == "" { // it was not sent

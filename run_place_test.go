@@ -39,7 +39,8 @@ func TestNodeID(t *testing.T) {
 	require.Empty(t, asyncflow.NodeID(""))
 }
 
-// What the journal has in place of an endpoint is read as it was written, whatever a subject is.
+// What stands in the journal in place of an endpoint is read as it was written, whatever a subject
+// is.
 func TestRunPlace(t *testing.T) {
 	t.Parallel()
 	endpoints := []string{"", "https://worker.example.com/a b", "claimer:anna",

@@ -7,11 +7,11 @@ import (
 
 // StageLoad is what a stage asks of its workers.
 type StageLoad struct {
-	Running int64 // tasks that workers have now
+	Running int64 // tasks that are with workers now
 	Backlog int64 // tasks that are due and that more workers could begin
 	// Started is how many tasks a second were started lately.
 	Started float64
-	// Service is how long an attempt has a worker, on average; zero: none ended lately.
+	// Service is how long an attempt keeps a worker, on average; zero: none ended lately.
 	Service time.Duration
 }
 
@@ -22,13 +22,13 @@ const (
 	DefaultScaleTarget = time.Minute
 )
 
-// DefaultService is the length of an attempt in a stage in which none has ended lately.
+// DefaultService is the length of an attempt in a stage in which none ended lately.
 const DefaultService = time.Second
 
 // Slots returns how many tasks the workers of a stage should be able to do at once: as many as the
 // rate at which tasks start keeps busy (Little's law: rate × time), and on top of it as many as do
 // the backlog within target. most is the type's max_in_flight (0: none): more workers would wait.
-// While a stage has tasks, it is 1 at least.
+// While there are tasks in a stage, it is 1 at least.
 func (l StageLoad) Slots(target time.Duration, most int) int {
 	service := l.Service
 	if service <= 0 {

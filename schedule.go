@@ -10,7 +10,7 @@ type Overlap string
 
 const (
 	OverlapQueue   Overlap = "queue"   // its task is submitted anyway
-	OverlapSkip    Overlap = "skip"    // it has no task
+	OverlapSkip    Overlap = "skip"    // there is no task for it
 	OverlapReplace Overlap = "replace" // the previous task is cancelled first
 )
 
@@ -18,9 +18,9 @@ const (
 type CatchUp string
 
 const (
-	CatchUpLast CatchUp = "last" // the latest one has its task
-	CatchUpNone CatchUp = "none" // none has
-	CatchUpAll  CatchUp = "all"  // all have, up to the latest CatchUpLimit
+	CatchUpLast CatchUp = "last" // the latest one gets its task
+	CatchUpNone CatchUp = "none" // none does
+	CatchUpAll  CatchUp = "all"  // all do, up to the latest CatchUpLimit
 )
 
 // Bounds and defaults of a schedule.
@@ -53,7 +53,7 @@ type Schedule struct {
 	ContextFrom string       `json:"context_from,omitempty"`
 	// OnFinal says where the ends of its tasks are told; nil: as their type says.
 	OnFinal *OnFinal `json:"on_final,omitempty"`
-	// Claim says which claimers may have its tasks; nil: all.
+	// Claim says which claimers may get its tasks; nil: all.
 	Claim *ClaimRules `json:"claim,omitempty"`
 	// StartBy and EndBy are the lifetime of its tasks; durations count from their tick.
 	StartBy Deadline `json:"start_by,omitzero"`
@@ -184,7 +184,7 @@ func (s Schedule) TickTask(tick time.Time) NewTask {
 	return t
 }
 
-// SameTimes reports whether two schedules have the same ticks.
+// SameTimes reports whether the ticks of two schedules are the same.
 func (s Schedule) SameTimes(o Schedule) bool {
 	return s.Cron == o.Cron && s.TimeZone == o.TimeZone && s.Every.Std() == o.Every.Std() &&
 		s.StartsAt.Equal(o.StartsAt) && s.EndsAt.Equal(o.EndsAt)

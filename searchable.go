@@ -6,7 +6,7 @@ import (
 )
 
 // MaxSearchable bounds the searchable fields of a task type. Each takes a row of a table, of some
-// 80 bytes, for each value that a task has.
+// 80 bytes, for each value of a task.
 const MaxSearchable = 5
 
 // The searchable fields. An entry of the metadata is SearchMetadata and its name.
@@ -52,7 +52,7 @@ func shortened(text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// SearchValues calls do with the values that a task with the options has in a searchable field.
+// SearchValues calls do with the values of a task with the options in a searchable field.
 func (o *Options) SearchValues(field string, do func(value string)) {
 	switch field {
 	case SearchUser:

@@ -9,8 +9,8 @@ import (
 type SecretKind string
 
 const (
-	SecretHMAC    SecretKind = "hmac"    // HMAC-SHA-256 with a secret that both sides have: v1
-	SecretEd25519 SecretKind = "ed25519" // a private key that only asyncflow has: v1a
+	SecretHMAC    SecretKind = "hmac"    // HMAC-SHA-256 with a secret that both sides share: v1
+	SecretEd25519 SecretKind = "ed25519" // a private key that only asyncflow holds: v1a
 )
 
 // SigningSecret is one of the secrets that sign deliveries to an endpoint.

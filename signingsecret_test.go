@@ -45,7 +45,7 @@ func TestRotate(t *testing.T) {
 	require.Equal(t, []string{"e"}, ids(e.Secrets), "without an overlap only the new one signs")
 }
 
-// A longer overlap gives no secret more time than it has.
+// A longer overlap gives no secret more time than is left to it.
 func TestRotateNeverProlongs(t *testing.T) {
 	t.Parallel()
 	e := asyncflow.Endpoint{Secrets: []asyncflow.SigningSecret{{ID: "b"},

@@ -18,7 +18,7 @@ const (
 	MaxStarted = 100_000
 	// MaxTree bounds the children of a task in one stage with their children, and so on.
 	MaxTree = 100_000
-	// MaxDepth bounds how many tasks in a row have started one another: a type may start its own.
+	// MaxDepth bounds how many tasks in a row start one another: a type may start its own.
 	MaxDepth = 8
 )
 
@@ -42,10 +42,10 @@ type SpawnedTask struct {
 
 // Spawned says which task started another one.
 type Spawned struct {
-	// Parent is the id of that task. A child of a fan-out, which no attempt started, has only the
+	// Parent is the id of that task. A child of a fan-out, which no attempt started, takes only the
 	// depth of its parent.
 	Parent string `json:"parent,omitempty"`
-	Depth  int    `json:"depth"` // how many tasks in a row have started one another
+	Depth  int    `json:"depth"` // how many tasks in a row started one another
 	// Part is its part of what its parent waits for; nil: the parent doesn't wait for it.
 	Part *Part `json:"part,omitempty"`
 	// Above are the stages that wait for the task's parent and for its ancestors, from below.
@@ -123,10 +123,10 @@ func SpawnText(tasks []SpawnedTask) string {
 	return b.String()
 }
 
-// spawnedOverhead is about how many bytes a task has in memory beside its texts.
+// spawnedOverhead is about how many bytes a task takes in memory beside its texts.
 const spawnedOverhead = 200
 
-// SpawnBytes returns about how many bytes the tasks have that an attempt starts.
+// SpawnBytes returns about how many bytes the tasks take that an attempt starts.
 func (o *Outcome) SpawnBytes() (bytes int) {
 	for i := range o.Spawn {
 		s := &o.Spawn[i]

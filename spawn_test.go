@@ -110,7 +110,7 @@ func TestCheckSpawned(t *testing.T) {
 	require.ErrorContains(t, err, "spawn has 10001 entries; the limit is 10000")
 }
 
-// The stored form of tasks has their contexts byte for byte, and all else.
+// The stored form of tasks keeps their contexts byte for byte, and all else.
 func TestSpawnText(t *testing.T) {
 	t.Parallel()
 	retry := asyncflow.RetryPolicy{MaxAttempts: 3}

@@ -26,9 +26,9 @@ func (t TaskType) NamesOf(stage string) []string {
 	return names
 }
 
-// After returns t as the successor of an older version: with the older mappings, too, unless
-// their stages exist again. A mapping to a stage that has been removed since leads to that
-// stage's own mapping, if there is one.
+// After returns t as the successor of an older version: with the older mappings, too, unless their
+// stages exist again. A mapping to a stage that was removed since leads to that stage's own
+// mapping, if there is one.
 func (t TaskType) After(old TaskType) TaskType {
 	t.Notifies = old.Notifies
 	merged := maps.Clone(old.StageMapping)
@@ -48,7 +48,7 @@ func (t TaskType) After(old TaskType) TaskType {
 	return t
 }
 
-// UnmappedStages returns the stages of an older version that t neither has nor maps. Tasks may be
+// UnmappedStages returns the stages of an older version that t neither lists nor maps. Tasks may be
 // in them.
 func (t TaskType) UnmappedStages(old TaskType) []string {
 	var names []string

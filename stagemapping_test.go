@@ -89,7 +89,7 @@ func TestCheckMapping(t *testing.T) {
 }
 
 // An attempt of a stage that was removed meanwhile leads to that stage's mapping, whatever its
-// outcome, unless the task has ended.
+// outcome, unless the task is over.
 func TestDecideMapped(t *testing.T) {
 	t.Parallel()
 	pipe := pipeline()

@@ -18,7 +18,7 @@ const (
 // NextFinish in a stage's Next lets the stage's workers end the task.
 const NextFinish = "finish"
 
-// StageFailure is what follows when a task has failed in a stage for good.
+// StageFailure is what follows when a task fails in a stage for good.
 type StageFailure struct {
 	Next string `json:"next"` // the stage with which it goes on, such as one that undoes
 }
@@ -156,8 +156,8 @@ func (t TaskType) Chosen(o Outcome) []string {
 	return nil
 }
 
-// NeedsPath reports whether Decide needs the Path of an outcome: the task may have taken as many
-// steps as it may. Each step has a row in the journal, so that Seq bounds their number.
+// NeedsPath reports whether Decide needs the Path of an outcome: the task is perhaps at its last
+// step. Each step is a row in the journal, so that Seq bounds their number.
 func (t TaskType) NeedsPath(l Lease, o Outcome) bool {
 	return l.Seq >= t.maxSteps() && (o.passed() || t.undone(l) >= 0) && l.Options.Child == nil &&
 		t.Branches()
@@ -180,7 +180,7 @@ func (t TaskType) undone(l Lease) int {
 	return t.StageIndex(t.Stages[stage].undo().Next)
 }
 
-// fails returns the verdict on a task that has failed in a stage for good. why is its error if that
+// fails returns the verdict on a task that failed in a stage for good. why is its error if that
 // isn't the attempt's.
 func (t TaskType) fails(l Lease, o Outcome, why string, now time.Time) Verdict {
 	to := t.undone(l)
@@ -222,7 +222,7 @@ func (t TaskType) Revisits(stage int) bool {
 	return stage >= 0 && t.revisited().has(stage)
 }
 
-// stageSet has a bit for each of up to MaxStages stages.
+// stageSet holds a bit for each of up to MaxStages stages.
 type stageSet uint64
 
 func (s stageSet) has(stage int) bool { return s>>stage&1 == 1 }
@@ -271,7 +271,7 @@ func (t TaskType) followers() []stageSet {
 	return after
 }
 
-// maxSteps returns MaxSteps. Types from before it was known have the default.
+// maxSteps returns MaxSteps. Types from before it was known get the default.
 func (t TaskType) maxSteps() int {
 	if t.MaxSteps == 0 {
 		return DefaultMaxSteps

@@ -79,7 +79,7 @@ func (t TaskType) checkEnds(out *problems) {
 	ends := make([]bool, len(t.Stages)+1)
 	ends[len(t.Stages)] = true
 	reaches := func(to int) bool { return ends[to] }
-	for range t.Stages { // the longest way has as many stages
+	for range t.Stages { // the longest way passes as many stages
 		for i := range t.Stages {
 			ends[i] = ends[i] || slices.ContainsFunc(t.nexts(i), reaches)
 		}
@@ -93,7 +93,7 @@ func (t TaskType) checkEnds(out *problems) {
 }
 
 // checkOrdered refuses ways back to the first stage if flow keys are in order: a task in the first
-// attempt of the first stage counts as one that has not begun, so others might overtake it.
+// attempt of the first stage counts as one that is not begun, so others might overtake it.
 func (t TaskType) checkOrdered(out *problems) {
 	if t.Flow == nil || !t.Flow.Ordered {
 		return

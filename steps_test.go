@@ -204,7 +204,7 @@ func undoing() asyncflow.TaskType {
 	return t.WithDefaults()
 }
 
-// A task goes on with on_failure.next once it has failed for good, and only then.
+// A task goes on with on_failure.next once it fails for good, and only then.
 func TestOnFailure(t *testing.T) {
 	t.Parallel()
 	spec := undoing()

@@ -29,7 +29,7 @@ const (
 var Statuses = []Status{StatusWaiting, StatusPending, StatusRunning, StatusSucceeded, StatusFailed,
 	StatusCancelled}
 
-// Final reports whether a task with this status has ended.
+// Final reports whether a task with this status is over.
 func (s Status) Final() bool {
 	return s == StatusSucceeded || s == StatusFailed || s == StatusCancelled
 }
@@ -67,7 +67,7 @@ type NewTask struct {
 	By string
 	// OnlyReplaces is why it can't be another task, so that it only replaces one; nil: it can.
 	OnlyReplaces error
-	// Takes is the task from which the new one takes the key, if that still has it; zero: none.
+	// Takes is the task from which the new one takes the key, if that still holds it; zero: none.
 	Takes TaskID
 	// DependsOn are the tasks that it waits for.
 	DependsOn []Dependency
@@ -98,11 +98,11 @@ type Options struct {
 	RerunOf string `json:"rerun_of,omitempty"`
 	// Replaceable reports whether a later submit with its key may replace its context.
 	Replaceable bool `json:"replaceable,omitempty"`
-	// Lifetime says by when it must have begun and ended; nil: it may take any time.
+	// Lifetime says by when it must begin and end; nil: it may take any time.
 	Lifetime *Lifetime `json:"lifetime,omitempty"`
-	// Erased says when and by whom its contents were erased; nil: it has them.
+	// Erased says when and by whom its contents were erased; nil: they are there.
 	Erased *Erasure `json:"erased,omitempty"`
-	// Claim says which claimers may have it; nil: all.
+	// Claim says which claimers may get it; nil: all.
 	Claim *ClaimRules `json:"claim,omitempty"`
 	Labels
 }
@@ -202,8 +202,7 @@ func (t NewTask) checkFlowKey(out *problems) {
 }
 
 // CheckDocument explains what is wrong with a context or an output that was cut out of a JSON
-// document, and so is JSON itself. It may have at most most bytes; field is its name in the
-// error.
+// document, and so is JSON itself. It may take at most most bytes; field is its name in the error.
 func CheckDocument(field string, doc json.RawMessage, most int) error {
 	var out problems
 	checkDocument(&out, field, doc, most)

@@ -111,7 +111,7 @@ func TestNewTaskValidate(t *testing.T) {
 
 func nested(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 
-// A context over the limit has its own code, even beside other problems.
+// A context over the limit gets its own code, even beside other problems.
 func TestNewTaskTooLarge(t *testing.T) {
 	t.Parallel()
 	task := asyncflow.NewTask{Type: "a",

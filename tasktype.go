@@ -51,7 +51,7 @@ type TaskType struct {
 	Version int    `json:"-"`
 
 	Stages []Stage `json:"stages"`
-	// Retry is the policy of stages that have none.
+	// Retry is the policy of stages without one.
 	Retry RetryPolicy `json:"retry,omitzero"`
 	// ScheduleLimit is the limit of tasks in one lease call.
 	ScheduleLimit int `json:"schedule_limit"`
@@ -62,33 +62,33 @@ type TaskType struct {
 	// Limits of the type, on all nodes together.
 	Limits
 	// MaxDeliverBytes bounds what the deliveries of stages with Deliver carry besides the context,
-	// in bytes; 0: no stage has it.
+	// in bytes; 0: no stage sets it.
 	MaxDeliverBytes int `json:"max_deliver_bytes,omitempty"`
-	// Flow holds the rules for flow keys; nil: flow keys have no effect.
+	// Flow holds the rules for flow keys; nil: flow keys do nothing.
 	Flow *Flow `json:"flow,omitempty"`
 
-	// A new roll opens when the open one has about RollRows tasks, or has been open for
-	// RollAge and has any. Types in which RollRows, RollAge and Retention are the defaults share
-	// their tables; any other has tables of its own.
+	// A new roll opens when about RollRows tasks are in the open one, or it is open for RollAge and
+	// isn't empty. Types in which RollRows, RollAge and Retention are the defaults share their
+	// tables; any other gets tables of its own.
 	RollRows int      `json:"roll_rows"`
 	RollAge  Duration `json:"roll_age"`
-	// Retention is the minimum time for which finished tasks are kept: a roll is dropped whole
-	// when nothing has happened in it for that long.
+	// Retention is the minimum time for which finished tasks are kept: a roll is dropped whole when
+	// nothing happened in it for that long.
 	Retention Duration `json:"retention"`
 	// ContextRetention is how long after the end of a task its contents are erased; zero: they are
 	// kept as long as the task.
 	ContextRetention Duration `json:"context_retention,omitzero"`
-	// Searchable are the fields of tasks that have an index, so that filters by them don't search
-	// all tasks: SearchUser and the like. They count for tasks submitted from the next roll on.
+	// Searchable are the fields of tasks with an index, so that filters by them don't search all
+	// tasks: SearchUser and the like. They count for tasks submitted from the next roll on.
 	Searchable []string `json:"searchable,omitempty"`
 
-	// StartBy and EndBy are the lifetime of its tasks, unless they have one of their own; zero:
-	// they may take any time.
+	// StartBy and EndBy are the lifetime of its tasks, unless they come with one of their own;
+	// zero: they may take any time.
 	StartBy Deadline `json:"start_by,omitzero"`
 	EndBy   Deadline `json:"end_by,omitzero"`
 
 	// MaxSteps is the most stages that a task visits, from its submit or its last redrive on, if
-	// any stage has a Next.
+	// any stage sets a Next.
 	MaxSteps int `json:"max_steps,omitempty"`
 
 	// OnFinal says where the ends of its tasks are told, unless they say so themselves; nil:
@@ -112,29 +112,29 @@ type Stage struct {
 	Retry             RetryPolicy `json:"retry,omitzero"`
 	// MaxSnooze bounds how long workers may put a task off in the stage, from its first delivery.
 	MaxSnooze Duration `json:"max_snooze,omitzero"`
-	// StartBy is how long after it is due in the stage a task must have begun there; zero: it may
-	// begin at any time.
+	// StartBy is how long after it is due in the stage a task must begin there; zero: it may begin
+	// at any time.
 	StartBy Duration `json:"start_by,omitzero"`
 	// Priority is the head start of tasks that enter this stage, in seconds. A task's own priority
 	// replaces it.
 	Priority int `json:"priority,omitzero"`
-	// Deliver adds what came before to deliveries; nil: they have the context only.
+	// Deliver adds what came before to deliveries; nil: they carry the context only.
 	Deliver *Deliver `json:"deliver,omitempty"`
 	// Next names the stages with which a task may go on after this one, and NextFinish if it may
 	// end here; empty: the following stage or, after the last one, the end.
 	Next []string `json:"next,omitempty"`
-	// OnFailure says where a task goes on when its last attempt in the stage has failed; nil: the
-	// task fails.
+	// OnFailure says where a task goes on when its last attempt in the stage fails; nil: the task
+	// fails.
 	OnFailure *StageFailure `json:"on_failure,omitempty"`
 	// Spawn names the types of the tasks that attempts may start; empty: they start none.
 	Spawn []string `json:"spawn,omitempty"`
 	// FanOut makes children of a task, which pass through the stage; nil: it makes none.
 	FanOut *FanOut `json:"fan_out,omitempty"`
-	// Quorum has several workers do the stage until enough of them agree; nil: one does it.
+	// Quorum lets several workers do the stage until enough of them agree; nil: one does it.
 	Quorum *Quorum `json:"quorum,omitempty"`
 	// Mode says how workers get the tasks of the stage; "": ModePush.
 	Mode Mode `json:"mode,omitempty"`
-	// Wait says what tasks of a stage of ModeWait wait for; nil: the stage has another mode.
+	// Wait says what tasks of a stage of ModeWait wait for; nil: the stage is of another mode.
 	Wait *Wait `json:"wait,omitempty"`
 	// Window bounds the tasks that one claimer is shown; nil: it may see all.
 	Window *Window `json:"window,omitempty"`

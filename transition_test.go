@@ -55,7 +55,7 @@ func TestVerdictsAreTransitions(t *testing.T) {
 	}
 }
 
-// Every status that isn't final has a transition from it, and every status can be reached.
+// There is a transition from every status that isn't final, and every status can be reached.
 func TestTransitionsAreConnected(t *testing.T) {
 	t.Parallel()
 	for _, status := range asyncflow.Statuses {

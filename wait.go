@@ -28,23 +28,23 @@ type Wait struct {
 	Timeout Duration `json:"timeout"`
 	// OnTimeout says where a task goes on for which no signal came; nil: it fails.
 	OnTimeout *StageFailure `json:"on_timeout,omitempty"`
-	// Links has the deliveries of the stages before carry links, by which people send the signal;
+	// Links makes the deliveries of the stages before carry links, by which people send the signal;
 	// nil: they carry none.
 	Links *Links `json:"links,omitempty"`
 }
 
-// Signal is sent from outside to a task, or to the tasks that will have a key.
+// Signal is sent from outside to a task, or to the tasks that will hold a key.
 type Signal struct {
 	Name string
 	// Task is the id of a task. Otherwise Type and Key name one.
 	Task string
 	Type string
 	Key  string
-	// Data becomes the output of the stage that waits; nil: that has none.
+	// Data becomes the output of the stage that waits; nil: there is none.
 	Data json.RawMessage
 	// Keep is how long the signal is kept if no task waits for it; zero: DefaultKeep.
 	Keep Duration
-	// IdempotencyKey names the signal: one with the same key is sent once; "": it has none.
+	// IdempotencyKey names the signal: one with the same key is sent once; "": none.
 	IdempotencyKey string
 }
 
@@ -90,9 +90,9 @@ func checkSignalKey(out *problems, field, key string) {
 // SentSignal is what became of a signal.
 type SentSignal struct {
 	Type      string
-	Task      string // that gets it; "": no task has the key yet
+	Task      string // that gets it; "": no task holds the key yet
 	KeptUntil time.Time
-	Existing  bool // an earlier signal has its idempotency key
+	Existing  bool // an earlier signal holds its idempotency key
 }
 
 // WaitOf returns what tasks of a stage wait for; nil: workers do the stage.
@@ -179,7 +179,7 @@ func (s Stage) checkWait(field string, out *problems) {
 }
 
 // checkFirstWait refuses a wait in the first stage if flow keys are in order: a task there counts
-// as one that has not begun, so others might overtake it.
+// as one that is not begun, so others might overtake it.
 func (t TaskType) checkFirstWait(out *problems) {
 	if t.Flow != nil && t.Flow.Ordered && len(t.Stages) > 0 && t.Stages[0].Mode == ModeWait {
 		out.add("stages[0].mode", "is wait; with flow.ordered the first stage can't wait for a "+

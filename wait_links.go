@@ -22,7 +22,7 @@ const (
 )
 
 // Links says that the deliveries of the stages before a wait carry links, by which people decide.
-// The zero value has the decisions approve and reject, and is true in JSON.
+// The zero value stands for the decisions approve and reject, and is true in JSON.
 type Links struct {
 	// Decisions are what people may decide, by a link for each; empty: approve and reject.
 	Decisions []string `json:"decisions,omitempty"`
@@ -172,7 +172,7 @@ type LinkDecision struct {
 	At       time.Time `json:"at"`
 }
 
-// Validate checks who has decided. The name is only what that person wrote.
+// Validate checks who decided. The name is only what that person wrote.
 func (d LinkDecision) Validate() error {
 	var out problems
 	switch n := utf8.RuneCountInString(d.By); {

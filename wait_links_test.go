@@ -92,7 +92,7 @@ func branching(decisions ...int) TaskType {
 	return t.WithDefaults()
 }
 
-// Deliveries of every stage from which a task may come to the wait have its links, no others.
+// Deliveries of every stage from which a task may come to the wait carry its links, no others.
 func TestLinksAfter(t *testing.T) {
 	t.Parallel()
 	spec := linked(Links{Decisions: []string{"ok"}})

@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// waitingType has a stage that waits for a signal between two others.
+// waitingType puts a stage that waits for a signal between two others.
 func waitingType() asyncflow.TaskType {
 	return asyncflow.TaskType{Name: "orders", Stages: []asyncflow.Stage{{Name: "ask"},
 		{Name: "wait", Mode: asyncflow.ModeWait, Wait: &asyncflow.Wait{Signal: "approved",
