@@ -48,7 +48,7 @@ func TestActIsOneWithItsChange(t *testing.T) {
 		[]any{all[0].Subject, all[0].Action, all[0].Outcome, all[0].Status, all[0].Detail})
 	assert.WithinDuration(t, time.Now(), all[0].At, time.Minute)
 
-	// A failed change has no entry of a change.
+	// A failed change leaves no entry of a change.
 	ctx, a = b.auditedCall("task_type.delete")
 	require.Error(t, b.DeleteTaskType(ctx, tenant, "nope", false))
 	require.False(t, a.Written())
@@ -94,7 +94,7 @@ func TestActOfAnOperator(t *testing.T) {
 	require.Len(t, b.audit(""), 2)
 }
 
-// A call whose answer was lost has one entry, not two.
+// A call with a lost answer leaves one entry, not two.
 func TestRecordAfterALostAnswer(t *testing.T) {
 	b := setup(t)
 	ctx, a := b.auditedCall("task_type.put")
@@ -224,8 +224,8 @@ func TestAuditList(t *testing.T) {
 			Outcome: asyncflow.AuditRefused}))
 }
 
-// Entries of the command line have the time of the database; in a database without an audit
-// none is written.
+// Entries of the command line bear the time of the database; in a database without an audit none is
+// written.
 func TestRecordByHand(t *testing.T) {
 	b := setup(t)
 	e := asyncflow.AuditEntry{Origin: asyncflow.AuditFromCLI, Subject: "ops@host",

@@ -21,7 +21,7 @@ const (
 	byIDRows  = 40_000
 	byIDAsked = 10
 	// byIDPages is how many pages a statement may read for each of these. Most read some 10. The
-	// smallest table has 290.
+	// smallest table takes 290.
 	byIDPages = 28
 )
 
@@ -117,12 +117,12 @@ func pagesOf(t *testing.T, tx pgx.Tx, sql string, runs int) (n int, plan string)
 	return n, plan
 }
 
-// However many tasks a type has, a statement that is given ids reads the rows of these tasks only:
-// whatever the planner believes of the tables.
+// However many tasks there are of a type, a statement that is given ids reads the rows of these
+// tasks only: whatever the planner believes of the tables.
 func TestRowsAreFoundByIDs(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
-	spec.Searchable = []string{"user"} // its rolls have a table of what is found by it
+	spec.Searchable = []string{"user"} // its rolls come with a table of what is found by it
 	pipe := b.put(spec)
 	pools := map[string]*pgxpool.Pool{"hot": b.hotPool(), "base": b.db}
 	for _, state := range []string{"never analysed", "empty"} {

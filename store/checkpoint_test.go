@@ -29,7 +29,7 @@ func (b *bundle) keep(l asyncflow.Lease, checkpoint string) bool {
 	return receive(b.t, extended)
 }
 
-// noCheckpoint checks that a task has no checkpoint that counts.
+// noCheckpoint checks that no checkpoint of a task counts.
 func (b *bundle) noCheckpoint(id asyncflow.TaskID) {
 	b.t.Helper()
 	_, err := b.Checkpoint(b.t.Context(), tenant, id)
@@ -168,7 +168,7 @@ func TestForgetCheckpoints(t *testing.T) {
 	require.Zero(t, left())
 }
 
-// A heartbeat without a checkpoint, written together with one that has one, doesn't lose it.
+// A heartbeat without a checkpoint, written together with one with a checkpoint, doesn't lose it.
 func TestCheckpointBesideHeartbeats(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -39,7 +39,7 @@ func unread(context.Context, string) (time.Time, error) {
 	return time.Time{}, errors.New("nobody answers")
 }
 
-// roleful has the node's row say that it does everything.
+// roleful makes the node's row say that it does everything.
 func (b *bundle) roleful() {
 	b.t.Helper()
 	eventually(b.t, "the node's row", func() bool {
@@ -120,7 +120,7 @@ func TestExamineABrokenInstallation(t *testing.T) {
 	assert.NotContains(t, lines, "could not be checked")
 }
 
-// A tenant whose tables are locked keeps no other from being looked at.
+// A tenant with locked tables keeps no other from being looked at.
 func TestExamineBesideALockedTenant(t *testing.T) {
 	b := setup(t)
 	_, _, err := b.PutTaskType(t.Context(), "other", twoStages())
@@ -131,7 +131,7 @@ func TestExamineBesideALockedTenant(t *testing.T) {
 	assert.Contains(t, lines, "warning endpoints other: the stage pipe/first has no endpoint")
 }
 
-// A database that was never migrated has one finding for each thing that isn't there.
+// A database that was never migrated gives one finding for each thing that isn't there.
 func TestExamineAnEmptyDatabase(t *testing.T) {
 	t.Parallel()
 	b := &bundle{t: t, url: pgtest.Database(t, nil)}

@@ -27,7 +27,7 @@ func TestStoreOnCitus(t *testing.T) {
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of
-// tasks begin at 1 in the history of the worker, and tables have a size.
+// tasks begin at 1 in the history of the worker, and tables show a size.
 func TestTenantsAreOnWorkers(t *testing.T) {
 	if !pgtest.OnCitus() {
 		t.Skip("TestStoreOnCitus runs it")
@@ -106,7 +106,7 @@ func TestTenantsWithRolesStayOnTheCoordinator(t *testing.T) {
 	assert.Zero(t, schemas)
 }
 
-// A commit is confirmed by a lock in the tenant, whose worker then waits for its own standby.
+// A commit is confirmed by a lock in the tenant; its worker then waits for its own standby.
 func TestConfirmIsAtTheWorker(t *testing.T) {
 	if !pgtest.OnCitus() {
 		t.Skip("TestStoreOnCitus runs it")
@@ -182,7 +182,7 @@ func (b *bundle) distributed() []string {
 	return schemas
 }
 
-// connectionsToWorkers returns how many connections of nodes the workers have.
+// connectionsToWorkers returns the number of connections of nodes to the workers.
 func (b *bundle) connectionsToWorkers() (n int) {
 	b.t.Helper()
 	workers, err := pgtest.WorkersOf(b.t.Context(), b.url)

@@ -78,8 +78,8 @@ func (b *bundle) claimFirst(kind *store.Type) []asyncflow.Lease {
 }
 
 // Tasks without rules cost no statement more where rules are possible: a submit and a lease are the
-// same as in a type without a claimed stage, and a claim has the statements that it had before
-// there were rules. In a line with rules a claim has one more, which plans it.
+// same as in a type without a claimed stage, and a claim runs the statements that it ran before
+// there were rules. In a line with rules a claim runs one more, which plans it.
 func TestTasksWithoutRulesCostNoStatement(t *testing.T) {
 	b, noted := setupNoted(t)
 	plainSubmit, plainLease := b.statementsOf(noted, "plain", asyncflow.ModePush)
@@ -97,7 +97,7 @@ func TestTasksWithoutRulesCostNoStatement(t *testing.T) {
 	task.Type = "judge"
 	b.submit(task)
 	kind := b.kind("judge")
-	require.Empty(t, b.claimFirst(kind)) // the node sees that the line has rules
+	require.Empty(t, b.claimFirst(kind)) // the node sees that there are rules in the line
 	task.Options.Claim = nil
 	b.submit(task)
 	counts(t, "claim in a line with rules", ran(noted, func() {

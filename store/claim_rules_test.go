@@ -39,8 +39,8 @@ func ruled(r *asyncflow.ClaimRules) asyncflow.NewTask {
 	return task
 }
 
-// A task behind 12,000 that a claimer may not have is reached by a bounded number of pages, and
-// the others stay as they were.
+// A task behind 12,000 that a claimer may not get is reached by a bounded number of pages, and the
+// others stay as they were.
 func TestATaskBehindManyExcludedOnes(t *testing.T) {
 	b := setup(t)
 	b.claimType(nil)
@@ -129,7 +129,7 @@ func TestManyRowsWithoutRules(t *testing.T) {
 	assert.Len(t, bob.Leases, 1)
 }
 
-// Claimers of one transaction get what each may have, though one of them could have it all.
+// Claimers of one transaction get what each may get, though one of them could take it all.
 func TestClaimersOfOneTransactionWithRules(t *testing.T) {
 	b := setup(t)
 	kind := b.claimType(nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// The end of a lease moves if the lease stands and, if asked for, still has the expected end. A
-// repeat changes nothing; only an expected end then no longer matches.
+// The end of a lease moves if the lease stands and, if asked for, its end is still the expected
+// one. A repeat changes nothing; only an expected end then no longer matches.
 func TestExtensions(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]bool{"in a commit": false, "again": true} {

@@ -80,8 +80,8 @@ func TestInsertWhileTheClockGoesBack(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// After a commit whose answer was lost, InsertAgain inserts only the missing tasks. A task that
-// began keeps its lease.
+// After a commit with a lost answer, InsertAgain inserts only the missing tasks. A task that began
+// keeps its lease.
 func TestInsertAgain(t *testing.T) { eachSet(t, insertAgain) }
 
 func insertAgain(t *testing.T, b *bundle) {
@@ -122,8 +122,8 @@ func TestInsertAgainWithAnotherTasksID(t *testing.T) {
 	assert.Equal(t, before, b.dump(), "nothing was changed")
 }
 
-// In a sealed roll, it is certain which tasks an earlier try has inserted. The others get ids of
-// the open roll, with their leases.
+// In a sealed roll, it is certain which tasks an earlier try inserted. The others get ids of the
+// open roll, with their leases.
 func TestRenumberAcrossASealedRoll(t *testing.T) { eachSet(t, renumberAcrossASealedRoll) }
 
 func renumberAcrossASealedRoll(t *testing.T, b *bundle) {

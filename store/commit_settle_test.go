@@ -125,7 +125,7 @@ func TestNextStageThatCantBeWritten(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// After a try whose commit is unknown, each settlement gets how its lease has ended. A repeated
+// After a try with an unknown commit, each settlement gets how its lease ended. A repeated
 // settlement is not stale.
 func TestSettleAgain(t *testing.T) {
 	t.Parallel()

@@ -60,8 +60,8 @@ func (r *replica) waiting(like string) int {
 		WHERE wait_event = 'SyncRep' AND application_name = 'asyncflow' AND query LIKE $1`, like)
 }
 
-// cut ends the node's waits for the standby by a function of Postgres, until rows exist. Only the
-// primary has these then.
+// cut ends the node's waits for the standby by a function of Postgres, until rows exist. They are
+// only on the primary then.
 func (r *replica) cut(how, rows string, args ...any) {
 	r.t.Helper()
 	eventually(r.t, rows, func() bool {
@@ -94,7 +94,7 @@ func warm(b *bundle) {
 // cancelled are the ways to end a wait for a standby without an answer from it.
 var cancelled = []string{"pg_terminate_backend", "pg_cancel_backend"}
 
-// A submit is answered when the standby has the task, regardless of how the wait for it ends.
+// A submit is answered when the task is on the standby, regardless of how the wait for it ends.
 func TestSubmitWaitsForTheStandby(t *testing.T) {
 	t.Parallel()
 	for _, how := range cancelled {
@@ -145,8 +145,8 @@ func testSubmitWaitsForTheStandby(t *testing.T, how, key string) {
 	require.NoError(t, err)
 }
 
-// A repeated key is answered when the standby has its task, which was committed on the primary
-// alone.
+// A repeated key is answered when its task, which was committed on the primary alone, is on the
+// standby.
 func TestRepeatedKeyWaitsForTheStandby(t *testing.T) {
 	r := setupReplica(t)
 	task := newTask(`{"a":1}`)
@@ -175,8 +175,7 @@ func TestRepeatedKeyWaitsForTheStandby(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A settlement, and a report that finds it already written, are answered when the standby has
-// it.
+// A settlement, and a report that finds it already written, are answered when it is on the standby.
 func TestSettlementWaitsForTheStandby(t *testing.T) {
 	t.Parallel()
 	for _, how := range cancelled {
@@ -217,7 +216,7 @@ func testSettlementWaitsForTheStandby(t *testing.T, how string) {
 	assert.Equal(t, asyncflow.StatusFailed, task.Status)
 }
 
-// A call that finds its change already made is answered when the standby has the change.
+// A call that finds its change already made is answered when the change is on the standby.
 func TestRepeatedCancelWaitsForTheStandby(t *testing.T) {
 	r := setupReplica(t)
 	id := r.submit(newTask(`{"a":1}`))[0].ID
@@ -280,8 +279,8 @@ func TestNoMoreLeasesWithoutTheStandby(t *testing.T) {
 }
 
 // While the standby is away for longer than a submit may take, deadlines end the waits of its
-// commits. The answer says so in time, and a repeat with the same key finds the task once the
-// standby has it.
+// commits. The answer says so in time, and a repeat with the same key finds the task once it is on
+// the standby.
 func TestSubmitInTimeWithoutTheStandby(t *testing.T) {
 	r := setupReplica(t)
 	warm(r.bundle)
@@ -311,7 +310,7 @@ func TestSubmitInTimeWithoutTheStandby(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Changes of the database's own tables are answered when the standby has them, too.
+// Changes of the database's own tables are answered when they are on the standby, too.
 func TestOwnTablesWaitForTheStandby(t *testing.T) {
 	r := setupReplica(t)
 	_, err := r.admin.Exec(t.Context(), `CREATE ROLE left_over`)

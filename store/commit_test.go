@@ -82,9 +82,10 @@ func (b *bundle) dump() (text string) {
 	return text
 }
 
-// mixed has the writes of one transaction for several types and tenants. Each type has tasks that
-// begin at once and tasks that go in line, a lease whose end moves, and leases that end: one of a
-// final task, one whose next stage goes in line, and one whose next stage begins at once.
+// mixed holds the writes of one transaction for several types and tenants. Each type comes with
+// tasks that begin at once and tasks that go in line, a lease with an end that moves, and leases
+// that end: one of a final task, one with a next stage that goes in line, and one with a next stage
+// that begins at once.
 type mixed struct {
 	types []*store.Type
 	all   []*store.Writes

@@ -80,7 +80,7 @@ func TestSmallNumbers(t *testing.T) {
 		"what keeps the number from its end?")
 }
 
-// refused calls do, and has it fail plainly.
+// refused calls do, and makes it fail plainly.
 func refused(t *testing.T, want string, err error) {
 	t.Helper()
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), "%v", err)
@@ -111,8 +111,8 @@ func TestEndOfVersions(t *testing.T) {
 	b.submit(newTask(`1`))
 }
 
-// A roll whose numbers are used up is followed by another one. The last one that ids can name takes
-// all further tasks, and nothing comes after it.
+// A roll without numbers left is followed by another one. The last one that ids can name takes all
+// further tasks, and nothing comes after it.
 func TestEndOfRolls(t *testing.T) {
 	b := setup(t)
 	b.own = true

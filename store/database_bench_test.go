@@ -77,8 +77,8 @@ func benchTenants(b *testing.B, tenants int, off bool) {
 	}
 }
 
-// BenchmarkTakeRole takes the roles of many tenants in turn, as a user that is no
-// superuser, on a new connection and on one that has taken one before.
+// BenchmarkTakeRole takes the roles of many tenants in turn, as a user that is no superuser, on a
+// new connection and on one that took one before.
 func BenchmarkTakeRole(b *testing.B) {
 	for _, tenants := range []int{1, 100, 1000, 3000} {
 		b.Run(fmt.Sprintf("tenants=%d", tenants), func(b *testing.B) {

@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A tenant whose reads all wait for a lock leaves connections for the others.
+// A tenant with reads that all wait for a lock leaves connections for the others.
 func TestATenantLeavesConnectionsForOthers(t *testing.T) {
 	b := setup(t)
 	for _, name := range []string{tenant, "other"} {

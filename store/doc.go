@@ -1,19 +1,18 @@
-// Package store keeps everything in Postgres. It has every SQL statement of asyncflow; its
+// Package store keeps everything in Postgres. Every SQL statement of asyncflow is in it; its
 // callers use domain words only.
 //
 // A tenant is a schema. Its task types share five tables: task, journal and ready,
-// which are rolled by position (task_P, journal_P, ready_P), and lease and wait, which
-// are not. A type may have rolled tables of its own (task_T_P, journal_T_P, ready_T_P):
-// see TableSet. A task's row and its journal rows are only ever inserted. Its state is the
-// table that has its one token row:
+// which are rolled by position (task_P, journal_P, ready_P), and lease and wait, which are not. A
+// type may use rolled tables of its own (task_T_P, journal_T_P, ready_T_P): see TableSet. A task's
+// row and its journal rows are only ever inserted. Its state is the table of its one token row:
 //
 //	ready  it may be leased at its order_time
 //	lease  an attempt is under way
 //	wait   it isn't due for a while, or it is blocked
 //	none   it is final: the last row of its journal says how it ended
 //
-// Every transition deletes the token row and inserts the next one in one transaction, so
-// the transaction that deleted the row owns the transition. The row has seq, which grows by
+// Every transition deletes the token row and inserts the next one in one transaction, so the
+// transaction that deleted the row owns the transition. A column of the row is seq, which grows by
 // one with every journal row. It fences off an attempt that reports after its lease was lost.
 //
 // # Rooms
@@ -33,8 +32,7 @@
 //	config                     tenants, endpoints, task types, and where their tables are
 //	postgres schema lowwater   Postgres' pools and roles, migrations, where leases begin to look
 //
-// Each room has a type, which a Store embeds: what callers may call is an exported method of it.
-// What only other rooms call is a function. The comment of a room's package lists what it exports.
-// This package has a name for each of these words that its callers write, so that there is one way
-// to name it: store.Type, not config.Type.
+// Each room defines a type, which a Store embeds: what callers may call is an exported method of
+// it. What only other rooms call is a function. This package gives a name to each exported word of
+// a room, so that there is one way to name it: store.Type, not config.Type.
 package store

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// inSmallSteps has the database refuse to delete more edges than JobBatch by one statement.
+// inSmallSteps makes the database refuse to delete more edges than JobBatch by one statement.
 func (b *bundle) inSmallSteps() {
 	b.t.Helper()
 	b.exec(`CREATE FUNCTION tenant_acme.check_step() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

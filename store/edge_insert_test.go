@@ -26,7 +26,7 @@ func TestDoublesOfARefusedTaskAreRefused(t *testing.T) {
 	}
 }
 
-// A commit whose answer was lost is tried again, also after a roll was opened.
+// A commit with a lost answer is tried again, also after a roll was opened.
 func TestDependentsAreInsertedOnce(t *testing.T) {
 	b := setupEdges(t)
 	old := b.known()

@@ -37,8 +37,8 @@ func (b *bundle) dependentOn(on asyncflow.Dependency) []*store.Insertion {
 }
 
 // While a step of a job may delete ended tasks of a roll, no task is submitted that depends on one:
-// the step has looked already whether there are any. Afterwards it is refused, or waits for the
-// next task of the key.
+// the step looked already whether there are any. Afterwards it is refused, or waits for the next
+// task of the key.
 func TestDependentsWaitForTheTrimOfARoll(t *testing.T) {
 	for name, on := range map[string]func(asyncflow.TaskID) asyncflow.Dependency{
 		"id": func(id asyncflow.TaskID) asyncflow.Dependency { return asyncflow.Dependency{Task: id} },

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// forget has this node not know that types are awaited, as if its catalog were too old.
+// forget makes this node not know that types are awaited, as if its catalog were too old.
 func (b *bundle) forgetAwaited() {
 	b.t.Helper()
 	b.followUp()

@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// base is a type with one stage, whose tasks others depend on.
+// base is a type with one stage; others depend on its tasks.
 func base() asyncflow.TaskType {
 	return asyncflow.TaskType{Name: "base", Stages: []asyncflow.Stage{{Name: "only",
 		Timeout: asyncflow.NewDuration(time.Minute)}}}.WithDefaults()
@@ -67,7 +67,7 @@ func (b *bundle) followUp() {
 	}
 }
 
-// comesTo waits until a task has a status, and returns it. If that takes long, FollowUp has met a
+// comesTo waits until a task is in a status, and returns it. If that takes long, FollowUp met a
 // lock on a busy machine: then it is called again, as the background job does.
 func (b *bundle) comesTo(id asyncflow.TaskID, status asyncflow.Status) (task store.Task) {
 	b.t.Helper()
@@ -377,7 +377,7 @@ func TestOneOutputManyTimes(t *testing.T) {
 	assert.Less(t, len(leases[0].Context), 1000)
 }
 
-// A task whose key belongs to a later one by now doesn't end the wait for that key.
+// A task that lost its key to a later one doesn't end the wait for that key.
 func TestAKeyThatBelongsToALaterTask(t *testing.T) {
 	b := setupEdges(t)
 	b.submit(newBase("k"))

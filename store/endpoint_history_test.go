@@ -82,7 +82,7 @@ func TestEndpointCountsAddUp(t *testing.T) {
 	assert.Equal(t, want.Latencies.Summary(), stats[0].Latency)
 }
 
-// Whatever an endpoint answers, and however long it takes, a minute has a bounded size.
+// Whatever an endpoint answers, and however long it takes, the size of a minute is bounded.
 func TestEndpointCountsAreBounded(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -180,7 +180,7 @@ func TestHealthChangesAreKept(t *testing.T) {
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
 
-// An endpoint that is enabled, or moves, is closed; one that was closed has no change.
+// An endpoint that is enabled, or moves, is closed; one that was closed is unchanged.
 func TestHealthIsClosedByCallers(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -318,7 +318,7 @@ func TestWeightBesideAChangeOfTheType(t *testing.T) {
 		_, _, err := b.PutTaskType(t.Context(), tenant, limited)
 		put <- err
 	}()
-	waiting(1) // it has found no endpoint with a weight
+	waiting(1) // it found no endpoint with a weight
 	go func() {
 		_, err := b.ChangeEndpoint(t.Context(), tenant, endpointID(1),
 			func(e *asyncflow.Endpoint) error { e.Weight = 1; return nil })

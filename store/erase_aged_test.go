@@ -22,7 +22,7 @@ func keepHour() asyncflow.TaskType {
 	return t
 }
 
-// ageAll has everything of the type pipe have happened earlier.
+// ageAll moves everything of the type pipe to an earlier time.
 func (b *bundle) ageAll(d time.Duration) {
 	b.t.Helper()
 	for _, position := range b.known().Rolls() {
@@ -202,7 +202,7 @@ func TestAgedIsNotHeldUp(t *testing.T) {
 	require.Equal(t, 6, b.count(`SELECT count(*) FROM tenant_acme.content_waits`))
 }
 
-// Sealed and compacted rolls are like others; what a compaction has left out is forgotten.
+// Sealed and compacted rolls are like others; what a compaction left out is forgotten.
 func TestAgedInCompactedRolls(t *testing.T) { eachSet(t, agedInCompactedRolls) }
 
 func agedInCompactedRolls(t *testing.T, b *bundle) {
@@ -298,7 +298,7 @@ func TestAgedInSteps(t *testing.T) {
 		})
 	}
 	waitAll(t, &wait)
-	left, _ := b.eraseOld() // both may have met the other
+	left, _ := b.eraseOld() // perhaps both met the other
 	require.Equal(t, 149, sums[0]+sums[1]+left)
 	require.Empty(t, b.withMarker())
 }
@@ -393,7 +393,7 @@ func TestAgedNeedsNewNodes(t *testing.T) {
 	require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err), err)
 }
 
-// How late the job is shows, also of contents that nobody has begun to erase.
+// How late the job is shows, also of contents that nobody began to erase.
 func TestOverdueContents(t *testing.T) {
 	b := setup(t)
 	b.put(keepHour())

@@ -62,8 +62,8 @@ func secretTask() asyncflow.NewTask {
 	return task
 }
 
-// An erased task has nothing left of what its submitter, its workers and its receivers said, in no
-// table. It stays, with how it ended.
+// Nothing is left of an erased task of what its submitter, its workers and its receivers said, in
+// no table. It stays, with how it ended.
 func TestErase(t *testing.T) { eachSet(t, testErase) }
 
 func testErase(t *testing.T, b *bundle) {
@@ -179,8 +179,8 @@ func TestEraseDeliveredNotifications(t *testing.T) {
 	assert.NotNil(t, b.task(note).Options.Erased)
 }
 
-// A task is not erased while the on_final of its type is being followed: the node that does it may
-// have read the result.
+// A task is not erased while the on_final of its type is being followed: the node that does it
+// perhaps read the result.
 func TestEraseBeforeItsEndIsTold(t *testing.T) {
 	b := setup(t)
 	b.byHand()
@@ -207,7 +207,7 @@ func TestEraseBeforeItsEndIsTold(t *testing.T) {
 	assert.Empty(t, b.withMarker())
 }
 
-// An erasure doesn't wait long for whoever else has the tables.
+// An erasure doesn't wait long for whoever else holds the tables.
 func TestEraseWhileLocked(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -375,12 +375,12 @@ func eraseLateVotes(t *testing.T, erased func(task, vote asyncflow.TaskID) async
 	assert.Empty(t, b.withMarker())
 }
 
-// lateVoteAtOnce erases a task that has a late vote while further ones come: none is left.
+// lateVoteAtOnce erases a task with a late vote while further ones come: none is left.
 func (b *bundle) lateVoteAtOnce(id asyncflow.TaskID, vote asyncflow.Lease, late func()) {
 	b.t.Helper()
 	votes := func() int { return b.count(`SELECT count(*) FROM tenant_acme.votes`) }
 	before := votes()
-	// While an erasure has the row, nothing is kept, and nobody waits.
+	// While an erasure holds the row, nothing is kept, and nobody waits.
 	erasure, err := b.db.Begin(b.t.Context())
 	require.NoError(b.t, err)
 	_, err = erasure.Exec(b.t.Context(), b.at(1, `UPDATE {task} SET context = context
@@ -390,7 +390,7 @@ func (b *bundle) lateVoteAtOnce(id asyncflow.TaskID, vote asyncflow.Lease, late 
 	require.NoError(b.t, erasure.Rollback(b.t.Context()))
 	require.Equal(b.t, before, votes())
 
-	// An erasure waits for the late vote that has the row, and deletes it.
+	// An erasure waits for the late vote that holds the row, and deletes it.
 	first, err := b.db.Begin(b.t.Context())
 	require.NoError(b.t, err)
 	_, err = first.Exec(b.t.Context(), b.at(1, `SELECT FROM {task} WHERE id = $1 FOR SHARE`),

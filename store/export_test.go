@@ -159,10 +159,10 @@ func inside[T any](of any, path ...string) *T {
 	return (*T)(v.Addr().UnsafePointer())
 }
 
-// ForgetNumbers has the next submits take new blocks of numbers.
+// ForgetNumbers makes the next submits take new blocks of numbers.
 func (s *Store) ForgetNumbers() { hot.Forget(s.hotRoom, func(TypeKey) bool { return true }) }
 
-// KeepNumbers has the blocks of numbers last that were taken so far. Nobody submits meanwhile.
+// KeepNumbers makes the blocks of numbers last that were taken so far. Nobody submits meanwhile.
 func (s *Store) KeepNumbers() {
 	blocks := reflect.ValueOf(s.hotRoom).Elem().FieldByName("numbers").Elem().FieldByName("blocks")
 	for _, key := range blocks.MapKeys() {
@@ -171,7 +171,7 @@ func (s *Store) KeepNumbers() {
 	}
 }
 
-// ShiftClock has the clock go on at another time.
+// ShiftClock makes the clock go on at another time.
 func (s *Store) ShiftClock(d time.Duration) {
 	inside[atomic.Int64](s.Clock, "offset").Add(int64(d))
 }
@@ -212,12 +212,12 @@ func (s *Store) DBOf(tenant string, hot bool) postgres.TenantDB {
 	return s.core.DB(tenant)
 }
 
-// RoleOf returns the role of a tenant as the store has it.
+// RoleOf returns the role of a tenant as the store knows it.
 func (s *Store) RoleOf(ctx context.Context, tenant string) (string, error) {
 	return s.core.Roles.Of(ctx, tenant)
 }
 
-// WriteMinutes writes what CountAttempt has counted.
+// WriteMinutes writes what CountAttempt counted.
 func (s *Store) WriteMinutes(ctx context.Context) error {
 	return counts.WriteMinutes(ctx, s.countsRoom)
 }
@@ -371,7 +371,7 @@ func (s *Store) KeptTypes() int {
 	return len(kept)
 }
 
-// DoubtMarks has the next leases look at everything, as after announcements that were lost.
+// DoubtMarks makes the next leases look at everything, as after announcements that were lost.
 func (s *Store) DoubtMarks() {
 	s.core.Marks.Reset()
 	s.core.KeyMarks.Reset()
@@ -380,7 +380,7 @@ func (s *Store) DoubtMarks() {
 // RefreshClock measures the offset of the clock.
 func (s *Store) RefreshClock(ctx context.Context) error { return news.RefreshClock(ctx, s.Clock) }
 
-// PoolShare returns how many connections of the base pool a tenant may have.
+// PoolShare returns how many connections of the base pool a tenant may use.
 func (s *Store) PoolShare() int { return (*inside[*postgres.Shares](s.core, "shares")).Each() }
 
 // SetChunks bounds transactions of FollowUp, so that few tasks need several.
@@ -407,7 +407,7 @@ func (s *Store) SetFailureTime(d time.Duration) {
 }
 
 // FollowUpRows is one transaction of FollowUp over at most n rows, without further tries. It does
-// nothing if it can't get a lock: a node that has died may hold it for a moment.
+// nothing if it can't get a lock: a dead node may hold it for a moment.
 func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bool, err error) {
 	more, err = s.BeginFollowUp(ctx, tenant, n).Commit()
 	if postgres.State(err) == pgerrcode.LockNotAvailable {
@@ -416,7 +416,7 @@ func (s *Store) FollowUpRows(ctx context.Context, tenant string, n int) (more bo
 	return more, err
 }
 
-// LingerAfter returns how long what a settlement has left to do may wait for more.
+// LingerAfter returns how long what a settlement left to do may wait for more.
 func LingerAfter(t *Type, s *asyncflow.Settlement) time.Duration {
 	return hot.LingerAfter(t, s)
 }

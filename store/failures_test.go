@@ -150,7 +150,7 @@ func TestBadFingerprint(t *testing.T) {
 }
 
 // An error is new if it came with the present version of the type, and failures of the version
-// before would have been seen.
+// before would show.
 func TestFailuresNewSinceVersion(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -179,7 +179,7 @@ func TestFailuresNewSinceVersion(t *testing.T) {
 	}
 }
 
-// An erased error is of no kind: it has no code and no pattern. Expired tasks have failed.
+// An erased error is of no kind: it is without a code and a pattern. Expired tasks failed.
 func TestFailuresOfErasedTasks(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -199,7 +199,7 @@ func TestFailuresOfErasedTasks(t *testing.T) {
 func TestFailuresEnd(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(longSecond())
-	b.past(pipe, 120_000, 120_000) // 12,000 of them have failed
+	b.past(pipe, 120_000, 120_000) // 12,000 of them failed
 	few := twoStages()
 	few.Name = "tube"
 	b.put(few)

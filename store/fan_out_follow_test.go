@@ -147,10 +147,10 @@ func TestOneTransactionCancelsNoMoreThanItsBound(t *testing.T) {
 	assert.Equal(t, 800, b.count(cancelled))
 }
 
-// One transaction makes children until these have 1 MiB. Later ones make the others.
+// One transaction makes children until these take 1 MiB. Later ones make the others.
 func TestOneTransactionMakesNoMoreBytesThanItsBound(t *testing.T) {
 	b := setupFanOut(t)
-	const parents, children, size = 2, 8, 300 << 10 // 4 of them have more than 1 MiB
+	const parents, children, size = 2, 8, 300 << 10 // 4 of them take more than 1 MiB
 	item := `"` + strings.Repeat("x", size) + `"`
 	for range parents {
 		b.submit(newTask(`{"items":[` + strings.Repeat(item+",", children-1) + item + `]}`))

@@ -174,7 +174,7 @@ func TestARedriveFailsFast(t *testing.T) {
 }
 
 // A node of the version before doesn't write how many children are still to be redriven. Then none
-// of the failures counts until the redrive has come to all.
+// of the failures counts until the redrive is through with all.
 func TestARedriveOfAnOlderNode(t *testing.T) {
 	b := setupFanOut(t)
 	parent := b.failedParent(3)

@@ -110,7 +110,7 @@ func (b *bundle) lockFanOut(of asyncflow.TaskID) pgx.Tx {
 }
 
 // Failed children are redriven by calls and operations at once, over two nodes: each once, and
-// their parent goes on when all have ended.
+// their parent goes on when all are over.
 func TestChildrenAreRedrivenAtOnce(t *testing.T) {
 	b := setupFanOut(t)
 	far := open(t, b.url, "far")

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// sweep has the counts of children compared, and returns how many it mended. A dry run says the
+// sweep lets the counts of children be compared, and returns how many it mended. A dry run says the
 // same before.
 func (b *bundle) sweep() (n int) {
 	b.t.Helper()
@@ -26,7 +26,7 @@ func (b *bundle) sweep() (n int) {
 	return n
 }
 
-// Whatever made the counts of a task's children wrong, it goes on once they have ended.
+// Whatever made the counts of a task's children wrong, it goes on once they are over.
 func TestWrongCountsAreMended(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
@@ -63,7 +63,7 @@ func TestWrongCountsAreMended(t *testing.T) {
 	}
 }
 
-// A task whose children have ended goes on although that was lost, with its count or without.
+// A task goes on after the end of its children although that was lost, with its count or without.
 func TestLostEndsOfChildren(t *testing.T) {
 	b := setupFanOut(t)
 	id := b.fanOut(asyncflow.FanOut{Items: "/items"})

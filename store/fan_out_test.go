@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// setupFanOut returns a bundle whose type pipe has children in its first stage. What follows from
-// ends is only done when a test says so.
+// setupFanOut returns a bundle with a type pipe that makes children in its first stage. What
+// follows from ends is only done when a test says so.
 func setupFanOut(t *testing.T) *bundle {
 	t.Helper()
 	b := setup(t)
@@ -25,7 +25,7 @@ func setupFanOut(t *testing.T) *bundle {
 	return b
 }
 
-// fanOut submits a task, and has it wait for its children.
+// fanOut submits a task, and makes it wait for its children.
 func (b *bundle) fanOut(rule asyncflow.FanOut) asyncflow.TaskID {
 	b.t.Helper()
 	id := b.submit(newTask(`{"items":[1,2]}`))[0].ID
@@ -50,7 +50,7 @@ func (b *bundle) endChildren(first, second asyncflow.Outcome) {
 	}
 }
 
-// Children are left out of lists, whatever other options they have from their parent.
+// Children are left out of lists, whatever other options they take from their parent.
 func TestListsLeaveOutChildren(t *testing.T) {
 	b := setupFanOut(t)
 	plain := newTask(`{"items":[1,2],"shared":1}`)
@@ -126,7 +126,7 @@ func TestAnOldCancelDoesNotStopATree(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A task that is redriven from a stage with children has that stage's context, not their results.
+// A task that is redriven from a stage with children gets that stage's context, not their results.
 func TestRedriveFromTheStageWithChildren(t *testing.T) {
 	b := setupFanOut(t)
 	b.fanOut(asyncflow.FanOut{Items: "/items"})
@@ -143,7 +143,7 @@ func TestRedriveFromTheStageWithChildren(t *testing.T) {
 	assert.Equal(t, "first", again.Stage)
 }
 
-// A redrive has no more children under way than max_parallel allows.
+// A redrive keeps no more children under way than max_parallel allows.
 func TestRedriveWithMaxParallel(t *testing.T) {
 	b := setupFanOut(t)
 	id := b.fanOut(asyncflow.FanOut{Shards: 2, MaxParallel: 1, OnChildFailure: allSettled})
@@ -181,7 +181,7 @@ func TestAFanOutInARenamedStage(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// Results of children whose roll was dropped are gone.
+// Results of children are gone with their roll.
 func TestResultsOfDroppedChildren(t *testing.T) {
 	b := setupFanOut(t)
 	id := b.fanOut(asyncflow.FanOut{Items: "/items"})

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// setupFlowTree returns a bundle whose type pipe has a flow, and children in its first stage. The
-// parent "first" of the flow key a waits for its two children, "next" is behind it.
+// setupFlowTree returns a bundle with a type pipe that has a flow, and makes children in its first
+// stage. The parent "first" of the flow key a waits for its two children, "next" is behind it.
 func setupFlowTree(
 	t *testing.T, flow asyncflow.Flow, rule asyncflow.FanOut,
 ) (b *bundle, first, next asyncflow.TaskID) {
@@ -28,7 +28,7 @@ func setupFlowTree(
 	return b, first, next
 }
 
-// spread has a leased task wait for two children.
+// spread makes a leased task wait for two children.
 func (b *bundle) spread(l asyncflow.Lease, rule asyncflow.FanOut) {
 	b.t.Helper()
 	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut,
@@ -124,7 +124,7 @@ func TestABlockedKeyOfATaskWithChildren(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A task whose children are to be redriven would be under way at once: not beside another of its
+// A task that is to have children redriven would be under way at once: not beside another of its
 // flow key.
 func TestRedriveOfChildrenBesideItsFlowKey(t *testing.T) {
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestParkedFlowBetweenStages(t *testing.T) {
 	require.Empty(t, b.admitAll())
 }
 
-// A task that is redriven from a later stage waits for one that has begun.
+// A task that is redriven from a later stage waits for one that is begun.
 func TestRedriveBesideATaskThatHasBegun(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()

@@ -185,7 +185,7 @@ func TestOtherHistoryOpensOneRoll(t *testing.T) {
 	})
 }
 
-// A database whose history can't be read takes tasks nonetheless.
+// A database without a readable history takes tasks nonetheless.
 func TestHistoryThatMayNotBeRead(t *testing.T) {
 	b := setup(t)
 	_, err := b.db.Exec(t.Context(),

@@ -109,8 +109,7 @@ func TestLeasePlanIsPinned(t *testing.T) {
 	}
 }
 
-// Nor may the end of a lease walk over all leases, once a vacuum has seen the table
-// empty.
+// Nor may the end of a lease walk over all leases, once a vacuum saw the table empty.
 func TestSettlePlanIsPinned(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -147,7 +146,7 @@ func TestSettlePlanIsPinned(t *testing.T) {
 	}
 }
 
-// A node vacuums what it has moved many rows of, whichever types they are of, and nothing else.
+// A node vacuums what it moved many rows of, whichever types they are of, and nothing else.
 func TestVacuum(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -199,8 +198,8 @@ func explain(t *testing.T, db *pgxpool.Pool, sql string) string {
 	return strings.Join(lines, "\n")
 }
 
-// What is long is compressed by what costs the server the least, which not every build of
-// Postgres has, unless somebody has chosen for it.
+// What is long is compressed by what costs the server the least, which not every build of Postgres
+// offers, unless somebody chose for it.
 func TestCompression(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A type that is created again has other ids: an id, and its completion tokens, never name
-// another task.
+// A type that is created again uses other ids: an id, and its completion tokens, never name another
+// task.
 func TestIDsNeverComeBack(t *testing.T) {
 	b := setup(t)
 	far := open(t, b.url, "node-2")

@@ -90,8 +90,8 @@ func (m *joinMachine) groupOf(s taskSeen) (g *joinGroup, index, count int) {
 	return m.groups[familyKey{parent.id, by.Part.Seq}], by.Part.Index, by.Part.Count
 }
 
-// replay notes what new rows of journals say. A row whose reason may be in another journal waits
-// for that.
+// replay notes what new rows of journals say. A row waits where its reason may be in another
+// journal.
 func (m *joinMachine) replay() {
 	left := map[*joinTask][]store.Attempt{}
 	for _, s := range m.seen.tasks {

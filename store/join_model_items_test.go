@@ -104,7 +104,7 @@ func (m *joinMachine) beat(t *rapid.T, w *joinTask, l asyncflow.Lease) {
 	}
 }
 
-// loseWithCheckpoint has an attempt leave a checkpoint and be lost with its node. The task begins
+// loseWithCheckpoint makes an attempt leave a checkpoint and be lost with its node. The task begins
 // again where it may.
 func (m *joinMachine) loseWithCheckpoint(t *rapid.T) {
 	w := m.pick(t, func(w *joinTask) bool { return w.status == asyncflow.StatusRunning })

@@ -25,7 +25,7 @@ type joinTask struct {
 	seq      int        // of its token row; if final, of its last journal row
 	contexts [2]string  // what its stages are sent with
 	output   string     // of a task that succeeded
-	depth    int        // how many tasks in a row have started one another
+	depth    int        // how many tasks in a row started one another
 	part     *joinGroup // of which it is
 	own      *joinGroup // the latest tasks for which it waits
 	changed  bool       // it got a priority, which goes down
@@ -58,7 +58,7 @@ func (g *joinGroup) waitedFor() bool {
 	return w.own == g && w.reason == asyncflow.WaitChildren && w.seq == g.waits
 }
 
-// count counts the tasks that were made by their status; live ones have "".
+// count counts the tasks that were made by their status; live ones are under "".
 func (g *joinGroup) count() map[asyncflow.Status]int {
 	n := map[asyncflow.Status]int{}
 	for _, c := range g.children {
@@ -117,7 +117,7 @@ type joinMachine struct {
 	order  []*joinTask
 	byName map[string]*joinTask
 	groups map[familyKey]*joinGroup
-	// redriving has the groups that FollowUp redrives, with how many are still to be redriven.
+	// redriving lists the groups that FollowUp redrives, with how many are still to be redriven.
 	redriving map[familyKey]int
 	// priorities are how many were given, and beats how many checkpoints were sent.
 	priorities, beats int
@@ -125,7 +125,7 @@ type joinMachine struct {
 
 // Random steps and crashes lead trees of tasks that start others and wait for them, and of items of
 // fan-outs, where a simple model says: each task is made once and counts once, none begins below a
-// task that is over or paused, the results come in the order of the list, an attempt has the
+// task that is over or paused, the results come in the order of the list, an attempt gets the
 // checkpoint that an earlier one of its stage left, and no task waits for ever.
 func TestJoinModel(t *testing.T) {
 	t.Parallel()
@@ -246,7 +246,7 @@ func (m *joinMachine) begin(kind *store.Type, l asyncflow.Lease) {
 // lease returns the latest lease.
 func (w *joinTask) lease() asyncflow.Lease { return w.leases[len(w.leases)-1] }
 
-// work leases all that is pending, and has some attempts end.
+// work leases all that is pending, and lets some attempts end.
 func (m *joinMachine) work(t *rapid.T) {
 	m.lease()
 	for _, w := range slices.Clone(m.order) {
@@ -293,7 +293,7 @@ func (m *joinMachine) outcome(t *rapid.T, w *joinTask) asyncflow.Outcome {
 	return o
 }
 
-// join has an outcome start tasks and wait for them.
+// join makes an outcome start tasks and wait for them.
 func (m *joinMachine) join(t *rapid.T, w *joinTask, o *asyncflow.Outcome) {
 	for i := range rapid.SampledFrom([]int{3, 2, 4, 1, 0}).Draw(t, "started") {
 		name := rapid.SampledFrom(joinTypes).Draw(t, "of type")
@@ -327,7 +327,7 @@ func (m *joinMachine) report(w *joinTask, o asyncflow.Outcome) {
 	}
 }
 
-// wait has a task wait for others.
+// wait makes a task wait for others.
 func (m *joinMachine) wait(w *joinTask, g joinGroup) {
 	g.parent, g.seq, g.waits, g.stage = w, w.seq, w.seq, w.stage
 	g.children = map[int]*joinTask{}
@@ -335,7 +335,7 @@ func (m *joinMachine) wait(w *joinTask, g joinGroup) {
 	m.groups[g.key()] = w.own
 }
 
-// end has the current attempt end.
+// end lets the current attempt end.
 func (w *joinTask) end(o asyncflow.Outcome) {
 	w.seq++
 	switch {
@@ -358,7 +358,7 @@ func (w *joinTask) end(o asyncflow.Outcome) {
 	}
 }
 
-// pass has a task go on after a stage that is done.
+// pass makes a task go on after a stage that is done.
 func (w *joinTask) pass(output string, finish bool) {
 	w.left = leftover{}
 	if finish || w.inLastStage() {
@@ -373,7 +373,7 @@ func (w *joinTask) pass(output string, finish bool) {
 	w.stage, w.attempt, w.status, w.reason = 1, 1, asyncflow.StatusPending, ""
 }
 
-// fail has a task of type pipe go on after its first stage has failed for good; others end.
+// fail makes a task of type pipe go on after its first stage failed for good; others end.
 func (w *joinTask) fail() {
 	if w.id.Type == "fan" || w.inLastStage() {
 		w.final(asyncflow.StatusFailed)
@@ -388,7 +388,7 @@ func (w *joinTask) final(status asyncflow.Status) {
 	w.seq-- // no token row follows
 }
 
-// expire has a lease run out.
+// expire lets a lease run out.
 func (m *joinMachine) expire(t *rapid.T) {
 	m.lose(t, m.pick(t, func(w *joinTask) bool { return w.status == asyncflow.StatusRunning }))
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// longRows is the length from which on a node remembers what it has read of a journal.
+// longRows is the length from which on a node remembers what it read of a journal.
 const longRows = 600
 
-// longLoop has a task with a long journal: its first stage is done, and its second one was given
+// longLoop makes a task with a long journal: its first stage is done, and its second one was given
 // back many times. It returns a lease of it.
 func longLoop(b *bundle) (id asyncflow.TaskID, l asyncflow.Lease) {
 	b.t.Helper()
@@ -40,7 +40,8 @@ func (b *bundle) giveBack(l asyncflow.Lease) asyncflow.Lease {
 	return b.leaseAll(b.known(), 1)[0]
 }
 
-// A row of a long journal is read once: whether it has options, a context or the output of a stage.
+// A row of a long journal is read once: whether options, a context or the output of a stage are in
+// it.
 func TestALongJournalIsReadOnce(t *testing.T) {
 	b := setup(t)
 	_, l := longLoop(b)
@@ -90,7 +91,8 @@ func TestALongJournalGoesOn(t *testing.T) {
 	}
 }
 
-// After a failover a database may have gone back, and have other rows of the same numbers.
+// After a failover a database may be back at an earlier time, and hold other rows of the same
+// numbers.
 func TestALongJournalThatHasGoneBack(t *testing.T) {
 	b := setup(t)
 	_, l := longLoop(b)
@@ -101,7 +103,7 @@ func TestALongJournalThatHasGoneBack(t *testing.T) {
 	require.Equal(t, `"of third"`, string(b.giveBack(l).Context))
 }
 
-// The children of a task with a long journal are made of what a node has read before.
+// The children of a task with a long journal are made of what a node read before.
 func TestChildrenOfATaskWithALongJournal(t *testing.T) {
 	b := setup(t)
 	b.byHand()

@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// longPath has a task of a type that branches, with a long journal: it was in its first stage
+// longPath makes a task of a type that branches, with a long journal: it was in its first stage
 // longRows times, with no output but the first, and waits for a claimer of its second one.
 func longPath(b *bundle) asyncflow.TaskID {
 	b.t.Helper()
@@ -27,8 +27,8 @@ func longPath(b *bundle) asyncflow.TaskID {
 	return id
 }
 
-// changeRead changes rows of the journal that a node has read, so that it would find other options,
-// outputs and stages.
+// changeRead changes rows of the journal that a node already read, so that it would find other
+// options, outputs and stages.
 func (b *bundle) changeRead() {
 	b.t.Helper()
 	b.exec(b.at(1, `UPDATE {journal} SET output = '"read again"', stage = 'second',
@@ -45,7 +45,7 @@ func (b *bundle) claimOne() asyncflow.Lease {
 	return ask.Leases[0]
 }
 
-// read returns a task as it is read by itself, once it is the same as Watch has it.
+// read returns a task as it is read by itself, once it is the same as Watch returns.
 func (b *bundle) read(id asyncflow.TaskID) store.Task {
 	b.t.Helper()
 	task := b.task(id)
@@ -57,7 +57,7 @@ func (b *bundle) read(id asyncflow.TaskID) store.Task {
 	return task
 }
 
-// Who reads a task has each row of a long journal read once.
+// For a reader of a task each row of a long journal is read once.
 func TestALongJournalIsReadOnceForReads(t *testing.T) {
 	b := setup(t)
 	id := longPath(b)
@@ -86,7 +86,8 @@ func TestALongJournalIsReadOnceForReads(t *testing.T) {
 	}
 }
 
-// After a failover a database may have gone back, and have other rows of the same numbers.
+// After a failover a database may be back at an earlier time, and hold other rows of the same
+// numbers.
 func TestReadsOfALongJournalThatHasGoneBack(t *testing.T) {
 	b := setup(t)
 	id := longPath(b)
@@ -99,7 +100,7 @@ func TestReadsOfALongJournalThatHasGoneBack(t *testing.T) {
 	require.Equal(t, asyncflow.Priority{60}, task.Options.Priority)
 }
 
-// A database that has gone back may have fewer rows.
+// A database that is back at an earlier time may hold fewer rows.
 func TestReadsOfALongJournalThatIsShorter(t *testing.T) {
 	b := setup(t)
 	id := longPath(b)
@@ -109,7 +110,7 @@ func TestReadsOfALongJournalThatIsShorter(t *testing.T) {
 	require.Equal(t, 551, b.read(id).Steps)
 }
 
-// A claim has each row of a long journal read once, too.
+// A claim reads each row of a long journal once, too.
 func TestALongJournalIsReadOnceForClaims(t *testing.T) {
 	b := setup(t)
 	longPath(b)

@@ -11,9 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A submit that replaces a task is a submit: the task has the lifetime that it gives, and durations
-// from before count anew. So the context that was acknowledged last is not lost with a lifetime
-// that was over, or about to be.
+// A submit that replaces a task is a submit: the task gets the lifetime that it gives, and
+// durations from before count anew. So the context that was acknowledged last is not lost with a
+// lifetime that was over, or about to be.
 func TestReplaceOfALifetime(t *testing.T) { eachSet(t, replaceOfALifetime) }
 
 func replaceOfALifetime(t *testing.T, b *bundle) {
@@ -35,7 +35,7 @@ func replaceOfALifetime(t *testing.T, b *bundle) {
 		require.Equal(t, 1, b.lifetimes())
 	}
 	id := submit(`1`, asyncflow.DeadlineAfter(time.Hour), asyncflow.DeadlineAfter(2*time.Hour))
-	b.lapse(id, "start_by", "end_by") // no job has looked
+	b.lapse(id, "start_by", "end_by") // no job looked
 	require.Equal(t, id, submit(`2`, none, none))
 	lasts(id, time.Hour, 2*time.Hour)
 	require.Equal(t, id, submit(`3`, asyncflow.DeadlineAfter(3*time.Hour), none))

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// However many tasks a type has, a replace reads the rows of its own tasks only, whatever the
-// planner believes of the tables: never analysed, or vacuumed when they were empty.
+// However many tasks there are of a type, a replace reads the rows of its own tasks only, whatever
+// the planner believes of the tables: never analysed, or vacuumed when they were empty.
 func TestReplacePlansArePinned(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

@@ -113,9 +113,8 @@ func (b *bundle) rollOn() {
 	}
 }
 
-// replaceMachine submits to two nodes. One loses a connection at any statement. It knows
-// which context of each key must be in line: the last one that was acknowledged, unless it has
-// begun.
+// replaceMachine submits to two nodes. One loses a connection at any statement. It knows which
+// context of each key must be in line: the last one that was acknowledged, unless it is begun.
 type replaceMachine struct {
 	nodePair
 	keys map[string]*replacedTask

@@ -24,7 +24,7 @@ func replacing(key, context string, delay, most time.Duration) asyncflow.NewTask
 	return task
 }
 
-// runNow has a task run at once, and leases it with all that is due.
+// runNow makes a task run at once, and leases it with all that is due.
 func (b *bundle) runNow(id asyncflow.TaskID) asyncflow.Lease {
 	b.t.Helper()
 	b.change(id, asyncflow.Patch{RunAt: b.Clock.Now()})
@@ -34,8 +34,8 @@ func (b *bundle) runNow(id asyncflow.TaskID) asyncflow.Lease {
 	return leases[i]
 }
 
-// A task that has not begun gets the context of the latest submit with its key, its priority, and
-// a new time. What it was submitted with stays.
+// A task that is not begun gets the context of the latest submit with its key, its priority, and a
+// new time. What it was submitted with stays.
 func TestReplace(t *testing.T) { eachSet(t, replaceWaiting) }
 
 func replaceWaiting(t *testing.T, b *bundle) {
@@ -110,8 +110,7 @@ func TestReplaceIsDue(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// If a task has begun, or is final, a new one gets the key and the context, and the old one goes
-// on.
+// If a task is begun, or final, a new one gets the key and the context, and the old one goes on.
 func TestReplaceOfATaskThatHasBegun(t *testing.T) { eachSet(t, replaceBegun) }
 
 func replaceBegun(t *testing.T, b *bundle) {

@@ -198,7 +198,7 @@ func onConflicts(t *testing.T, b *bundle) {
 		[]asyncflow.Status{b.task(both[0].ID).Status, b.task(both[1].ID).Status}, "%+v", both)
 }
 
-// A task that depends on others has a key like any other, but cancels none for it.
+// A task that depends on others holds a key like any other, but cancels none for it.
 func TestKeyOfADependent(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -218,8 +218,8 @@ func TestKeyOfADependent(t *testing.T) {
 }
 
 // However many submits of one key come at once, to two nodes, while tasks end: of a key that stands
-// until its task is final no two tasks are live, and of the newest that wins one is left, which has
-// the key.
+// until its task is final no two tasks are live, and of the newest that wins one is left, which
+// holds the key.
 func TestKeyRaces(t *testing.T) { eachSet(t, keyRaces) }
 
 func keyRaces(t *testing.T, one *bundle) {

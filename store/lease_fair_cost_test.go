@@ -56,7 +56,7 @@ func (b *bundle) flushed() {
 	})
 }
 
-// A lease reads as much with 50,000 keys as with 500 that have as many tasks together.
+// A lease reads as much with 50,000 keys as with 500 of as many tasks together.
 func TestFairCostOfManyKeys(t *testing.T) {
 	b := setup(t)
 	b.put(fairStages(nil))

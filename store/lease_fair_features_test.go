@@ -92,8 +92,8 @@ func fairPriority(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// Tasks that have expired take no turn: their keys cost the others nothing, and a key with expired
-// and live tasks keeps its turn.
+// Expired tasks take no turn: their keys cost the others nothing, and a key with expired and live
+// tasks keeps its turn.
 func TestFairExpiry(t *testing.T) { eachSet(t, fairExpiry) }
 
 func fairExpiry(t *testing.T, b *bundle) {
@@ -115,8 +115,8 @@ func fairExpiry(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// The key that had the last turn is erased with its tasks, in the middle of its turn: the ring goes
-// on with the next key. Only the name of the key stays, until another one has a turn.
+// The key of the last turn is erased with its tasks, in the middle of its turn: the ring goes on
+// with the next key. Only the name of the key stays, until another one gets a turn.
 func TestFairErasure(t *testing.T) { eachSet(t, fairErasure) }
 
 func fairErasure(t *testing.T, b *bundle) {
@@ -148,8 +148,8 @@ func fairErasure(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// A key that submits tasks while its stage has no capacity doesn't move the turns: otherwise the
-// key behind it would have them all.
+// A key that submits tasks while its stage is without capacity doesn't move the turns: otherwise
+// the key behind it would get them all.
 func TestFairTurnsWithoutCapacity(t *testing.T) { eachSet(t, fairTurnsWithoutCapacity) }
 
 func fairTurnsWithoutCapacity(t *testing.T, b *bundle) {
@@ -182,8 +182,8 @@ func fairTurnsWithoutCapacity(t *testing.T, b *bundle) {
 	}
 }
 
-// So it is while another stage has a single free place, however many tasks the key submits, and
-// whichever node leases.
+// So it is while there is a single free place in another stage, however many tasks the key submits,
+// and whichever node leases.
 func TestFairTurnsBesideAFreePlace(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {

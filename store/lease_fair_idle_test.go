@@ -65,8 +65,8 @@ func TestFairFewBesideMany(t *testing.T) {
 	}
 }
 
-// A lease goes on where the last one has stopped, on whichever node: so a key starts after one
-// lease for each 500 keys with tasks that are due later, and one more, wherever its task is.
+// A lease goes on where the last one stopped, on whichever node: so a key starts after one lease
+// for each 500 keys with tasks that are due later, and one more, wherever its task is.
 func TestFairWalkGoesOnBehindKeysThatAreDueLater(t *testing.T) {
 	b := setup(t)
 	b.put(fairStages(nil))
@@ -83,7 +83,7 @@ func TestFairWalkGoesOnBehindKeysThatAreDueLater(t *testing.T) {
 	assert.Greater(t, leases, 5000/500-2, "the test reaches the bound")
 }
 
-// Keys with due tasks have equal shares of what the walk leaves, wherever their tasks are in line.
+// Keys with due tasks get equal shares of what the walk leaves, wherever their tasks are in line.
 func TestFairSharesBesideKeysThatAreDueLater(t *testing.T) {
 	b := setup(t)
 	b.put(fairStages(map[string]int{"middle": 2}))

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fillKeyless puts due tasks in line whose rows have no key, as of a type without a flow.
+// fillKeyless puts due tasks in line with rows that name no key, as of a type without a flow.
 func (b *bundle) fillKeyless(tasks int) {
 	b.t.Helper()
 	b.fillKeys(1, 1, tasks)
@@ -28,7 +28,8 @@ func TestFairLaterIsWorkConserving(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A task whose row has no key has its turn soon, behind however many tasks of a key it is in line.
+// A task with no key in its row gets its turn soon, behind however many tasks of a key it is in
+// line.
 func TestFairLaterBehindABacklog(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

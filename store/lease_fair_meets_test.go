@@ -113,7 +113,7 @@ func fairProbes(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// The children of a task have no flow key: all of them together have one turn.
+// The children of a task are without a flow key: all of them together get one turn.
 func TestFairChildren(t *testing.T) {
 	b := setupFanOut(t)
 	spec := fairStages(nil)

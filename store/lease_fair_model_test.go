@@ -13,13 +13,13 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// fairMachine drives a fair type on two nodes, one of which loses connections at any statement.
+// fairMachine drives a fair type on two nodes; one of them loses connections at any statement.
 type fairMachine struct {
 	nodePair
 	t       *rapid.T
 	weights map[string]int
 	fair    asyncflow.Fairness
-	// passed has, for each key with a due task, how many tasks other keys have started since.
+	// passed counts, for each key with a due task, the tasks that other keys started since.
 	passed map[string]map[string]int
 	given  []asyncflow.Lease         // all that a node ever got
 	ended  map[asyncflow.TaskID]int  // how often a task was done
@@ -31,7 +31,7 @@ type fairRow struct {
 	id     int64
 	key    string
 	order  time.Time
-	raised bool // it has a head start
+	raised bool // it is ahead by its priority
 }
 
 // line returns the tasks in line, in their order, and the numbers of tasks with a lease.
@@ -86,8 +86,8 @@ func (m *fairMachine) lease(t *rapid.T) {
 }
 
 // leaseFrom leases up to n tasks on a node, and compares what is leased then with what was in line.
-// What the other node has submitted may not be announced yet, and stay below the mark of a slow
-// lease for a while, see package lowwater: these leases look at everything.
+// What the other node submitted may not be announced yet, and stay below the mark of a slow lease
+// for a while, see package lowwater: these leases look at everything.
 func (m *fairMachine) leaseFrom(t *rapid.T, b *bundle, n int) {
 	b.DoubtMarks()
 	before, _ := m.line()
@@ -111,8 +111,7 @@ func (m *fairMachine) leaseFrom(t *rapid.T, b *bundle, n int) {
 	}
 }
 
-// compare checks what a lease has taken. It returns the number, and how many tasks were due at a
-// time.
+// compare checks what a lease took. It returns the number, and how many tasks were due at a time.
 func (m *fairMachine) compare(t *rapid.T, before []fairRow, now time.Time) (started, due int) {
 	_, leased := m.line()
 	starts, passedBy, isDue := map[string]int{}, map[string]bool{}, map[string]bool{}
@@ -169,7 +168,7 @@ func (m *fairMachine) settle(t *rapid.T) {
 	end()
 }
 
-// end ends a lease, unless it has ended.
+// end ends a lease, unless it is over.
 func (m *fairMachine) end(
 	t *rapid.T, b *bundle, l asyncflow.Lease, kind asyncflow.OutcomeKind,
 ) {
@@ -225,12 +224,12 @@ func (m *fairMachine) reweigh(t *rapid.T) {
 	pipe.Flow = &asyncflow.Flow{Fair: m.fair, Weights: m.weights}
 	m.b.put(pipe)
 	require.NoError(t, m.mortal.Catalog.Refresh(m.b.t.Context()))
-	clear(m.passed) // turns may have begun with the weights before
+	clear(m.passed) // perhaps turns began with the weights before
 }
 
 func (m *fairMachine) check(*rapid.T) { m.b.checkTokens("pipe") }
 
-// finish does what is left. Then each task has ended, and was done once if at all.
+// finish does what is left. Then each task is over, and was done once if at all.
 func (m *fairMachine) finish() {
 	for until := time.Now().Add(patience); ; {
 		require.True(m.t, time.Now().Before(until), "all tasks end")
@@ -258,7 +257,7 @@ func (m *fairMachine) finish() {
 
 // Random submits, leases, ends, cancels, rolls, other weights and leases that run out, on two nodes
 // and with connections that are lost at any statement: no task of a fair type is lost or done
-// twice, the tasks of a key start in order, and while a key has a due task, another key starts no
+// twice, the tasks of a key start in order, and while a task of a key is due, another key starts no
 // more tasks than its weight before it. With priority first, head starts go before that.
 func TestFairModel(t *testing.T) { eachSet(t, fairModel) }
 

@@ -57,7 +57,7 @@ func fairAcrossAMove(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// Lifetimes and claim rules hold for tasks of a table set that their type has left.
+// Lifetimes and claim rules hold for tasks of a table set that their type left.
 func TestLifetimesAndRulesAcrossAMove(t *testing.T) { eachSet(t, lifetimesAndRulesAcrossAMove) }
 
 func lifetimesAndRulesAcrossAMove(t *testing.T, b *bundle) {

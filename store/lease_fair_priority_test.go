@@ -136,7 +136,7 @@ func priorityPastFullStages(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// Both ready tables count, and tasks that waited for their stage go first when it has capacity
+// Both ready tables count, and tasks that waited for their stage go first when there is capacity
 // again.
 func TestPriorityOverSources(t *testing.T) { eachSet(t, priorityOverSources) }
 
@@ -155,7 +155,7 @@ func priorityOverSources(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// A task that a worker gave back keeps its place before the turns: it has had its own.
+// A task that a worker gave back keeps its place before the turns: it got its own.
 func TestPriorityOfGivenBack(t *testing.T) { eachSet(t, priorityOfGivenBack) }
 
 func priorityOfGivenBack(t *testing.T, b *bundle) {

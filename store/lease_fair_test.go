@@ -18,8 +18,8 @@ func fairStages(weights map[string]int) asyncflow.TaskType {
 	return pipe
 }
 
-// fillKeys puts due tasks in line: tasks of each of keys, whose names are n with 6 digits. They are
-// ordered by key.
+// fillKeys puts due tasks in line: tasks of each of keys, with n in 6 digits for their names. They
+// are ordered by key.
 func (b *bundle) fillKeys(position, keys, tasks int) {
 	b.t.Helper()
 	b.fillKeysAt(position, keys, tasks, "now() - interval '1 h'")
@@ -54,8 +54,8 @@ func (b *bundle) fairLease(n int) []asyncflow.Lease {
 	return b.leaseLimited(n, &doorman{})
 }
 
-// A key with one task is served by the next lease, however many tasks another key has. Tasks
-// without a key share a turn.
+// A key with one task is served by the next lease, however many tasks there are of another key.
+// Tasks without a key share a turn.
 func TestFairKeysTakeTurns(t *testing.T) { eachSet(t, fairKeysTakeTurns) }
 
 func fairKeysTakeTurns(t *testing.T, b *bundle) {
@@ -162,7 +162,7 @@ func TestFairManyKeys(t *testing.T) {
 	assert.Len(t, found, 4000)
 }
 
-// Keys whose tasks are all due later cost no due task its place, nor capacity.
+// Keys with tasks that are all due later cost no due task its place, nor capacity.
 func TestFairKeysThatAreDueLater(t *testing.T) {
 	b := setup(t)
 	b.put(fairStages(nil))
@@ -224,7 +224,7 @@ func fairBlockedByStage(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// A task says how many keys have their turn before its own, and the stats which keys are largest.
+// A task says how many keys get their turn before its own, and the stats which keys are largest.
 func TestFairTurnIsSeen(t *testing.T) {
 	b := setup(t)
 	b.put(fairStages(map[string]int{"000001": 3}))
@@ -253,7 +253,7 @@ func TestFairTurnIsSeen(t *testing.T) {
 		stats[0].LargestKeys)
 }
 
-// More keys than are counted have their turn before the last one.
+// More keys than are counted get their turn before the last one.
 func TestFairTurnOfManyKeys(t *testing.T) {
 	b := setup(t)
 	b.put(fairStages(nil))

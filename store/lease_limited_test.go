@@ -20,8 +20,8 @@ import (
 
 // doorman is an Admission with a given number of tasks for each stage and each flow key.
 type doorman struct {
-	capacities map[string]int // of stages; others have plenty
-	keys       map[string]int // by rate; others have plenty
+	capacities map[string]int // of stages; others get plenty
+	keys       map[string]int // by rate; others get plenty
 
 	endpoint string // that all go to
 }
@@ -137,7 +137,7 @@ func blockedByStage(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// A type has no more tasks in flight than its limit, on any number of nodes; those that were
+// No more tasks of a type are in flight than its limit, on any number of nodes; those that were
 // answered with 202 included.
 func TestMaxInFlight(t *testing.T) { eachSet(t, maxInFlight) }
 
@@ -186,8 +186,8 @@ func maxInFlight(t *testing.T, b *bundle) {
 	require.Len(t, b.admitAll(), 1)
 }
 
-// A flow key has no more tasks in flight than its limit. The others wait filed under it, and each
-// end of a task releases the next one. Other keys, and tasks without one, are not affected.
+// No more tasks of a flow key are in flight than its limit. The others wait filed under it, and
+// each end of a task releases the next one. Other keys, and tasks without one, are not affected.
 func TestFlowKeyLimit(t *testing.T) { eachSet(t, flowKeyLimit) }
 
 func flowKeyLimit(t *testing.T, b *bundle) {
@@ -224,7 +224,7 @@ func flowKeyLimit(t *testing.T, b *bundle) {
 	require.Equal(t, []string{`"a4"`}, contexts(b.lease(b.known(), 10)))
 }
 
-// Tasks of one batch have their own keys, or none.
+// Each task of one batch comes with its own key, or none.
 func TestFlowKeysInABatch(t *testing.T) { eachSet(t, flowKeysInABatch) }
 
 func flowKeysInABatch(t *testing.T, b *bundle) {
@@ -445,7 +445,7 @@ func rescueReleasesTheNextOfItsKey(t *testing.T, b *bundle) {
 	spec := twoStages()
 	spec.Flow = &asyncflow.Flow{Limits: asyncflow.Limits{MaxInFlight: 1}}
 	spec.Stages[0].Retry.Interval = asyncflow.Seconds(
-		-60) // the lost task comes back after the other one has begun
+		-60) // the lost task comes back after the begin of the other one
 	b.put(spec)
 	b.submit(keyed("a", "0"), keyed("a", "1"))
 	require.Equal(t, []string{"0"}, contexts(b.admitAll()))
@@ -459,8 +459,8 @@ func rescueReleasesTheNextOfItsKey(t *testing.T, b *bundle) {
 	require.Equal(t, []string{"1"}, contexts(b.soon()))
 }
 
-// Two nodes lease and settle at random. An ordered key never has two tasks in flight, they begin in
-// order, and all end.
+// Two nodes lease and settle at random. Two tasks of an ordered key are never in flight, they begin
+// in order, and all end.
 func TestOrderedFlowOnTwoNodes(t *testing.T) { eachSet(t, orderedFlowOnTwoNodes) }
 
 func orderedFlowOnTwoNodes(t *testing.T, b *bundle) {
@@ -601,7 +601,7 @@ func TestReleaseStuckByRate(t *testing.T) {
 	require.Equal(t, 22, n)
 }
 
-// The tasks of one submit have the same order_time: their numbers decide.
+// The tasks of one submit share their order_time: their numbers decide.
 func TestOrderedBatch(t *testing.T) { eachSet(t, orderedBatch) }
 
 func orderedBatch(t *testing.T, b *bundle) {
@@ -629,7 +629,7 @@ func orderedBatch(t *testing.T, b *bundle) {
 	require.Equal(t, want, got)
 }
 
-// A blocked key is released when on_failure is changed. A redriven task that its rate has postponed
+// A blocked key is released when on_failure is changed. A redriven task that its rate postponed
 // doesn't block itself.
 func TestBlockedKeyGoesOn(t *testing.T) { eachSet(t, blockedKeyGoesOn) }
 
@@ -668,8 +668,8 @@ func blockedKeyGoesOn(t *testing.T, b *bundle) {
 	require.Equal(t, []string{"1"}, contexts(b.admitAll()))
 }
 
-// A task that has begun goes on regardless of the rate of its ordered key, and no task passes it. A
-// postponed task has not begun.
+// A begun task goes on regardless of the rate of its ordered key, and no task passes it. A
+// postponed task is not begun.
 func TestOrderedWithRateAndDelay(t *testing.T) { eachSet(t, orderedWithRateAndDelay) }
 
 func orderedWithRateAndDelay(t *testing.T, b *bundle) {
@@ -747,7 +747,7 @@ func orderedBehindABlockedStage(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// After a stage was renamed it has two lines: tasks that were blocked before, and since.
+// After a stage was renamed there are two lines of it: tasks that were blocked before, and since.
 func TestOrderedBehindARenamedStage(t *testing.T) { eachSet(t, orderedBehindARenamedStage) }
 
 func orderedBehindARenamedStage(t *testing.T, b *bundle) {
@@ -771,8 +771,7 @@ func orderedBehindARenamedStage(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// A probe is chosen among the tasks in line at random. What is new waits until the probe has
-// passed.
+// A probe is chosen among the tasks in line at random. What is new waits until the probe passes.
 func TestOrderedBehindAProbedStage(t *testing.T) { eachSet(t, orderedBehindAProbedStage) }
 
 func orderedBehindAProbedStage(t *testing.T, b *bundle) {

@@ -12,15 +12,15 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// lookBack is a type whose second stage is given the input and the outputs of both.
+// lookBack is a type that gives its second stage the input and the outputs of both.
 func lookBack() asyncflow.TaskType {
 	t := twoStages()
 	t.Stages[1].Deliver = &asyncflow.Deliver{Input: true, Outputs: []string{"first", "second"}}
 	return t.WithDefaults()
 }
 
-// given returns what the stage of a lease is given: a document, its length if it has a URL, or
-// null.
+// given returns what the stage of a lease is given: a document, its length if there is a URL for
+// it, or null.
 func (b *bundle) given(l asyncflow.Lease) map[string]string {
 	b.t.Helper()
 	leases := []asyncflow.Lease{l}
@@ -43,14 +43,14 @@ func (b *bundle) given(l asyncflow.Lease) map[string]string {
 	return all
 }
 
-// output is the outcome of a worker that has done a stage.
+// output is the outcome of a worker that did a stage.
 func output(doc string) asyncflow.Outcome {
 	return asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(doc)}
 }
 
 // A stage is given the context as the task was submitted, byte for byte, and the latest outputs of
-// stages. A redrive with another context changes neither; a stage that ran again has its new
-// output.
+// stages. A redrive with another context changes neither; of a stage that ran again the new output
+// counts.
 func TestPastOfAStage(t *testing.T) { eachSet(t, testPastOfAStage) }
 
 func testPastOfAStage(t *testing.T, b *bundle) {
@@ -81,7 +81,8 @@ func testPastOfAStage(t *testing.T, b *bundle) {
 		b.given(b.leaseAll(b.known(), 1)[0]))
 }
 
-// Before its first stage is over, a task has its input as context, and no outputs: nothing is read.
+// Before its first stage is over, a task's context is its input, and there are no outputs: nothing
+// is read.
 func TestPastOfTheFirstStage(t *testing.T) {
 	b := setup(t)
 	spec := lookBack()
@@ -93,7 +94,7 @@ func TestPastOfTheFirstStage(t *testing.T) {
 	require.Equal(t, map[string]string{"": `[1]`, "first": "null", "second": "null"}, b.given(l))
 }
 
-// What a removed stage has put out is the output of the stage to which it is mapped. A stage that
+// What a removed stage put out is the output of the stage to which it is mapped. A stage that
 // others are given the output of can't be removed without them.
 func TestPastOfARenamedStage(t *testing.T) {
 	b := setup(t)
@@ -110,7 +111,7 @@ func TestPastOfARenamedStage(t *testing.T) {
 	require.Equal(t, map[string]string{"begin": `"old"`}, b.given(b.leaseAll(b.known(), 1)[0]))
 }
 
-// After a roll, and after its journal was made anew, a task still has all of its past.
+// After a roll, and after its journal was made anew, all of a task's past is still there.
 func TestPastInAnEarlierRoll(t *testing.T) {
 	b := setup(t)
 	b.put(lookBack())

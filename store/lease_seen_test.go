@@ -49,7 +49,7 @@ func TestHeartbeatsStayHot(t *testing.T) {
 		WHERE worker = '`+name+`' AND beat_at IS NOT NULL`))
 }
 
-// The attempts of many workers have their own names, also if they are written together.
+// The attempts of many workers keep their own names, also if they are written together.
 func TestAttemptsOfManyWorkers(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

@@ -19,8 +19,8 @@ func (b *bundle) expiredRows() int {
 	return b.count(`SELECT count(*) FROM tenant_acme.expired_tallies`)
 }
 
-// Failed tasks that have expired are counted apart, by whatever they end, until they are redriven.
-// Only these have rows in expired_tallies.
+// Expired tasks are counted apart among the failed ones, by whatever they end, until they are
+// redriven. Only for these are there rows in expired_tallies.
 func TestExpiredAreCounted(t *testing.T) { eachSet(t, testExpiredAreCounted) }
 
 func testExpiredAreCounted(t *testing.T, b *bundle) {
@@ -29,7 +29,7 @@ func testExpiredAreCounted(t *testing.T, b *bundle) {
 	for _, l := range b.leaseAll(pipe, 4) {
 		o := asyncflow.Outcome{Kind: asyncflow.OutcomeReleased}
 		switch l.ID {
-		case all[0].ID: // its report is late, though no job has run
+		case all[0].ID: // its report is late, though no job ran
 			l.Options.Lifetime.EndBy = b.Clock.Now()
 			o = doneWith(`2`)
 		case all[3].ID:
@@ -61,7 +61,7 @@ func testExpiredAreCounted(t *testing.T, b *bundle) {
 }
 
 // A node of the version before redrives an expired task and takes off only the failure: of failed
-// tasks at most all have expired. Its fold leaves the rows of expired tasks alone.
+// tasks at most all are expired ones. Its fold leaves the rows of expired tasks alone.
 func TestExpiredBesideAnOlderNode(t *testing.T) {
 	b := setup(t)
 	b.put(patient())
@@ -106,7 +106,7 @@ func TestExpireReadsFewRows(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// An erased task has no lifetime any more, but still counts as expired.
+// An erased task is without a lifetime, but still counts as expired.
 func TestExpiredAndErased(t *testing.T) {
 	b := setup(t)
 	b.put(patient())
@@ -155,7 +155,7 @@ func testExpiredBeforeTheyWereCounted(t *testing.T, b *bundle) {
 	b.checkTallies("pipe")
 }
 
-// A sum below zero, which a node from before may have left, doesn't outlast the next fold.
+// A sum below zero, which a node from before may leave, doesn't outlast the next fold.
 func TestExpiredBelowZero(t *testing.T) {
 	b := setup(t)
 	b.put(patient())

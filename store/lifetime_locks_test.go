@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A redriven parent whose children run again has begun: its start_by doesn't end it, whatever its
-// row in lifetimes says, nor after a change of it.
+// A redriven parent with children that run again is begun: its start_by doesn't end it, whatever
+// its row in lifetimes says, nor after a change of it.
 func TestExpireLeavesRedrivenParents(t *testing.T) {
 	b := setupFanOut(t)
 	spec := b.known().TaskType
@@ -40,8 +40,8 @@ func TestExpireLeavesRedrivenParents(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// What a settlement writes about a lifetime is newer than what the job has read: the job neither
-// waits for it nor writes over it, and doesn't count it.
+// What a settlement writes about a lifetime is newer than what the job read: the job neither waits
+// for it nor writes over it, and doesn't count it.
 func TestExpireLeavesNewerRows(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(patient())
@@ -60,7 +60,7 @@ func TestExpireLeavesNewerRows(t *testing.T) {
 	require.False(t, b.settle(pipe, l, doneWith(`2`)).Stale)
 }
 
-// A change that was answered before the job has the task's token row counts: the job reads the
+// A change that was answered before the job locks the task's token row counts: the job reads the
 // options after it.
 func TestExpireReadsAfterItsLocks(t *testing.T) {
 	b := setupFanOut(t)
@@ -90,8 +90,8 @@ func TestExpireReadsAfterItsLocks(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A task that was leased when its start_by came, and is given back after that, doesn't stay as long
-// as its lease would have.
+// A task that was leased when its start_by came, and is given back after that, doesn't stay to the
+// end that its lease would reach.
 func TestExpireGivenBackLate(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(patient())

@@ -12,7 +12,7 @@ import (
 )
 
 // A task that began in time goes on although its row in lifetimes still says otherwise, as a node
-// leaves it that knows no lifetimes. One that was only given back has not begun.
+// leaves it that knows no lifetimes. One that was only given back is not begun.
 func TestExpireKeepsWhatHasBegun(t *testing.T) { eachSet(t, testExpireKeepsWhatHasBegun) }
 
 func testExpireKeepsWhatHasBegun(t *testing.T, b *bundle) {
@@ -110,7 +110,7 @@ func TestExpireOrderedFlow(t *testing.T) {
 }
 
 // A task that waits for tasks which it started ends at its end_by, and so do they. One of them that
-// expires has failed for it.
+// expires counts as failed for it.
 func TestExpireJoin(t *testing.T) { eachSet(t, testExpireJoin) }
 
 func testExpireJoin(t *testing.T, b *bundle) {
@@ -179,7 +179,7 @@ func testExpireIsToldOnce(t *testing.T, b *bundle) {
 	assert.Contains(t, got[0].Data.Error, "expired: ")
 }
 
-// A task whose votes are being cast ends at its end_by: claims of votes don't stand any more.
+// A task ends at its end_by while its votes are being cast: claims of votes don't stand any more.
 func TestExpireVotes(t *testing.T) { eachSet(t, testExpireVotes) }
 
 func testExpireVotes(t *testing.T, b *bundle) {
@@ -283,8 +283,8 @@ func TestExpireRedriveOfAParent(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// No child begins after the end_by of its parent, or of a task above that, although the job has not
-// ended the parent yet: neither by a dispatcher's lease nor by a claim.
+// No child begins after the end_by of its parent, or of a task above that, although the job is
+// still to end the parent: neither by a dispatcher's lease nor by a claim.
 func TestNoChildBeginsAfterTheEndOfItsParent(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []asyncflow.Mode{asyncflow.ModePush, asyncflow.ModeClaim} {
@@ -333,7 +333,7 @@ func testExpireByAnotherType(t *testing.T, b *bundle) {
 	spec.Stages[0].Mode = asyncflow.ModeClaim
 	b.put(spec)
 	ends := b.submit(newTask("1"))[0].ID
-	row := b.submit(within(0, time.Hour))[0].ID // it has a row about its end
+	row := b.submit(within(0, time.Hour))[0].ID // there is a row about its end
 	b.exec(b.at(0, `UPDATE {wait} SET order_time = order_time - interval '1 hour',
 		since = since - interval '1 hour' WHERE type = {number}`))
 	spec.Stages[0].StartBy = asyncflow.NewDuration(time.Minute)

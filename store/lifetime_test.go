@@ -24,7 +24,7 @@ func within(start, end time.Duration) asyncflow.NewTask {
 	return task
 }
 
-// lapse has a time of a task's lifetime have come a second ago, wherever it stands.
+// lapse moves a time of a task's lifetime to a second ago, wherever it stands.
 func (b *bundle) lapse(id asyncflow.TaskID, fields ...string) {
 	b.t.Helper()
 	at := b.Clock.Now().Add(-time.Second).UTC()
@@ -41,7 +41,7 @@ func (b *bundle) lapse(id asyncflow.TaskID, fields ...string) {
 	}
 }
 
-// expireTasks runs the job expire for the type pipe until nothing is due. Another node may have the
+// expireTasks runs the job expire for the type pipe until nothing is due. Another node may hold the
 // lock of the job, or a lock of a row, until its connection is found to be dead.
 func (b *bundle) expireTasks() {
 	b.t.Helper()
@@ -56,7 +56,7 @@ func (b *bundle) expireTasks() {
 	})
 }
 
-// lifetimes returns how many tasks have a row in lifetimes.
+// lifetimes returns for how many tasks there is a row in lifetimes.
 func (b *bundle) lifetimes() (n int) {
 	b.t.Helper()
 	require.NoError(b.t, b.db.QueryRow(b.t.Context(),
@@ -64,7 +64,7 @@ func (b *bundle) lifetimes() (n int) {
 	return n
 }
 
-// expired checks that a task has expired.
+// expired checks that a task expired.
 func (b *bundle) expired(id asyncflow.TaskID, why string) {
 	b.t.Helper()
 	task := b.task(id)
@@ -76,7 +76,7 @@ func (b *bundle) expired(id asyncflow.TaskID, why string) {
 	require.Contains(b.t, last.Error, "expired: it had not "+why+" by ")
 }
 
-// A task that has not begun by its start_by fails, wherever it waits; one that has begun goes on.
+// A task that isn't begun by its start_by fails, wherever it waits; a begun one goes on.
 func TestExpireStarts(t *testing.T) { eachSet(t, testExpireStarts) }
 
 func testExpireStarts(t *testing.T, b *bundle) {
@@ -132,7 +132,7 @@ func testExpireEnds(t *testing.T, b *bundle) {
 	require.Equal(t, asyncflow.StatusSucceeded, b.task(done).Status)
 	require.Equal(t, 2, b.lifetimes(), "the end of a task deletes its row")
 
-	// A report after end_by doesn't count, although the job has not run yet.
+	// A report after end_by doesn't count, although the job did not run yet.
 	late := leases[running]
 	late.Options.Lifetime = &asyncflow.Lifetime{EndBy: b.Clock.Now()}
 	v := asyncflow.Decide(pipe.TaskType, late, doneWith(`2`), b.Clock.Now())
@@ -209,7 +209,7 @@ func testExpireStageStarts(t *testing.T, b *bundle) {
 	why, err := b.SetBegun(t.Context(), pipe, &l, l.DueAt.Add(time.Hour))
 	require.NoError(t, err)
 	require.NotEmpty(t, why, "it had begun in another stage")
-	b.expireTasks() // it is leased: whether it has begun, its attempt shows
+	b.expireTasks() // it is leased: whether it is begun, its attempt shows
 	b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeReleased})
 	b.late("2 hours")
 	b.expireTasks()
@@ -248,7 +248,7 @@ func testExpireStageAfterFailure(t *testing.T, b *bundle) {
 	b.checkTallies("pipe")
 }
 
-// late has the tasks of the type pipe be due earlier, and the job look at them now.
+// late makes the tasks of the type pipe due earlier, and the job look at them now.
 func (b *bundle) late(by string) {
 	b.t.Helper()
 	for _, position := range b.known().Live() {

@@ -32,7 +32,7 @@ func (b *bundle) pagesByEnd(f store.Filter) (all []store.Task) {
 
 // Final tasks of all types are listed by their ends, on pages of any size, each once.
 func TestTasksByTheirEnds(t *testing.T) {
-	b, _ := threeTypes(t) // beta, alpha and gamma, of each three have failed
+	b, _ := threeTypes(t) // beta, alpha and gamma, of each three failed
 	last, err := b.Catalog.Type(tenant, "alpha")
 	require.NoError(t, err)
 	b.settle(last, b.leaseOne(last), rejected(0, asyncflow.Lease{}))
@@ -67,8 +67,8 @@ func TestTasksWithTheSameEnd(t *testing.T) {
 	assert.Len(t, ids, 30)
 }
 
-// A list by ends is refused if it can't know all that match at a bounded cost, or if they may not
-// have ended.
+// A list by ends is refused if it can't know all that match at a bounded cost, or if some of them
+// may be live.
 func TestTasksByTheirEndsAreBounded(t *testing.T) {
 	b := setup(t)
 	b.past(b.put(twoStages()), store.MaxSorted+1000, 0)

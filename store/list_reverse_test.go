@@ -53,7 +53,7 @@ func TestUntilEndsAReverseSearch(t *testing.T) {
 	assert.Less(t, page.Searched.Tasks, store.PageLook)
 }
 
-// A page from the end of a list says among which tasks it has looked, and is bounded as others are.
+// A page from the end of a list says among which tasks it looked, and is bounded as others are.
 func TestReverseSearchedTasks(t *testing.T) {
 	b := setup(t)
 	b.past(b.put(twoStages()), store.PageLook+1000, store.PageLook+1000)
@@ -76,7 +76,7 @@ func idsOf(tasks []store.Task) (ids []asyncflow.TaskID) {
 	return ids
 }
 
-// A list whose time is far from where it begins reads none of the tasks between.
+// A list with a time far from where it begins reads none of the tasks between.
 func TestAListBeginsAtItsTime(t *testing.T) {
 	b := setup(t)
 	b.past(b.put(twoStages()), 4*store.PageLook, 4*store.PageLook)

@@ -158,7 +158,7 @@ func TestKeptOutForLong(t *testing.T) {
 	b.exec(`INSERT INTO tenant_acme.locks VALUES ('rescue', 0)`)
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
-	defer tx.Rollback(context.WithoutCancel(t.Context())) // after a failure; else it has ended
+	defer tx.Rollback(context.WithoutCancel(t.Context())) // after a failure; else it is over
 	takeLock(t, tx, "lease", int(pipe.Number()))
 	takeLock(t, tx, "rescue", 0)
 

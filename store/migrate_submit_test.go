@@ -31,7 +31,7 @@ func migrationsBefore(t *testing.T, next string) fs.FS {
 }
 
 // A schema that is migrated from a version before ends with the functions of a new one, also if its
-// submit_task has another text than the program of that version had.
+// submit_task is of another text than in the program of that version.
 func TestSubmitTaskIsTheSameAfterEachMigration(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare) // with tenant_acme

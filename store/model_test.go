@@ -27,7 +27,7 @@ type model struct {
 	leases  []asyncflow.Lease             // all that were ever given out
 	// the last lost seq, unless it was started again; 0: none
 	lost     int
-	lateSeq  map[int]bool // seqs that a late report has taken
+	lateSeq  map[int]bool // seqs that a late report took
 	went     map[int]int  // the stage with which a done seq went on
 	over     map[int]bool // seqs after which a task had taken too many steps
 	passed   int          // stages since the submit or the last redrive
@@ -35,8 +35,8 @@ type model struct {
 	priority int          // its own; -1: none
 	contexts []string     // what each stage is sent with
 	left     leftover     // what an attempt left for the next one
-	starts   bool         // it has a start_by
-	ends     bool         // it has an end_by
+	starts   bool         // with a start_by
+	ends     bool         // with an end_by
 	begun    bool         // since the submit or the last redrive
 }
 
@@ -164,7 +164,7 @@ func (m *machine) lease(t *rapid.T) {
 	}
 }
 
-// end has the current attempt of a model end.
+// end lets the current attempt of a model end.
 func (w *model) end(kind asyncflow.OutcomeKind, output string) {
 	w.written[w.seq], w.outputs[w.seq] = kind, output
 	w.begun = w.begun || kind.BeganBy()
@@ -184,7 +184,7 @@ func (w *model) end(kind asyncflow.OutcomeKind, output string) {
 	}
 }
 
-// pass has the current stage of a model be done, and the task go on with another, or end.
+// pass lets the current stage of a model be done, and the task go on with another, or end.
 func (w *model) pass(output string, to int) {
 	seq, next := w.seq, w.contexts[w.stage]
 	w.written[seq], w.outputs[seq], w.went[seq] = asyncflow.OutcomeDone, output, to
@@ -216,7 +216,7 @@ func (w *model) isSame(seq int, kind asyncflow.OutcomeKind, output string, to in
 	return w.outputs[seq] == output && (to < 0 || w.over[seq] || to == w.went[seq])
 }
 
-// choose has the worker of a stage choose how the task goes on, or not.
+// choose lets the worker of a stage choose how the task goes on, or not.
 func (m *machine) choose(t *rapid.T, l asyncflow.Lease, o *asyncflow.Outcome) (to int) {
 	to = rapid.SampledFrom([]int{-1, 0, 1, modelStages}).Draw(t, "next stage")
 	switch {
@@ -289,7 +289,7 @@ func orNext(to, stage int) int {
 	return to
 }
 
-// expire has a lease run out.
+// expire lets a lease run out.
 func (m *machine) expire(t *rapid.T) {
 	id, w := m.any()
 	if w.status != asyncflow.StatusRunning {
@@ -308,8 +308,8 @@ func (m *machine) expire(t *rapid.T) {
 	}
 }
 
-// lapse has a time of a task's lifetime come, and the job find it, perhaps on a node that loses its
-// connection.
+// lapse lets a time of a task's lifetime come, and the job find it, perhaps on a node that loses
+// its connection.
 func (m *machine) lapse(t *rapid.T) {
 	id, w := m.any()
 	field := rapid.SampledFrom([]string{"start_by", "end_by"}).Draw(t, "field")
@@ -360,7 +360,7 @@ func (m *machine) heartbeat(t *rapid.T) {
 	m.beat(t, w, l, rapid.SampledFrom([]string{"", `{"page":1}`, `"half"`}).Draw(t, "checkpoint"))
 }
 
-// goRound has an attempt leave a checkpoint, and its task come to the first stage again.
+// goRound makes an attempt leave a checkpoint, and its task come to the first stage again.
 func (m *machine) goRound(t *rapid.T) {
 	w, l := m.anyLease(t)
 	m.beat(t, w, l, `"goes round"`)
@@ -483,7 +483,7 @@ func (m *machine) onlyOne(do func() error) error {
 	return other
 }
 
-// promote has what waits for a time be due.
+// promote makes what waits for a time due.
 func (m *machine) promote(t *rapid.T) {
 	now := m.b.Clock.Now() // in all places that know of it
 	for _, position := range m.pipe.Rolls() {
@@ -555,7 +555,7 @@ func holdAgainstModel(t *testing.T, b *bundle) {
 	b.holdAgainst(t, 10, func(m *machine) map[string]func(*rapid.T) { return m.steps() })
 }
 
-// patient is a task type whose leases outlive a sequence, on a busy machine as well.
+// patient is a task type with leases that outlive a sequence, on a busy machine as well.
 func patient() asyncflow.TaskType {
 	t := twoStages()
 	for i := range t.Stages {

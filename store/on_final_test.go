@@ -109,7 +109,7 @@ func testTheEventOfAnEnd(t *testing.T, b *bundle) {
 }
 
 // A task's own on_final counts before its type's. on leaves ends out; a part of a task's work has
-// no end of its own, and a notification has none that is told.
+// no end of its own, and that of a notification is not told.
 func TestWhichEndsAreTold(t *testing.T) {
 	b := setup(t)
 	b.byHand()
@@ -175,7 +175,7 @@ func TestLongResultsAreToldOneByOne(t *testing.T) {
 	require.Empty(t, b.wrongEnds())
 }
 
-// An end whose target was deleted waits for it. If it doesn't come again, the event is dropped.
+// An end waits for its deleted target. If it doesn't come again, the event is dropped.
 func TestATargetThatIsDeleted(t *testing.T) {
 	b := setup(t)
 	b.byHand()
@@ -204,7 +204,7 @@ func TestATargetThatIsDeleted(t *testing.T) {
 	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.outbox`))
 }
 
-// Targets are kept for on_final, and a tenant has a bounded number of them.
+// Targets are kept for on_final, and their number in a tenant is bounded.
 func TestTargetsAreBounded(t *testing.T) {
 	b := setup(t)
 	f := b.told()

@@ -40,7 +40,7 @@ func (b *bundle) tables(kind, columns string) string {
 }
 
 // wrongEnds returns the ends of tasks that are not told, or not once: each end that is to be told
-// is either to be followed up, or has a notification with its event.
+// is either to be followed up, or told by a notification with its event.
 func (b *bundle) wrongEnds() (wrong []string) {
 	b.t.Helper()
 	rows, err := b.db.Query(b.t.Context(), `

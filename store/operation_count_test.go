@@ -88,8 +88,8 @@ func TestCountAllIsStopped(t *testing.T) {
 		figures(b.operation(due)))
 }
 
-// A tenant's counts are few at once, however many of its calls begin some together. One that has
-// ended makes room for another.
+// A tenant's counts are few at once, however many of its calls begin some together. One that is
+// over makes room for another.
 func TestFewCountsRunAtOnce(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -199,7 +199,7 @@ func TestRerunsSurviveCrashes(t *testing.T) {
 					defer die()
 					return committer.Submit(ctx, tenant, tasks)
 				}
-				for ctx.Err() == nil { // another node may have the step, and is taken for dead
+				for ctx.Err() == nil { // another node may be at the step, and is taken for dead
 					b.exec(`UPDATE tenant_acme.operations SET next_at = created_at`)
 					if _, err := node.StepOperation(ctx, due, submit); err != nil {
 						cut.Add(1)
@@ -360,7 +360,7 @@ func TestRerunsLeaveRoom(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A task whose dependencies kept it from running, or gave it nothing, doesn't run without them.
+// A task that its dependencies kept from running, or gave nothing, doesn't run without them.
 func TestNoRerunWithoutDependencies(t *testing.T) {
 	b := setupEdges(t)
 	bad, other := b.submit(newBase(""))[0], b.submit(newBase(""))[0]

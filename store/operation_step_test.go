@@ -13,8 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A step that fails at its very end has changed and counted nothing; the next try does its work
-// once.
+// A step that fails at its very end changes and counts nothing; the next try does its work once.
 func TestStepIsAtomic(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -74,7 +73,7 @@ func TestNodesShareAnOperation(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A step doesn't wait for another node that has locked the operation.
+// A step doesn't wait for another node that locks the operation.
 func TestStepSkipsAHeldOperation(t *testing.T) {
 	b := setup(t)
 	b.failMany(b.put(twoStages()), 1)

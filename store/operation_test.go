@@ -92,7 +92,7 @@ func (b *bundle) step(due store.DueOperation) store.Step {
 func (b *bundle) finish(due store.DueOperation) store.Operation {
 	b.t.Helper()
 	for {
-		// the clock may have gone back: then the step isn't due yet
+		// perhaps the clock went back: then the step isn't due yet
 		if step := b.step(due); step.Next.IsZero() {
 			if o := b.operation(due); o.State != store.OperationRunning {
 				return o
@@ -315,7 +315,7 @@ func TestTypeOfAnOperationIsDeleted(t *testing.T) {
 	assert.Equal(t, store.Step{}, b.step(due))
 }
 
-// An operation whose stage was removed meanwhile can't go on, and its error says so.
+// An operation on a stage that was removed meanwhile can't go on, and its error says so.
 func TestOperationFails(t *testing.T) {
 	b := setup(t)
 	b.failMany(b.put(twoStages()), 10)

@@ -33,7 +33,7 @@ func openPooledOn(
 	t *testing.T, direct string, servers, prepared int, noRoles bool,
 ) (b *bundle, through string) {
 	t.Helper()
-	// Settings that only connections without asyncflow's have must not matter.
+	// Settings that only connections without asyncflow's use must not matter.
 	owner, err := pgx.Connect(t.Context(), direct)
 	require.NoError(t, err)
 	database := pgx.Identifier{owner.Config().Database}.Sanitize()
@@ -52,8 +52,8 @@ func openPooledOn(
 	return keepRunning(t, s, direct), through
 }
 
-// Two tenants and a stranger share the one connection that a pooler has to the server: each
-// statement has the role of its own tenant, and nobody else sees a role, a setting or a prepared
+// Two tenants and a stranger share the one connection of a pooler to the server: each statement
+// runs under the role of its own tenant, and nobody else sees a role, a setting or a prepared
 // statement of theirs.
 func TestPooledConnectionsLeakNothing(t *testing.T) {
 	t.Parallel()
@@ -196,7 +196,7 @@ func TestPooledSettings(t *testing.T) {
 	}
 }
 
-// Without database roles, pooled connections have their settings all the same.
+// Without database roles, pooled connections get their settings all the same.
 func TestPooledWithoutRoles(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Database(t, nil)

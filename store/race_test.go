@@ -119,9 +119,9 @@ func leaseOver(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) 
 	return id, l
 }
 
-// Two nodes that want to move on the same task at the same moment: whichever comes first,
-// the task has one token row (none if it is final) and one journal row for each seq, and
-// of two that exclude each other one wins.
+// Two nodes that want to move on the same task at the same moment: whichever comes first, there is
+// one token row of the task (none if it is final) and one journal row for each seq, and of two that
+// exclude each other one wins.
 func TestTwoNodesRace(t *testing.T) { eachSet(t, twoNodesRace) }
 
 func twoNodesRace(t *testing.T, one *bundle) {
@@ -186,7 +186,7 @@ func twoNodesRace(t *testing.T, one *bundle) {
 	}
 }
 
-// checkJournal asserts that the seqs of a task's journal have no gaps.
+// checkJournal asserts that the seqs of a task's journal are without gaps.
 func (b *bundle) checkJournal(id asyncflow.TaskID) {
 	b.t.Helper()
 	attempts, err := b.Attempts(b.t.Context(), tenant, id)

@@ -12,8 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A rescue that a roll move stops, and that finds nothing left when it tries again, has ended no
-// lease: it returns and logs none. One that it ends is logged with the time since it was leased.
+// A rescue that a roll move stops, and that finds nothing left when it tries again, ends no lease:
+// it returns and logs none. One that it ends is logged with the time since it was leased.
 func TestRescueLogsWhatItEnded(t *testing.T) {
 	eachSet(t, func(t *testing.T, b *bundle) {
 		b.put(twoStages())
@@ -59,7 +59,7 @@ func TestRescueLogsWhatItEnded(t *testing.T) {
 			ended, err = late.Rescue(t.Context(), before)
 			rescued <- err
 		}()
-		waits(1) // the first try has taken the lease
+		waits(1) // the first try took the lease
 		other := make(chan error, 1)
 		go func() { // gets the table before the second try, and ends the lease as a node would
 			_, err := b.db.Exec(t.Context(), `BEGIN; LOCK TABLE `+lease+

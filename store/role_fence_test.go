@@ -33,7 +33,7 @@ func sqlState(err error) string {
 }
 
 // swapRoles makes the work of each of two tenants run under the other's role, as if the first
-// fence, which says whose schema is named, didn't exist. A second call undoes the first.
+// fence, which says what schema is named, didn't exist. A second call undoes the first.
 func (b *bundle) swapRoles() {
 	b.t.Helper()
 	b.exec(`
@@ -56,7 +56,7 @@ type calls struct {
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
 	"Accepted", "Home", "NumbersAtHand", "QuiesceTenant", "StatsStatements", "ChargeSubmits",
 	"AgingTypes", "DBOf",
-	// it names no table, but for tenants that Citus has on a worker
+	// it names no table, but for tenants that are on a worker of Citus
 	"Confirm",
 	// it reads settings
 	"PlanModes",

@@ -280,7 +280,7 @@ func TestUserThatMakesRoles(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// For a user that may not, the error has the statements for an administrator; or the user does
+// For a user that may not, the error gives the statements for an administrator; or the user does
 // without roles.
 func TestUserThatMayMakeNoRoles(t *testing.T) {
 	t.Parallel()

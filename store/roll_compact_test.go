@@ -196,8 +196,8 @@ func TestCompactKeepsChildren(t *testing.T) {
 	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
 
-// A backup delays the step: pg_dump locks all tables before it reads them. What the tasks have in
-// other tables stays meanwhile.
+// A backup delays the step: pg_dump locks all tables before it reads them. What belongs to the
+// tasks in other tables stays meanwhile.
 func TestCompactBesideABackup(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -224,7 +224,7 @@ func TestCompactBesideABackup(t *testing.T) {
 	require.Zero(t, b.rowsAround())
 }
 
-// leaveRows inserts a row for a task into each table that has rows of tasks of all rolls.
+// leaveRows inserts a row for a task into each table with rows of tasks of all rolls.
 func (b *bundle) leaveRows(id asyncflow.TaskID) {
 	b.t.Helper()
 	b.exec(b.at(0, `INSERT INTO {edges} (type, id, n, on_type, on_id, on_failure, status)
@@ -265,7 +265,7 @@ func TestCompactKeepsBlockers(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Where no task has ended, nothing is written anew, and the roll is looked at again after another
+// Where no task ended, nothing is written anew, and the roll is looked at again after another
 // retention.
 func TestCompactWritesNothingInVain(t *testing.T) {
 	b := setup(t)
@@ -287,7 +287,7 @@ func TestCompactWritesNothingInVain(t *testing.T) {
 	require.Greater(t, renewed, since)
 }
 
-// A task that was noted as live and has ended goes, too, while another one still waits.
+// A task that was noted as live and is over by now goes, too, while another one still waits.
 func TestCompactForgetsNotedTasks(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -307,7 +307,7 @@ func TestCompactForgetsNotedTasks(t *testing.T) {
 	require.Equal(t, asyncflow.StatusWaiting, b.task(waiting).Status)
 }
 
-// What erased tasks have in other tables is deleted in small steps. A redrive of a task that
+// What belongs to erased tasks in other tables is deleted in small steps. A redrive of a task that
 // remains doesn't end that.
 func TestCompactTidiesUp(t *testing.T) {
 	b := setup(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/settings"
 )
 
-// A task can't be redriven once the drop of its roll has begun: it may have lost its dependencies.
+// A task can't be redriven once the drop of its roll began: perhaps its dependencies are lost.
 func TestRedriveMeetsADrop(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -48,7 +48,7 @@ func TestRedriveMeetsADrop(t *testing.T) {
 	require.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
 
-// failFirst has the first task of flow key a fail, in a roll of its own, and returns it.
+// failFirst makes the first task of flow key a fail, in a roll of its own, and returns it.
 func failFirst(t *testing.T) (b *bundle, first asyncflow.TaskID) {
 	t.Helper()
 	b = setup(t)
@@ -101,8 +101,8 @@ func TestADroppedTaskBlocksNoFlowKey(t *testing.T) {
 	require.Equal(t, next, b.soon()[0].ID)
 }
 
-// The deletion of what tasks have in tables of all rolls reads each row once, and once more at the
-// end, also while a snapshot keeps deleted ones. Rows that come behind it meanwhile go, too.
+// The deletion of what belongs to tasks in tables of all rolls reads each row once, and once more
+// at the end, also while a snapshot keeps deleted ones. Rows that come behind it meanwhile go, too.
 func TestTreeRowsAreReadOnce(t *testing.T) {
 	const count = 20_000
 	b := setup(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Ready tasks of a sealed roll move to the open one, those of a type that has left to its own
-// tables. They keep their places, and the roll is drained.
+// Ready tasks of a sealed roll move to the open one, those of a type that left to its own tables.
+// They keep their places, and the roll is drained.
 func TestEmptyRoll(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -26,8 +26,8 @@ func (b *bundle) drop(since time.Time) bool {
 	return dropped
 }
 
-// The retention of a roll counts from its last event, wherever Postgres has put its row in the
-// journal: after a rollback and a vacuum that is not at the end.
+// The retention of a roll counts from its last event, wherever Postgres put its row in the journal:
+// after a rollback and a vacuum that is not at the end.
 func TestRetentionCountsFromTheLastEvent(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A type that has moved has tasks in two table sets, in rolls of the same numbers. The end of tasks
-// in one set leaves what live tasks in the other one have: their edges and keys.
+// After a move there are tasks of a type in two table sets, in rolls of the same numbers. The end
+// of tasks in one set leaves what belongs to live tasks in the other one: their edges and keys.
 
 // dependents submits a task with a key, due in an hour, and one that waits for it.
 func (b *bundle) dependents() (waiting asyncflow.TaskID, keyed asyncflow.NewTask) {

@@ -14,9 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A task that waits for a month, one that is retried in two days, and one that a worker has had
-// for hours delay no roll. When their time comes they have their place in the order of all
-// tasks.
+// A task that waits for a month, one that is retried in two days, and one that is with a worker for
+// hours delay no roll. When their time comes they stand in their place in the order of all tasks.
 func TestStragglers(t *testing.T) { eachSet(t, stragglers) }
 
 func stragglers(t *testing.T, b *bundle) {
@@ -51,8 +50,8 @@ func stragglers(t *testing.T, b *bundle) {
 	}
 	require.Equal(t, []int{1, 4, 4}, b.positions())
 
-	// Their time comes while an old roll has a backlog and the new one has a task with a head
-	// start of an hour.
+	// Their time comes while there is a backlog in an old roll and, in the new one, a task with a
+	// head start of an hour.
 	b.submit(newTask(`"backlog 1"`), newTask(`"backlog 2"`))
 	pipe := b.roll()
 	urgent := newTask(`"urgent"`)
@@ -78,8 +77,8 @@ func stragglers(t *testing.T, b *bundle) {
 		order)
 }
 
-// While two rolls have tasks in line, a lease of many takes them in their order, whichever roll
-// they are in.
+// While there are tasks of two rolls in line, a lease of many takes them in their order, whichever
+// roll they are in.
 func TestLeaseKeepsTheOrderOfRolls(t *testing.T) { eachSet(t, leaseKeepsTheOrderOfRolls) }
 
 func leaseKeepsTheOrderOfRolls(t *testing.T, b *bundle) {

@@ -277,8 +277,7 @@ func readersFollowARoll(t *testing.T, b *bundle) {
 	require.NoError(t, err)
 }
 
-// A submit whose commit is uncertain is found in the sealed roll, and not repeated in the next
-// one.
+// A submit with an uncertain commit is found in the sealed roll, and not repeated in the next one.
 func TestUnknownCommitAndSeal(t *testing.T) { eachSet(t, unknownCommitAndSeal) }
 
 func unknownCommitAndSeal(t *testing.T, b *bundle) {

@@ -138,7 +138,7 @@ func trimRolls(t *testing.T, b *bundle) {
 }
 
 // A task on which one depends that was taken from the line, but isn't leased yet, stays. It goes
-// once that has ended.
+// once that is over.
 func TestTrimKeepsDependenciesOfPendingTasks(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -263,7 +263,7 @@ func TestTrimBesideRedrives(t *testing.T) {
 	require.Equal(t, left, b.count(b.at(1, `SELECT count(DISTINCT id) FROM {journal}`)))
 }
 
-// A redrive that has begun wins: the step waits no longer than for a moment, and does nothing.
+// A begun redrive wins: the step waits no longer than for a moment, and does nothing.
 func TestTrimWaitsForRedrives(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -321,7 +321,7 @@ func TestTrimSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// A pass goes on where the last step has ended, whichever node took it. The next pass begins anew.
+// A pass goes on where the last step ended, whichever node took it. The next pass begins anew.
 func TestTrimGoesOn(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

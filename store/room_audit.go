@@ -30,8 +30,7 @@ func NewAuditedCall(schema string, e asyncflow.AuditEntry) *AuditedCall {
 	return audit.NewCall(schema, e)
 }
 
-// RecordByHand writes an entry for what the command line has just done directly in the database at
-// url.
+// RecordByHand writes an entry for what the command line just did directly in the database at url.
 func RecordByHand(ctx context.Context, url string, e asyncflow.AuditEntry) error {
 	return audit.RecordByHand(ctx, url, e)
 }
@@ -62,13 +61,13 @@ func (s *Store) ForgetAudit(
 	return audit.Forget(ctx, s.core, tenant, retention)
 }
 
-// Record writes the entry of an audited call that has ended, with its outcome, unless a change has
-// written it already.
+// Record writes the entry of an audited call at its end, with its outcome, unless a change wrote it
+// already.
 func (s *Store) Record(ctx context.Context, a *AuditedCall) error {
 	return audit.Record(ctx, s.core, a)
 }
 
-// RecordAll writes the entries of audited calls that have ended, all or none. It skips entries that
+// RecordAll writes the entries of audited calls at their ends, all or none. It skips entries that
 // are in the audit already. Entries of a tenant that is gone go to the audit that belongs to no
 // tenant.
 func (s *Store) RecordAll(ctx context.Context, calls []*AuditedCall) error {

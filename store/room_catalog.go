@@ -10,7 +10,7 @@ import (
 // The words of package catalog for callers of the store.
 
 type (
-	// Catalog has the configuration of all tenants as this node knows it.
+	// Catalog holds the configuration of all tenants as this node knows it.
 	Catalog = catalog.Catalog
 	// Config configures a Store.
 	Config = catalog.Config
@@ -22,7 +22,7 @@ type (
 	PoolStat = catalog.PoolStat
 	// Submitted is the result of one submitted task: Err, or what it became.
 	Submitted = catalog.Submitted
-	// TypeMeter has the counters of a type.
+	// TypeMeter holds the counters of a type.
 	TypeMeter = catalog.TypeMeter
 	// Wakeups announce that a task of a type is ready, and when it is due: to the dispatcher of
 	// this node at once, to dispatchers of other nodes by NOTIFY. An announcement may get lost (a
@@ -48,23 +48,22 @@ func (s *Store) CheckKnownLately(needed ...asyncflow.Capability) error {
 	return s.core.CheckKnownLately(needed...)
 }
 
-// CountSubmitted counts new tasks of a type that this node has accepted.
+// CountSubmitted counts new tasks of a type that this node accepted.
 func (s *Store) CountSubmitted(key TypeKey, n int) { s.core.CountSubmitted(key, n) }
 
 // Dispatchers returns how many of them lease tasks, at least 1.
 func (s *Store) Dispatchers() int { return s.core.Dispatchers() }
 
-// DryRunForgetNodes counts the nodes that have been silent for a day.
+// DryRunForgetNodes counts the nodes that are silent for a day.
 func (s *Store) DryRunForgetNodes(ctx context.Context) (int, error) {
 	return s.core.DryRunForgetNodes(ctx)
 }
 
-// ForgetNodes deletes the rows of nodes that have been silent for a day, and returns how many there
-// were.
+// ForgetNodes deletes the rows of nodes that are silent for a day, and returns how many there were.
 func (s *Store) ForgetNodes(ctx context.Context) (int, error) { return s.core.ForgetNodes(ctx) }
 
-// Joining reports whether this node has no share yet of what the nodes that lease tasks divide
-// among them. A node that finds no other has everything at once.
+// Joining reports whether this node is without a share yet of what the nodes that lease tasks
+// divide among them. A node that finds no other gets everything at once.
 func (s *Store) Joining() bool { return s.core.Joining() }
 
 // ListNodes returns the running nodes, and nodes that fell silent within the last day, by the time
@@ -92,8 +91,8 @@ func (s *Store) Rolls(ctx context.Context, tenant string) ([]Roll, error) {
 	return s.core.Rolls(ctx, tenant)
 }
 
-// TasksIn returns about how many tasks a roll has: the rows of a sample of pages, scaled up to the
-// size of the table.
+// TasksIn returns about how many tasks are in a roll: the rows of a sample of pages, scaled up to
+// the size of the table.
 func (s *Store) TasksIn(ctx context.Context, set *TableSet, position int) (int64, error) {
 	return s.core.TasksIn(ctx, set, position)
 }

@@ -9,7 +9,7 @@ import (
 // The words of package checkup for callers of the store.
 
 type (
-	// Finding is what a check of an installation has found.
+	// Finding is what a check of an installation found.
 	Finding = checkup.Finding
 	// Certificate returns when the TLS certificate of the host of a URL ends.
 	Certificate = checkup.Certificate

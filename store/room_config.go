@@ -15,11 +15,11 @@ type (
 	PauseState = config.PauseState
 	// Roll is one generation of the tables of a table set.
 	Roll = config.Roll
-	// StoredTenant is a tenant as its row has it.
+	// StoredTenant is a tenant as its row says.
 	StoredTenant = config.StoredTenant
 	// StoredType is a task type with its state and its times.
 	StoredType = config.StoredType
-	// TableSet has the rolled tables that several task types share, or those that one type has for
+	// TableSet names the rolled tables that several task types share, or that one type keeps for
 	// itself, as this node knows them: an immutable snapshot.
 	TableSet = config.TableSet
 	// Tenant is a tenant as this node knows it: an immutable snapshot.

@@ -27,7 +27,7 @@ type (
 	WorkerFilter = counts.WorkerFilter
 	// WorkerPlace says which worker, and for what it works.
 	WorkerPlace = counts.WorkerPlace
-	// WorkerReport has the workers that run tasks now, or ended attempts lately.
+	// WorkerReport lists the workers that run tasks now, or ended attempts lately.
 	WorkerReport = counts.WorkerReport
 	// WorkerState says how a worker does.
 	WorkerState = counts.WorkerState
@@ -36,7 +36,7 @@ type (
 const (
 	// MinutesKept is how long minutes are kept.
 	MinutesKept = counts.MinutesKept
-	// MaxWorkers is how many workers a report has at most.
+	// MaxWorkers is the most workers in a report.
 	MaxWorkers = counts.MaxWorkers
 	// WorkerGone: its last attempt was lost, or its stage goes on without it.
 	WorkerGone = counts.WorkerGone

@@ -25,18 +25,18 @@ type (
 	Insertion = hot.Insertion
 	// Key is the idempotency key of a new task.
 	Key = hot.Key
-	// KeyWait says what a transaction does about keys that other transactions have locked.
+	// KeyWait says what a transaction does about keys that other transactions hold locked.
 	KeyWait = hot.KeyWait
 	// LeaseName names a lease of a type.
 	LeaseName = hot.LeaseName
 	// LimitedLease is the result of a lease of a limited type.
 	LimitedLease = hot.LimitedLease
-	// Refused are the writes that Postgres has refused, from one index to before another one: those
-	// of a tenant.
+	// Refused are the writes that Postgres refused, from one index to before another one: those of
+	// a tenant.
 	Refused = hot.Refused
 	// Settled is the result of a settlement.
 	Settled = hot.Settled
-	// Writes has the changes of one task type in one transaction.
+	// Writes holds the changes of one task type in one transaction.
 	Writes = hot.Writes
 )
 

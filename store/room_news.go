@@ -12,7 +12,7 @@ type (
 	Clock = news.Clock
 	// Listener keeps the news of this node until its owner reads them.
 	Listener = news.Listener
-	// News are what has come since a Listener was last read.
+	// News are what came since a Listener was last read.
 	News = news.News
 	// Topics says of what a Listener keeps news.
 	Topics = news.Topics

@@ -16,15 +16,15 @@ type (
 
 const (
 	// PageBytes is about how many bytes of long columns make a page of a list full, however few
-	// rows the page has.
+	// rows are on the page.
 	PageBytes = postgres.PageBytes
 )
 
 // IsRefused reports whether Postgres refused a statement for want of a right.
 func IsRefused(err error) bool { return postgres.IsRefused(err) }
 
-// IsNotReplicated reports whether an error is that of a commit which no synchronous standby may
-// have.
+// IsNotReplicated reports whether an error is that of a commit which may be on no synchronous
+// standby.
 func IsNotReplicated(err error) bool { return errors.Is(err, postgres.ErrNotReplicated) }
 
 // Direct returns a context for work over direct connections, where others go through a pooler.

@@ -18,7 +18,7 @@ type (
 	AuditFilter = settings.AuditFilter
 	// AuditPlace is the place of an entry in the order of lists.
 	AuditPlace = settings.AuditPlace
-	// Deleting says how far DeleteRows has come.
+	// Deleting says how far DeleteRows came.
 	Deleting = settings.Deleting
 	// EndpointHistory is what is known of an endpoint's last hour, and of its health before.
 	EndpointHistory = settings.EndpointHistory
@@ -36,7 +36,7 @@ type (
 	TenantPatch = settings.TenantPatch
 	// Token is what is known of a token.
 	Token = settings.Token
-	// TypeRoll is a roll that may have tasks of a type.
+	// TypeRoll is a roll that may keep tasks of a type.
 	TypeRoll = settings.TypeRoll
 )
 
@@ -50,13 +50,13 @@ const (
 	MaxRevokedTokens = settings.MaxRevokedTokens
 	// VersionsKept is how many earlier versions of a task type are kept.
 	VersionsKept = settings.VersionsKept
-	// VersionBytes is how many bytes the kept versions of a type have together.
+	// VersionBytes is how many bytes the kept versions of a type take together.
 	VersionBytes = settings.VersionBytes
 	// MaxTypeRolls is how many rolls TypeRolls returns at most.
 	MaxTypeRolls = settings.MaxTypeRolls
 )
 
-// AsksForOwnSet reports whether a type has settings that only tables of its own can have.
+// AsksForOwnSet reports whether a type's settings ask for tables of its own.
 func AsksForOwnSet(t asyncflow.TaskType) bool { return settings.AsksForOwnSet(t) }
 
 // CreateTenant makes a tenant's schema, its role and its row, and reports whether the tenant is
@@ -74,7 +74,7 @@ func Migrate(ctx context.Context, url string, opts ...Option) ([]MigrationStatus
 // PlaceOf returns the place of an endpoint.
 func PlaceOf(e asyncflow.Endpoint) EndpointPlace { return settings.PlaceOf(e) }
 
-// StaleOnly has Migrate look only at the tenants whose rows say that they need it.
+// StaleOnly makes Migrate look only at the tenants whose rows say that they need it.
 func StaleOnly() Option { return settings.StaleOnly() }
 
 // Gaps returns the roles and grants that a database lacks, as after a restore, and changes nothing.

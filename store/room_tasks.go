@@ -15,15 +15,15 @@ type (
 	AgedStep = tasks.AgedStep
 	// FailureFilter says which failures to report.
 	FailureFilter = tasks.FailureFilter
-	// FailureGroup has the failures with errors of one kind.
+	// FailureGroup counts the failures with errors of one kind.
 	FailureGroup = tasks.FailureGroup
 	// EndPlace is a place in a list of tasks by their ends; zero: the beginning.
 	EndPlace = tasks.EndPlace
 	// FailureOrder is the order of the groups of a report.
 	FailureOrder = tasks.FailureOrder
-	// FailurePlace is how many failures of a group a stage has.
+	// FailurePlace is how many failures of a group a stage counts.
 	FailurePlace = tasks.FailurePlace
-	// FailureReport has the tasks that failed in a time, by the kinds of their errors.
+	// FailureReport lists the tasks that failed in a time, by the kinds of their errors.
 	FailureReport = tasks.FailureReport
 	// Filter says which tasks of a type to list.
 	Filter = tasks.Filter
@@ -42,7 +42,7 @@ type (
 	Page = tasks.Page
 	// Progress is a worker's report of how far it is.
 	Progress = tasks.Progress
-	// SpawnedCount is how many tasks of a type a task has started.
+	// SpawnedCount is how many tasks of a type a task started.
 	SpawnedCount = tasks.SpawnedCount
 	// Step is what one step of an operation did.
 	Step = tasks.Step
@@ -69,9 +69,9 @@ const (
 	EraseTasks = tasks.EraseTasks
 	// OperationRunning: a background job takes the next step when it is due.
 	OperationRunning = tasks.OperationRunning
-	// OperationDone: the operation has visited all its tasks.
+	// OperationDone: the operation visited all its tasks.
 	OperationDone = tasks.OperationDone
-	// OperationStopped: a caller has stopped it.
+	// OperationStopped: a caller stopped it.
 	OperationStopped = tasks.OperationStopped
 	// OperationFailed: it can't go on; Error says why.
 	OperationFailed = tasks.OperationFailed
@@ -79,17 +79,17 @@ const (
 	FailuresByCount = tasks.FailuresByCount
 	// FailuresNewest: the group with the latest failure first.
 	FailuresNewest = tasks.FailuresNewest
-	// MaxSorted is how many tasks a list by their ends may have.
+	// MaxSorted is how many tasks may be in a list by their ends.
 	MaxSorted = tasks.MaxSorted
 	// MaxFailures is how many failed tasks a report of failures reads at most.
 	MaxFailures = tasks.MaxFailures
-	// MaxFailureGroups is how many groups a report of failures has at most.
+	// MaxFailureGroups is the most groups in a report of failures.
 	MaxFailureGroups = tasks.MaxFailureGroups
 	// MaxRunningCounts is how many counts of a tenant may run at once: to begin one costs nothing,
 	// and all of them take turns with the operations of other tenants.
 	MaxRunningCounts = tasks.MaxRunningCounts
-	// ShortOutput is the size in bytes of the longest output that an attempt has when the caller
-	// doesn't ask for outputs.
+	// ShortOutput is the size in bytes of the longest output that comes with an attempt when the
+	// caller doesn't ask for outputs.
 	ShortOutput = tasks.ShortOutput
 	// MaxTaskCount is the greatest number that TaskCount counts to.
 	MaxTaskCount = tasks.MaxTaskCount

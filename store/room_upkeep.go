@@ -27,7 +27,7 @@ const ExpireBatch = upkeep.ExpireBatch
 const IdleEvery = upkeep.IdleEvery
 
 var (
-	// TokenTables have the tokens of tasks, and the rolls.
+	// TokenTables hold the tokens of tasks, and the rolls.
 	TokenTables = upkeep.TokenTables
 	TallyTables = upkeep.TallyTables
 	KeyTables   = upkeep.KeyTables
@@ -35,16 +35,16 @@ var (
 	LifetimeTables = upkeep.LifetimeTables
 	// PlanTables say what is to be done at some time.
 	PlanTables = upkeep.PlanTables
-	// FollowUpTables say what transactions have left to do, and what tasks depend on.
+	// FollowUpTables say what transactions left to do, and what tasks depend on.
 	FollowUpTables = upkeep.FollowUpTables
 	// AlertTables are the tables that alerts are about, besides the configuration.
 	AlertTables = upkeep.AlertTables
-	// HistoryTables have what the history is made of.
+	// HistoryTables hold what the history is made of.
 	HistoryTables = upkeep.HistoryTables
-	// RecordTables have rows that are kept for a while.
+	// RecordTables hold rows that are kept for a while.
 	RecordTables = upkeep.RecordTables
 )
 
-// NextFold returns when Fold may find something to do again, if it has just found nothing and no
-// tally is written after the last one; zero: never.
+// NextFold returns when Fold may find something to do again, if it just found nothing and no tally
+// is written after the last one; zero: never.
 func NextFold(last, now time.Time) time.Time { return upkeep.NextFold(last, now) }

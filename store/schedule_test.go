@@ -125,7 +125,7 @@ func TestPutScheduleRefused(t *testing.T) {
 	}
 }
 
-// A schedule whose times are over is refused, except to end one, or to keep one that ended.
+// A schedule with all its times over is refused, except to end one, or to keep one that ended.
 func TestScheduleThatNeverRuns(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -164,7 +164,7 @@ func TestScheduleThatNeverRuns(t *testing.T) {
 func TestScheduleCreatedAtOnce(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
-	schedule := b.minutely() // once: its start has seconds
+	schedule := b.minutely() // once: its start is given with seconds
 	made := make(chan bool, 8)
 	for range cap(made) {
 		go func() {
@@ -183,7 +183,7 @@ func TestScheduleCreatedAtOnce(t *testing.T) {
 	assert.Equal(t, 1, b.schedule("minutely").Version)
 }
 
-// A pause lasts until the resume; the ticks of the pause have no tasks, whatever the catch-up
+// A pause lasts until the resume; the ticks of the pause get no tasks, whatever the catch-up
 // policy.
 func TestSchedulePaused(t *testing.T) {
 	b := setup(t)
@@ -244,7 +244,7 @@ func TestScheduleDeleted(t *testing.T) {
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
 
-// A schedule whose tasks could never be submitted is refused.
+// A schedule of tasks that could never be submitted is refused.
 func TestScheduleThatDependsOnAnUnknownType(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

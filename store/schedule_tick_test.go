@@ -67,7 +67,7 @@ func tickKey(name string, tick time.Time) string {
 	return "schedule/" + name + "/" + tick.UTC().Format(time.RFC3339)
 }
 
-// A due tick has its task: of the template, with a key that names the tick.
+// A due tick gets its task: of the template, with a key that names the tick.
 func TestTick(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -138,7 +138,7 @@ func TestTickAfterACrash(t *testing.T) {
 }
 
 // While tasks can't be written, a round ends before Postgres ends its idle transaction: the
-// schedule says why it has no task, and gets one later.
+// schedule says why there is no task, and gets one later.
 func TestTickWhileTasksCannotBeWritten(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -230,7 +230,7 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A round skips schedules that another node has locked. It submits nothing after the answer to a
+// A round skips schedules that another node holds locked. It submits nothing after the answer to a
 // deletion, a pause or a change of the type.
 func TestTickGivesWay(t *testing.T) {
 	b := setup(t)

@@ -63,7 +63,7 @@ func (m *searchMachine) submit(t *rapid.T) {
 	m.faulty(t, func(b *bundle) { results = b.Submit(m.b.t.Context(), tenant, tasks) })
 	for i, r := range results {
 		require.NoError(t, r.Err)
-		if _, known := m.labels[r.ID]; !known { // a task has the labels of its first submit
+		if _, known := m.labels[r.ID]; !known { // a task keeps the labels of its first submit
 			m.labels[r.ID] = tasks[i].Options.Labels
 		}
 	}
@@ -153,8 +153,8 @@ func (m *searchMachine) compact(t *rapid.T) {
 	}
 }
 
-// check searches for users and orders: exactly the tasks that have them are found. In the short
-// form it searches for one of each at a time: a fault of another one is found soon after.
+// check searches for users and orders: exactly the tasks with them are found. In the short form it
+// searches for one of each at a time: a fault of another one is found soon after.
 func (m *searchMachine) check(t *rapid.T) {
 	m.b.checkSearch("pipe")
 	users, orders := modelUsers[1:], modelOrders[1:]
@@ -173,7 +173,7 @@ func (m *searchMachine) check(t *rapid.T) {
 	require.False(m.b.t, m.b.t.Failed())
 }
 
-// finds asserts that a search finds exactly the tasks that have a label.
+// finds asserts that a search finds exactly the tasks with a label.
 func (m *searchMachine) finds(t *rapid.T, f store.LabelFilter, has func(asyncflow.Labels) bool) {
 	found, err := m.b.Tasks(m.b.t.Context(), tenant,
 		store.Filter{Type: "pipe", Labels: f, Limit: 10_000})
@@ -190,9 +190,9 @@ func (m *searchMachine) finds(t *rapid.T, f store.LabelFilter, has func(asyncflo
 	}
 }
 
-// Random submits, some of which replace a task, ends, edits, redrives, erasures, rolls and
-// compactions, on a node that loses connections at any statement: a search by an index finds each
-// task by what it has, and by nothing else.
+// Random submits, some to replace a task, ends, edits, redrives, erasures, rolls and compactions,
+// on a node that loses connections at any statement: a search by an index finds each task by what
+// is in it, and by nothing else.
 func TestSearchModel(t *testing.T) {
 	eachSet(t, func(t *testing.T, b *bundle) {
 		b.put(searchable(patient()))

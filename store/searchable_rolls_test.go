@@ -12,8 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A transaction with a snapshot that is older than a roll, of a type that has not changed, submits
-// tasks that are found in that roll.
+// A transaction with a snapshot that is older than a roll, of an unchanged type, submits tasks that
+// are found in that roll.
 func TestOldSnapshotsSearchNewRolls(t *testing.T) { eachSet(t, oldSnapshotsSearchNewRolls) }
 
 func oldSnapshotsSearchNewRolls(t *testing.T, b *bundle) {
@@ -37,7 +37,7 @@ func oldSnapshotsSearchNewRolls(t *testing.T, b *bundle) {
 }
 
 // The choice of the index is that of the roll which is read: that hardly any task of the latest one
-// has a value says nothing about the one before.
+// comes with a value says nothing about the one before.
 func TestEachRollHasItsBestIndex(t *testing.T) { eachSet(t, eachRollHasItsBestIndex) }
 
 func eachRollHasItsBestIndex(t *testing.T, b *bundle) {
@@ -154,8 +154,8 @@ func TestDropsLockSearchFirst(t *testing.T) {
 	}))
 }
 
-// A transaction that keeps a type as it is has a change of the type refused, but keeps no other
-// type from getting its next roll.
+// A transaction that keeps a type as it is makes a change of the type fail, but keeps no other type
+// from getting its next roll.
 func TestATypeThatIsLockedForLong(t *testing.T) {
 	b := setup(t)
 	b.put(searchable(twoStages()))

@@ -15,13 +15,13 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// searchable has the tasks of a type be found by all fields that can be.
+// searchable makes the tasks of a type found by all fields that can be.
 func searchable(t asyncflow.TaskType) asyncflow.TaskType {
 	t.Searchable = []string{"user", "tags", "flow_key", "metadata.order", "metadata.shop"}
 	return t
 }
 
-// checkSearch asserts that the searchable rolls of a type have what their tasks are found by, and
+// checkSearch asserts that in the searchable rolls of a type is what their tasks are found by, and
 // nothing else. It computes that in SQL; most of it was written in Go. It returns how much it is.
 func (b *bundle) checkSearch(name string) (rows int) {
 	b.t.Helper()
@@ -281,7 +281,7 @@ func searchableFromTheNextRoll(t *testing.T, b *bundle) {
 }
 
 // What a task makes is found, too: children, tasks that it starts, notifications, reruns, tasks of
-// schedules, and tasks that an unknown commit may have inserted.
+// schedules, and tasks that an unknown commit perhaps inserted.
 func TestWhatTasksMakeIsFound(t *testing.T) {
 	b := setup(t)
 	b.byHand()
@@ -327,8 +327,8 @@ func TestWhatTasksMakeIsFound(t *testing.T) {
 	require.Equal(t, children+3, b.checkSearch("pipe"))
 }
 
-// An erased task isn't found by what it had, but by its flow key, which stays. The field may have
-// been left out since.
+// An erased task isn't found by what it had, but by its flow key, which stays. Perhaps the field
+// was left out since.
 func TestErasedTasksAreNotFound(t *testing.T) { eachSet(t, erasedTasksAreNotFound) }
 
 func erasedTasksAreNotFound(t *testing.T, b *bundle) {
@@ -362,7 +362,7 @@ func secret2(task asyncflow.NewTask) asyncflow.NewTask {
 	return task
 }
 
-// A compacted roll has what the remaining tasks are found by.
+// In a compacted roll is what the remaining tasks are found by.
 func TestCompactedRollsAreSearched(t *testing.T) { eachSet(t, compactedRollsAreSearched) }
 
 func compactedRollsAreSearched(t *testing.T, b *bundle) {
@@ -388,8 +388,8 @@ func compactedRollsAreSearched(t *testing.T, b *bundle) {
 	require.NoError(t, err)
 }
 
-// A roll that a node of the version before opened has no index: it is searched as before. Nor may
-// that node leave the index half full by a change of the type.
+// A roll that a node of the version before opened is without an index: it is searched as before.
+// Nor may that node leave the index half full by a change of the type.
 func TestSearchBesideTheVersionBefore(t *testing.T) { eachSet(t, searchBesideTheVersionBefore) }
 
 func searchBesideTheVersionBefore(t *testing.T, b *bundle) {

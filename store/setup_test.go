@@ -58,9 +58,9 @@ func setup(t *testing.T) *bundle {
 	return open(t, pgtest.Database(t, prepare), "node-1")
 }
 
-// eachSet runs a test of types that share tables, and of types that have their own. The statements
-// are the same, with other names: in the short form half of the tests take the one kind, and half
-// the other.
+// eachSet runs a test of types that share tables, and of types with their own. The statements are
+// the same, with other names: in the short form half of the tests take the one kind, and half the
+// other.
 func eachSet(t *testing.T, test func(t *testing.T, b *bundle)) {
 	t.Helper()
 	t.Parallel()
@@ -77,7 +77,7 @@ func eachSet(t *testing.T, test func(t *testing.T, b *bundle)) {
 	}
 }
 
-// withOwnSet has a type ask for tables of its own.
+// withOwnSet makes a type ask for tables of its own.
 func withOwnSet(t asyncflow.TaskType) asyncflow.TaskType {
 	t.RollRows = asyncflow.DefaultRollRows + 1
 	return t
@@ -247,8 +247,8 @@ func waitAll(t *testing.T, running *sync.WaitGroup) {
 	receive(t, ended)
 }
 
-// checkTokens asserts the rule that a live task has exactly one token row and a
-// final one has none.
+// checkTokens asserts the rule that of a live task there is exactly one token row and of a final
+// one none.
 func (b *bundle) checkTokens(name string) {
 	b.t.Helper()
 	t, err := b.Catalog.Type(tenant, name)

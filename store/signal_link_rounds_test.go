@@ -18,7 +18,7 @@ func (b *bundle) sentLink(l asyncflow.Lease) store.Link {
 }
 
 // A signal to a key from before its task was there comes first, as one to the task does: the link
-// isn't open until the wait has taken it. Signals for something else don't count.
+// isn't open until the wait takes it. Signals for something else don't count.
 func TestALinkBehindASignalToAKey(t *testing.T) {
 	b := setup(t)
 	spec := linkedApproval()
@@ -118,8 +118,8 @@ func TestADecisionThatComesTooLate(t *testing.T) {
 	require.Nil(t, link.Decided)
 }
 
-// A redrive to a wait that has taken its signal asks anew: the newest links count, once more. So
-// they do after the next such redrive.
+// A redrive to a wait that took its signal asks anew: the newest links count, once more. So they do
+// after the next such redrive.
 func TestLinksAfterARedriveToTheirWait(t *testing.T) { eachSet(t, testRedriveToTheWait) }
 
 func testRedriveToTheWait(t *testing.T, b *bundle) {
@@ -160,7 +160,7 @@ func testRedriveToTheWait(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// A task that is redriven to its wait is cancelled there, with a decision that it has not taken.
+// A task that is redriven to its wait is cancelled there, with a decision that it did not take.
 // After another redrive it takes that.
 func TestADecisionIsKeptForTheNextRedrive(t *testing.T) {
 	b := setup(t)

@@ -42,7 +42,7 @@ func (b *bundle) decide(link store.Link, decision string) bool {
 	return err == nil
 }
 
-// first leases the task in line and has its next stage be the wait.
+// first leases the task in line and makes its next stage the wait.
 func (b *bundle) passFirst() asyncflow.Lease {
 	b.t.Helper()
 	l := b.leaseAll(b.known(), 1)[0]
@@ -50,7 +50,7 @@ func (b *bundle) passFirst() asyncflow.Lease {
 	return l
 }
 
-// takeSignal has a task that waits take its signal, however late its note counts as due.
+// takeSignal makes a task that waits take its signal, however late its note counts as due.
 func (b *bundle) takeSignal(id asyncflow.TaskID) {
 	b.t.Helper()
 	eventually(b.t, "the task waits no more", func() bool {
@@ -105,7 +105,7 @@ func testALinkDecides(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// All attempts of a visit have links to one decision: whichever is used first counts.
+// The links of all attempts of a visit lead to one decision: whichever is used first counts.
 func TestLinksOfSeveralAttempts(t *testing.T) {
 	b := setup(t)
 	b.put(linkedApproval())
@@ -342,7 +342,7 @@ func TestLinksOfWhatIsGone(t *testing.T) {
 }
 
 // A worker gets a link, and starts tasks for which its task waits: the link decides about the wait
-// after that, before the tasks have ended, and then. So it does after they were redriven.
+// after that, before the end of the tasks, and then. So it does after they were redriven.
 func TestALinkOfATaskThatJoins(t *testing.T) {
 	for name, early := range map[string]bool{"early": true, "late": false} {
 		t.Run(name, func(t *testing.T) {
@@ -379,7 +379,7 @@ func TestALinkOfATaskThatJoins(t *testing.T) {
 	}
 }
 
-// A stage that has failed for good and is redriven asks anew: links of before count no more.
+// A stage that failed for good and is redriven asks anew: links of before count no more.
 func TestLinksAfterARedriveOfTheirStage(t *testing.T) {
 	b := setup(t)
 	b.put(linkedApproval())

@@ -24,10 +24,10 @@ type signalTask struct {
 	attempt int
 	context string          // of its stage
 	lease   asyncflow.Lease // the latest
-	depth   int             // how many tasks in a row have started one another
+	depth   int             // how many tasks in a row started one another
 }
 
-// sentSignal is a signal that no task has taken.
+// sentSignal is a signal that no task took.
 type sentSignal struct {
 	to   asyncflow.TaskID // zero: to a key
 	key  string
@@ -170,7 +170,7 @@ func isFault(err error) bool {
 	return err != nil && asyncflow.CodeOf(err) != asyncflow.CodeTaskOver
 }
 
-// work leases all that is in line, and has some attempts end.
+// work leases all that is in line, and lets some attempts end.
 func (m *signalMachine) work(t *rapid.T) {
 	m.lease()
 	for _, w := range m.order {
@@ -210,7 +210,7 @@ func (m *signalMachine) report(w *signalTask, o asyncflow.Outcome) {
 	require.False(m.t, r.Stale, "%s holds its lease", w.id)
 }
 
-// settle has an attempt fail, or be done: then it starts tasks and chooses its way.
+// settle makes an attempt fail, or be done: then it starts tasks and chooses its way.
 func (m *signalMachine) settle(t *rapid.T, w *signalTask) {
 	if rapid.IntRange(0, 5).Draw(t, "fails") == 0 {
 		m.report(w, asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "no"})
@@ -232,7 +232,7 @@ func (m *signalMachine) settle(t *rapid.T, w *signalTask) {
 	m.end(w, o, next)
 }
 
-// end has an attempt be done; next is "" at the end of the task.
+// end lets an attempt be done; next is "" at the end of the task.
 func (m *signalMachine) end(w *signalTask, o asyncflow.Outcome, next string) {
 	m.report(w, o)
 	if len(o.Spawn) > 0 {
@@ -259,7 +259,7 @@ func (m *signalMachine) fail(w *signalTask) {
 	w.attempt++
 }
 
-// expire has a lease run out.
+// expire lets a lease run out.
 func (m *signalMachine) expire(t *rapid.T) {
 	w := m.pick(t, func(w *signalTask) bool { return w.status == asyncflow.StatusRunning })
 	m.b.exec(`UPDATE tenant_acme.lease SET until = now() - interval '1 s' WHERE id = $1`,
@@ -277,7 +277,7 @@ func (m *signalMachine) cancel(t *rapid.T) {
 	w.status = asyncflow.StatusCancelled
 }
 
-// redrive has a task go on that failed or was cancelled: it takes the signals that are kept.
+// redrive makes a task go on that failed or was cancelled: it takes the signals that are kept.
 func (m *signalMachine) redrive(t *rapid.T) {
 	w := m.pick(t, func(w *signalTask) bool {
 		return w.status == asyncflow.StatusFailed || w.status == asyncflow.StatusCancelled
@@ -316,7 +316,7 @@ func (m *signalMachine) timeUp(t *rapid.T) {
 	m.check(t)
 }
 
-// quiet follows up until nothing is left. Postgres may not have noticed yet that a node died.
+// quiet follows up until nothing is left. Perhaps Postgres did not notice yet that a node died.
 func (m *signalMachine) quiet() {
 	for deadline := time.Now().Add(patience); ; {
 		m.b.exec(`UPDATE tenant_acme.outbox SET due = now()
@@ -367,8 +367,8 @@ func (m *signalMachine) made(parent asyncflow.TaskID, context string) (asyncflow
 	return asyncflow.TaskID{}, false
 }
 
-// take has the models that wait take their oldest signals. Without one they wait on, or go on when
-// the time is up.
+// take makes the models that wait take their oldest signals. Without one they wait on, or go on
+// when the time is up.
 func (m *signalMachine) take(timeUp bool) {
 	for _, w := range m.order {
 		if w.status != asyncflow.StatusWaiting {

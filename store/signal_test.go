@@ -29,7 +29,7 @@ func waiting(name, signal string) asyncflow.Stage {
 		Wait: &asyncflow.Wait{Signal: signal, Timeout: asyncflow.NewDuration(time.Hour)}}
 }
 
-// await has the next task in line wait for its signal, as a dispatcher does.
+// await makes the next task in line wait for its signal, as a dispatcher does.
 func (b *bundle) await() {
 	b.t.Helper()
 	l := b.leaseAll(b.known(), 1)[0]
@@ -47,7 +47,7 @@ func (b *bundle) signal(id asyncflow.TaskID, name, data string) asyncflow.SentSi
 	return sent
 }
 
-// beforeWait submits a task that has passed its first stage.
+// beforeWait submits a task that passed its first stage.
 func (b *bundle) beforeWait(task asyncflow.NewTask) asyncflow.TaskID {
 	b.t.Helper()
 	id := b.submit(task)[0].ID
@@ -132,7 +132,7 @@ func TestSignalsQueue(t *testing.T) {
 	require.Equal(t, []int{1, 0}, b.leftSignals())
 }
 
-// A signal to a key is for the task that has it, has had it, or will have it.
+// A signal to a key is for the task that holds it, held it, or will hold it.
 func TestSignalsByKey(t *testing.T) {
 	b := setup(t)
 	b.put(approval())
@@ -463,7 +463,7 @@ func TestSignalsAreCountedRarely(t *testing.T) {
 		require.GreaterOrEqual(t, signalsRead(t, tx), 90_000)
 	})
 	within(func(tx pgx.Tx) {
-		before := signalsRead(t, tx) // Postgres may not have counted them elsewhere yet
+		before := signalsRead(t, tx) // perhaps Postgres did not count them elsewhere yet
 		for i := range 100 {
 			_, err := tx.Exec(t.Context(), send, ids[i%2].String())
 			require.NoError(t, err)
@@ -492,7 +492,7 @@ func sumTallies(b *bundle) (sum tallied) {
 	return first(b.tallies(tenant, "pipe"))
 }
 
-// What a caller of send_signal has of its own changes nothing. Without the grant it may not.
+// What a caller of send_signal brings of its own changes nothing. Without the grant it may not.
 func TestSignalsBySQLAreNotMisled(t *testing.T) {
 	b := setup(t)
 	b.put(approval())
@@ -566,7 +566,7 @@ func TestSignalsOfADeletedType(t *testing.T) {
 	require.Equal(t, 30_000, b.count(`SELECT count(*) FROM tenant_acme.signals`))
 }
 
-// signalsRead returns how many rows and entries of indexes this session has read of signals.
+// signalsRead returns how many rows and entries of indexes this session read of signals.
 func signalsRead(t *testing.T, tx pgx.Tx) (n int) {
 	t.Helper()
 	require.NoError(t, tx.QueryRow(t.Context(), `
@@ -576,7 +576,7 @@ func signalsRead(t *testing.T, tx pgx.Tx) (n int) {
 	return n
 }
 
-// A follow-up whose COMMIT has no answer may have put tasks in line. Its node looks for them at
+// A follow-up without an answer to its COMMIT perhaps put tasks in line. Its node looks for them at
 // once: nothing else would tell it of them.
 func TestAFollowUpWithoutAnAnswerIsAnnounced(t *testing.T) {
 	b := setup(t)

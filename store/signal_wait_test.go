@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
 
-// waitByHand has leased tasks wait for a signal, as a node does.
+// waitByHand makes leased tasks wait for a signal, as a node does.
 const waitByHand = `
 WITH l AS (DELETE FROM tenant_acme.lease RETURNING type, id, seq, stage, attempt),
 w AS (INSERT INTO tenant_acme.wait (type, id, seq, stage, attempt, order_time, reason, until)

@@ -117,8 +117,7 @@ func TestJoinKeepsItsChildren(t *testing.T) {
 	require.True(t, b.dropNow("base"))
 }
 
-// A resume goes down to all levels, also if their types have meanwhile lost the right to start
-// tasks.
+// A resume goes down to all levels, also if their types lost the right meanwhile to start tasks.
 func TestResumeBelowAChangedType(t *testing.T) {
 	b := setup(t)
 	b.byHand()

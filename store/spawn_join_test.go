@@ -152,7 +152,7 @@ func testJoinFailsFast(t *testing.T, b *bundle) {
 	require.Zero(t, b.sweep())
 }
 
-// No more than max_parallel of the tasks have begun and not ended. With all_settled and settled
+// No more than max_parallel of the tasks are under way at once. With all_settled and settled
 // results, the next stage gets how each ended.
 func TestJoinSettled(t *testing.T) { eachSet(t, testJoinSettled) }
 
@@ -335,7 +335,7 @@ func TestJoinSurvivesCrashes(t *testing.T) {
 }
 
 // A task that starts too many tasks in all its attempts is refused, and so is one with which its
-// tree would have too many.
+// tree would grow too large.
 func TestSpawnBounds(t *testing.T) {
 	b := setup(t)
 	pipe, id := setupJoin(t, b, asyncflow.Join{})
@@ -366,8 +366,8 @@ func TestSpawnBounds(t *testing.T) {
 	}
 }
 
-// Tasks of attempts that were lost, and tasks in whose place others were started, don't count in a
-// tree for ever. It is counted anew once no attempt can be on its way.
+// Tasks of attempts that were lost, and tasks that others were started in place of, don't count in
+// a tree for ever. It is counted anew once no attempt can be on its way.
 func TestATreeIsCountedAnew(t *testing.T) { eachSet(t, testATreeIsCountedAnew) }
 
 func testATreeIsCountedAnew(t *testing.T, b *bundle) {

@@ -57,7 +57,7 @@ func (b *bundle) followUpNow() {
 	b.followUp()
 }
 
-// startKeyed has a new task start tasks.
+// startKeyed makes a new task start tasks.
 func (b *bundle) startKeyed(pipe *store.Type, tasks ...asyncflow.SpawnedTask) asyncflow.TaskID {
 	b.t.Helper()
 	id := b.submit(newTask(`0`))[0].ID
@@ -180,7 +180,7 @@ func TestSpawnWithHeldKeysSurvivesCrashes(t *testing.T) {
 			}
 		}
 		line.mend()
-		// Postgres may not have noticed the death yet
+		// perhaps Postgres did not notice the death yet
 		eventually(t, "the others are made", func() bool {
 			b.followUpNow()
 			return len(b.keysOf(id)) == 3

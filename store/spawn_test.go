@@ -163,7 +163,7 @@ func TestSpawnSurvivesCrashes(t *testing.T) {
 			}
 		}
 		line.mend()
-		// Postgres may not have noticed the death yet
+		// perhaps Postgres did not notice the death yet
 		eventually(t, "all are made", func() bool {
 			b.exec(`UPDATE tenant_acme.outbox SET due = now()
 				WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
@@ -200,8 +200,8 @@ func TestSpawnExistsWithItsSettlement(t *testing.T) {
 	}
 }
 
-// A late report of a lost attempt starts its tasks once. One that comes after the next attempt has
-// begun starts none.
+// A late report of a lost attempt starts its tasks once. One that comes after the begin of the next
+// attempt starts none.
 func TestSpawnOfALateReport(t *testing.T) { eachSet(t, testSpawnOfALateReport) }
 
 func testSpawnOfALateReport(t *testing.T, b *bundle) {
@@ -242,7 +242,7 @@ func testSpawnOfALateReport(t *testing.T, b *bundle) {
 	require.Empty(t, b.startedBy("pipe", other))
 }
 
-// A type that is deleted before its tasks are made has none. The other tasks are made.
+// A type that is deleted before its tasks are made gets none. The other tasks are made.
 func TestSpawnOfADeletedType(t *testing.T) {
 	b := setup(t)
 	b.byHand()
@@ -295,8 +295,8 @@ func TestSpawnRaces(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// Children of a fan-out inherit how many tasks in a row have started one another, so that a loop
-// over a fan-out ends, too.
+// Children of a fan-out inherit how many tasks in a row started one another, so that a loop over a
+// fan-out ends, too.
 func TestSpawnDepthOfChildren(t *testing.T) {
 	b := setup(t)
 	b.byHand()
@@ -340,8 +340,8 @@ func TestSpawnMany(t *testing.T) {
 	})
 }
 
-// A roll keeps a task until all tasks are made that it started, however long that takes: nobody may
-// have followed up for longer than the retention.
+// A roll keeps a task until all tasks are made that it started, however long that takes: perhaps
+// nobody followed up for longer than the retention.
 func TestSpawnKeepsItsRoll(t *testing.T) { eachSet(t, testSpawnKeepsItsRoll) }
 
 func testSpawnKeepsItsRoll(t *testing.T, b *bundle) {
@@ -442,7 +442,7 @@ func TestSpawnOfATypeThatWasMadeAgain(t *testing.T) {
 		b.count(`SELECT count(*) FROM tenant_acme.ready_1 WHERE stage = 'other'`)})
 }
 
-// After the database has gone back, a node that makes tasks opens the next roll itself.
+// After a jump back of the database, a node that makes tasks opens the next roll itself.
 func TestSpawnInAnotherHistory(t *testing.T) {
 	b := setup(t)
 	b.byHand()
@@ -545,7 +545,7 @@ func TestSpawnLongContexts(t *testing.T) {
 	require.Equal(t, 4, b.count(b.at(1, `SELECT count(*) FROM {task} WHERE length(context) > 9`)))
 }
 
-// A task that an attempt starts has the lifetime that its worker gave it, from when it is due;
+// A task that an attempt starts gets the lifetime that its worker gave it, from when it is due;
 // otherwise that of its type.
 func TestSpawnedLifetimes(t *testing.T) { eachSet(t, testSpawnedLifetimes) }
 

@@ -131,7 +131,7 @@ func TestBacklogOfLimits(t *testing.T) {
 	require.Equal(t, map[asyncflow.WaitReason]int64{asyncflow.WaitConcurrency: 1}, b.backlog())
 }
 
-// Tasks submitted by SQL also have their head start.
+// Tasks submitted by SQL also get their head start.
 func TestBacklogOfSQLSubmits(t *testing.T) {
 	b := setup(t)
 	b.serving(twoStages())
@@ -141,7 +141,7 @@ func TestBacklogOfSQLSubmits(t *testing.T) {
 	require.Less(t, b.Clock.Now().Sub(b.stats("pipe").OldestDue), 30*time.Minute)
 }
 
-// Tasks that wait for others have rows of their own. No task is late because of them.
+// There are rows of their own for tasks that wait for others. No task is late because of them.
 func TestBacklogOfTasksThatWaitForOthers(t *testing.T) {
 	b := setupEdges(t)
 	b.submit(dependent(byKey("a")), dependent(byKey("b")))

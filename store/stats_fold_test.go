@@ -61,7 +61,7 @@ func (b *bundle) foldAll() (taken int) {
 }
 
 // No fold changes a sum: neither the first one, in several batches, nor the next one, after more
-// rows have come for times that were folded already.
+// rows came for times that were folded already.
 func TestFoldKeepsTheSums(t *testing.T) {
 	b := setup(t)
 	for range 2 {

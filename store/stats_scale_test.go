@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// The load of a stage counts what its workers have and what more of them could begin, and knows how
-// long attempts took and how many started.
+// The load of a stage counts what is with its workers and what more of them could begin, and knows
+// how long attempts took and how many started.
 func TestStageLoad(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -60,7 +60,7 @@ func (b *bundle) checkTallies(name string) {
 	require.Equal(b.t, b.expiredTasks(name), s.Expired)
 }
 
-// expiredTasks returns how many tasks of a type have expired, by their journals.
+// expiredTasks returns how many tasks of a type expired, by their journals.
 func (b *bundle) expiredTasks(name string) (n int64) {
 	b.t.Helper()
 	t := b.kind(name)
@@ -160,7 +160,7 @@ func TestEndsAreCounted(t *testing.T) {
 			for range 2 {
 				l := one()
 				b.settle(pipe, l, done)
-				b.settle(pipe, l, done) // as after a commit whose answer was lost
+				b.settle(pipe, l, done) // as after a commit with a lost answer
 				l = b.leaseAll(pipe, 1)[0]
 				b.settle(pipe, l, done)
 				b.settle(pipe, l, done)

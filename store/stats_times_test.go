@@ -169,8 +169,8 @@ func TestWaitOfAttempts(t *testing.T) {
 	}
 }
 
-// How long a dependent was due isn't known of its first attempt: the end of its dependencies has no
-// row in its journal. Of later attempts it is.
+// How long a dependent was due isn't known of its first attempt: there is no row for the end of its
+// dependencies in its journal. Of later attempts it is.
 func TestWaitOfDependents(t *testing.T) {
 	b := setupEdges(t)
 	other := b.submit(newBase(""))[0]
@@ -221,9 +221,9 @@ func TestTimesDoNotWaitForADeletion(t *testing.T) {
 }
 
 // What the two times of a task cost on the hot path, with their histograms for the history and for
-// Prometheus: from due to start, one delivery at a time, and from submit to end. A settlement has
-// other counts, too; "other" is what they cost without the time of an end. The processor's time
-// counts, as other programs may run beside.
+// Prometheus: from due to start, one delivery at a time, and from submit to end. There are other
+// counts in a settlement, too; "other" is what they cost without the time of an end. The
+// processor's time counts, as other programs may run beside.
 func BenchmarkTimes(b *testing.B) {
 	s, err := store.Open(b.Context(), store.Config{URL: pgtest.Database(b, prepare), Node: "n",
 		Meter: metrics.New("v1")})
@@ -257,7 +257,7 @@ func BenchmarkTimes(b *testing.B) {
 	}
 }
 
-// processorTime returns how long this process has had a processor.
+// processorTime returns for how long this process got a processor.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -34,7 +34,7 @@ type Store struct {
 	*upkeepRoom
 }
 
-// The rooms have unexported names here, so that only their methods are promoted to a Store.
+// The rooms go by unexported names here, so that only their methods are promoted to a Store.
 type (
 	hotRoom      = hot.Path
 	treesRoom    = trees.Trees

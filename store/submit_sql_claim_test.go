@@ -15,8 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A task that is submitted by SQL has the rules that it is given, as one that is submitted by the
-// API.
+// A task that is submitted by SQL follows the rules that it is given, as one that is submitted by
+// the API.
 func TestSQLClaimRules(t *testing.T) {
 	b := setup(t)
 	b.claimType(nil)

@@ -16,7 +16,7 @@ import (
 )
 
 // The examples of docs/sql-submit.md work for a role with the rights that the page grants. An
-// example whose client isn't installed is skipped.
+// example is skipped where its client isn't installed.
 func TestSQLSubmitExamples(t *testing.T) {
 	b := setup(t)
 	receipts := twoStages()

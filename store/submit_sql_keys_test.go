@@ -113,7 +113,7 @@ func (b *bundle) blocked(n int) {
 	})
 }
 
-// A key that an open transaction has delays no other key that a node submits with it.
+// A key in an open transaction delays no other key that a node submits with it.
 func TestSQLKeyHoldsUpNoOther(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -146,7 +146,7 @@ func TestSQLKeyHoldsUpNoOther(t *testing.T) {
 	assert.Equal(t, taken, r[2].ID)
 }
 
-// A transaction whose snapshot is older than another's key can't see its task: it must be tried
+// A transaction with a snapshot older than another's key can't see its task: it must be tried
 // again, as with any unique key.
 func TestSQLKeyBehindASnapshot(t *testing.T) {
 	b := setup(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A task that is submitted by SQL has its labels, and is found by them.
+// A task that is submitted by SQL gets its labels, and is found by them.
 func TestSQLLabels(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A task that is submitted by SQL has the lifetime of its type, or its own, as one that is
+// A task that is submitted by SQL gets the lifetime of its type, or its own, as one that is
 // submitted by the API.
 func TestSQLLifetime(t *testing.T) { eachSet(t, sqlLifetime) }
 

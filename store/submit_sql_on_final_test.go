@@ -134,7 +134,7 @@ func replacedBesideAView(t *testing.T, migration string) {
 	require.ErrorContains(t, err, "there is no task type pipe")
 }
 
-// A function of before that a migration has kept is taken back, too.
+// A function of before that a migration kept is taken back, too.
 func TestRevokeSubmitTakesKeptFunctions(t *testing.T) {
 	b := setup(t)
 	b.app()

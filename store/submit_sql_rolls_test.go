@@ -25,8 +25,7 @@ func begin(t *testing.T, conn *pgx.Conn, isolation string) {
 	require.NoError(t, err)
 }
 
-// rollAndClear opens the next roll, and drops the ready table of the previous one, whose tasks
-// fail.
+// rollAndClear opens the next roll, and drops the ready table of the previous one; its tasks fail.
 func (b *bundle) rollAndClear() {
 	b.t.Helper()
 	b.roll()
@@ -77,7 +76,7 @@ func sqlSubmitMeetsNoSeal(t *testing.T, b *bundle) {
 	}
 }
 
-// A roll is not sealed before the transactions end that have written to it.
+// A roll is not sealed before the transactions end that wrote to it.
 func TestSQLSubmitHoldsItsRoll(t *testing.T) { eachSet(t, sqlSubmitHoldsItsRoll) }
 
 func sqlSubmitHoldsItsRoll(t *testing.T, b *bundle) {
@@ -190,7 +189,7 @@ func sqlSubmitsAndRollsAtOnce(t *testing.T, b *bundle) {
 	assert.EqualValues(t, len(leased.ids), stats[0].Failed)
 }
 
-// ledger records what a test has done itself.
+// ledger records what a test did itself.
 type ledger struct {
 	mu  sync.Mutex
 	ids map[asyncflow.TaskID]int

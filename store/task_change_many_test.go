@@ -66,7 +66,7 @@ func TestPrioritizeTasks(t *testing.T) {
 	})
 }
 
-// since returns since when a task has been due, or will be; zero: it is in no line.
+// since returns since when a task is due, or will be; zero: it is in no line.
 func (b *bundle) since(t *store.Type, id asyncflow.TaskID) (at time.Time) {
 	b.t.Helper()
 	err := b.db.QueryRow(b.t.Context(), fill(t, 1, `SELECT coalesce(max(coalesce(since, order_time)),

@@ -39,7 +39,7 @@ func TestChangePriority(t *testing.T) {
 	require.Equal(t, first, b.lease(pipe, 1)[0].ID)
 }
 
-// A patch that a task already has makes no journal row.
+// A patch without a change makes no journal row.
 func TestChangeNothing(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -175,8 +175,8 @@ func TestChangeKeepsTheError(t *testing.T) {
 	require.Equal(t, "a timeout", task.Error)
 }
 
-// Changes race with leases and with each other: each task is leased once, and always has one
-// token row.
+// Changes race with leases and with each other: each task is leased once, and there is always one
+// token row of it.
 func TestChangesAtOnce(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

@@ -53,8 +53,8 @@ func TestTaskCount(t *testing.T) {
 	assert.Equal(t, asyncflow.CodeNotFound, asyncflow.CodeOf(err))
 }
 
-// A task whose time of creation is out of order, as after a change of the database's clock, is no
-// end of a count, as it is none of the list.
+// A task with a time of creation out of order, as after a change of the database's clock, is no end
+// of a count, as it is none of the list.
 func TestTaskCountWithTimesOutOfOrder(t *testing.T) {
 	b, pipe := behindHistory(t, 9000)
 	b.SetCountTime(patience)
@@ -105,7 +105,7 @@ func TestTaskCountEnds(t *testing.T) {
 func TestTaskCountOfFailures(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(longSecond())
-	b.past(pipe, 100_000, 100_000) // 10,000 of them have failed
+	b.past(pipe, 100_000, 100_000) // 10,000 of them failed
 	_, err := b.db.Exec(t.Context(), b.at(1, `ANALYZE {task}; ANALYZE {journal}`))
 	require.NoError(t, err)
 	for name, f := range map[string]store.Filter{
@@ -120,7 +120,7 @@ func TestTaskCountOfFailures(t *testing.T) {
 	}
 }
 
-// A count whose window takes too long ends with what it has.
+// A count of a window that takes too long ends with what it counted.
 func TestTaskCountEndsInTime(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

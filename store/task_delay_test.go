@@ -64,8 +64,8 @@ func TestAtOnceKeepsThePlace(t *testing.T) {
 	require.Equal(t, second, b.lease(pipe, 1)[0].ID)
 }
 
-// A task that waits for its children has no time of its own: an operation skips it, and moves its
-// children.
+// There is no time of its own for a task that waits for its children: an operation skips it, and
+// moves its children.
 func TestDelaySkipsParents(t *testing.T) {
 	b := setupFanOut(t)
 	id := b.fanOut(asyncflow.FanOut{})

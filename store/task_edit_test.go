@@ -20,7 +20,7 @@ func edit(context string) asyncflow.Patch {
 }
 
 // A task with another context is leased with it, in its place and attempt, and keeps the one of its
-// submit. The journal has the new one and who gave it.
+// submit. The journal names the new one and who gave it.
 func TestEdit(t *testing.T) {
 	eachSet(t, func(t *testing.T, b *bundle) {
 		spec := twoStages()
@@ -144,8 +144,8 @@ func TestEditFencesLateReports(t *testing.T) {
 	require.Equal(t, `"new"`, string(b.lease(pipe, 1)[0].Context))
 }
 
-// While nodes lease and give back tasks, callers change their contexts. A lease has the old context
-// or a new one, whole, and the one of the last change that was answered before it began.
+// While nodes lease and give back tasks, callers change their contexts. A lease carries the old
+// context or a new one, whole, and the one of the last change that was answered before it began.
 func TestEditRacesWithLeases(t *testing.T) {
 	eachSet(t, func(t *testing.T, b *bundle) {
 		tasks, changes := longform.Size(6, 20), longform.Size(40, 400)
@@ -232,7 +232,7 @@ func (b *bundle) idAt(t *store.Type, i int) (id int64) {
 	return id
 }
 
-// A context that the stage has is no change. A task gets only so many others.
+// The same context is no change. A task gets only so many others.
 func TestEditsHaveABound(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

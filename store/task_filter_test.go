@@ -59,7 +59,7 @@ func (b *bundle) places(pipe *store.Type) map[string]asyncflow.TaskID {
 	return ids
 }
 
-// longSecond is a task type whose retries of the second stage wait for ten minutes.
+// longSecond is a task type with retries of the second stage that wait for ten minutes.
 func longSecond() asyncflow.TaskType {
 	spec := twoStages()
 	spec.Stages[1].Retry.Interval = asyncflow.Seconds(-600)

@@ -177,7 +177,7 @@ func TestEndedSinceIsTheTimeOfTheEnd(t *testing.T) {
 	assert.Equal(t, []string{"503"}, namesOf(ids, list), "a redriven task hasn't ended")
 }
 
-// Rolls in which nothing has happened since then aren't searched.
+// Rolls in which nothing happened since then aren't searched.
 func TestEndedSinceSkipsIdleRolls(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -199,7 +199,7 @@ func TestEndedSinceSkipsIdleRolls(t *testing.T) {
 	assert.Equal(t, store.OperationDone, b.operation(due).State)
 }
 
-// threeTypes has tasks of three types, one with tables of its own.
+// threeTypes makes tasks of three types, one with tables of its own.
 func threeTypes(t *testing.T) (*bundle, map[string][]asyncflow.TaskID) {
 	b := setup(t)
 	ids := map[string][]asyncflow.TaskID{}
@@ -255,7 +255,7 @@ func TestPagesOfAllTypes(t *testing.T) {
 	}
 }
 
-// A page of all types ends when it has searched enough, and says where the next one begins.
+// A page of all types ends when it searched enough, and says where the next one begins.
 func TestPagesOfAllTypesAreBounded(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -300,7 +300,7 @@ func (b *bundle) runAll(o store.Operation) store.Operation {
 
 func TestOperationOnAllTypes(t *testing.T) {
 	b, _ := threeTypes(t)
-	b.put(twoStages()) // pipe has no tasks
+	b.put(twoStages()) // there are no tasks of pipe
 	o, err := b.StartOperation(t.Context(), tenant, store.NewOperation{Kind: store.RedriveTasks,
 		AllTypes: true, Filter: store.Filter{EndedSince: b.Clock.Now().Add(-time.Hour)}})
 	require.NoError(t, err)
@@ -351,7 +351,7 @@ func TestOperationOutlivesItsType(t *testing.T) {
 	assert.Len(t, all, 1, "the other one went with its type")
 }
 
-// A node of the version before leaves operations alone that have a filter which it doesn't know.
+// A node of the version before leaves operations alone with a filter which it doesn't know.
 func TestOldNodesLeaveNewFiltersAlone(t *testing.T) {
 	b := setup(t)
 	b.fates(b.put(twoStages()))

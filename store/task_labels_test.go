@@ -66,8 +66,8 @@ func TestFiltersByLabels(t *testing.T) {
 	}
 }
 
-// Labels stay through stages, changes and redrives, and every lease brings them. A task without
-// any has no options, as before.
+// Labels stay through stages, changes and redrives, and every lease brings them. A task without any
+// is without options, as before.
 func TestLabelsStay(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -91,7 +91,7 @@ func TestLabelsStay(t *testing.T) {
 	assert.Equal(t, task.Options.Labels, b.task(id).Options.Labels)
 }
 
-// Children have the labels of their parent.
+// Children get the labels of their parent.
 func TestChildrenHaveTheLabelsOfTheirParent(t *testing.T) {
 	b := setupFanOut(t)
 	task := labelled("u1", "4711", "eu")
@@ -108,7 +108,7 @@ func TestChildrenHaveTheLabelsOfTheirParent(t *testing.T) {
 	assert.Equal(t, task.Options.Labels, list[0].Options.Labels)
 }
 
-// A task that an attempt starts has the labels of that task, unless the worker gives it some.
+// A task that an attempt starts gets the labels of that task, unless the worker gives it some.
 func TestStartedTasksHaveLabels(t *testing.T) {
 	b := setup(t)
 	b.byHand()

@@ -97,7 +97,7 @@ func TestResultOfStagesWithoutOutput(t *testing.T) {
 	}
 }
 
-// A failed task has no result, whatever its stages' outputs.
+// There is no result of a failed task, whatever its stages' outputs.
 func TestNoResultOfFailedTasks(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

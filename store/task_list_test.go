@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// past writes n ended tasks with the next numbers by SQL, one for each second; the middle one is
-// of now. One in ten has failed, with its number in the error; one in a hundred was cancelled.
+// past writes n ended tasks with the next numbers by SQL, one for each second; the middle one is of
+// now. One in ten failed, with its number in the error; one in a hundred was cancelled.
 func (b *bundle) past(pipe *store.Type, n, middle int) {
 	b.t.Helper()
 	var end int64

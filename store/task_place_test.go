@@ -10,7 +10,7 @@ import (
 )
 
 // To find where a task is, nothing of its journal is read but the last row: neither its path nor
-// the options that a change has given it.
+// the options that a change gave it.
 func TestTaskPlace(t *testing.T) {
 	b := setup(t)
 	b.put(looping())

@@ -99,7 +99,7 @@ func TestListTextOfATenant(t *testing.T) {
 	}
 }
 
-// A page that finds nothing says among which tasks it has looked.
+// A page that finds nothing says among which tasks it looked.
 func TestSearchedTasks(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
@@ -120,7 +120,7 @@ func TestSearchedTasks(t *testing.T) {
 	assert.Equal(t, time.Second, page.Searched.From.Sub(last.Searched.Until))
 }
 
-// A page ends when it has searched 16 MiB of contexts and outputs. No task is left out.
+// A page ends after a search of 16 MiB of contexts and outputs. No task is left out.
 func TestPageOfLongTexts(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())

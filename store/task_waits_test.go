@@ -48,8 +48,8 @@ func all(reason asyncflow.WaitReason) []asyncflow.WaitReason {
 	return []asyncflow.WaitReason{reason, reason, reason, reason}
 }
 
-// A task waits for the rate of its type as long as about as many were begun lately, those
-// that have ended included.
+// A task waits for the rate of its type as long as about as many were begun lately, those that
+// ended included.
 func TestWaitsForTheRate(t *testing.T) {
 	b := setup(t)
 	spec := twoStages()
@@ -70,7 +70,7 @@ func TestWaitsForTheRate(t *testing.T) {
 		"that was longer ago than the next one is due")
 }
 
-// A quota of the tenant is named that has no room, whichever of its types has it.
+// A used-up quota of the tenant is named, whichever of its types used it.
 func TestWaitsForAQuota(t *testing.T) {
 	b := setup(t)
 	b.serving(twoStages())

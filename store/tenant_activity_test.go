@@ -51,7 +51,7 @@ func TestActivity(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	// The node itself reports what it has just written.
+	// The node itself reports what it just wrote.
 	for name, of := range groups {
 		last[name] = read(of)
 	}

@@ -54,7 +54,7 @@ func (b *bundle) schemaVersion(slug string) (row, applied int64) {
 	return row, applied
 }
 
-// works has a tenant's task done on this node.
+// works lets a tenant's task be done on this node.
 func (b *bundle) works(slug string) {
 	b.t.Helper()
 	pipe := b.putOf(slug, twoStages())
@@ -80,7 +80,7 @@ func (b *bundle) works(slug string) {
 	b.redrives(slug)
 }
 
-// redrives has a tenant's cancelled task redriven.
+// redrives lets a tenant's cancelled task be redriven.
 func (b *bundle) redrives(slug string) {
 	b.t.Helper()
 	r := b.Submit(b.t.Context(), slug, []asyncflow.NewTask{newTask(`1`)})[0]

@@ -26,8 +26,8 @@ func limit(t *testing.T, name asyncflow.QuotaName, value float64, nodes ...*bund
 	}
 }
 
-// atOnce does n things at once on several nodes, and returns how many succeeded. All others must
-// have been refused by the quota, or with code.
+// atOnce does n things at once on several nodes, and returns how many succeeded. All others must be
+// refusals by the quota, or with code.
 func atOnce(t *testing.T, n int, code asyncflow.Code, do func(i int) error) (done int) {
 	t.Helper()
 	errs := make(chan error, n)

@@ -30,11 +30,11 @@ func (b *bundle) left(slug string) (schemas, roles, rows int) {
 	return schemas, roles, rows
 }
 
-// baseRoleOnly checks that no connection of the pool has kept another role, nor a search path.
+// baseRoleOnly checks that no connection of the pool kept another role, nor a search path.
 func (b *bundle) baseRoleOnly() {
 	b.t.Helper()
 	ways := b.Roles(b.t.Context(), "", "")
-	for range 8 { // the pool has four
+	for range 8 { // there are four in the pool
 		role, err := ways["query"]()
 		require.NoError(b.t, err)
 		require.Equal(b.t, b.BaseRole(), role)
@@ -98,11 +98,11 @@ func TestCreateTenantAtOnce(t *testing.T) {
 	b := setup(t)
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)
-	defer tx.Rollback(context.WithoutCancel(t.Context())) // after a failure; else it has ended
+	defer tx.Rollback(context.WithoutCancel(t.Context())) // after a failure; else it is over
 	_, err = tx.Exec(t.Context(), `LOCK TABLE asyncflow.fence IN SHARE UPDATE EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	var all errgroup.Group
-	for i := range 8 { // the pool has four connections
+	for i := range 8 { // there are four connections in the pool
 		all.Go(func() error {
 			_, err := b.CreateTenant(t.Context(), fmt.Sprintf("at-once-%d", i), asyncflow.Quotas{})
 			return err
@@ -138,7 +138,7 @@ func TestCopiesCreateATenantAtOnce(t *testing.T) {
 	}
 }
 
-// A tenant that couldn't be completed has no row: the next call makes it.
+// There is no row of a tenant that couldn't be completed: the next call makes it.
 func TestCreateTenantOfASchemaThatIsThereFails(t *testing.T) {
 	b := setup(t)
 	b.exec(`CREATE SCHEMA tenant_new;
@@ -157,7 +157,7 @@ func TestCreateTenantOfASchemaThatIsThereFails(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A tenant whose schema is there already is made from it. Nobody but its owner may call the
+// A tenant is made from its schema where that is there already. Nobody but its owner may call the
 // functions afterwards, whoever could before.
 func TestCreateTenantFromASchemaClosesItsFunctions(t *testing.T) {
 	t.Parallel()

@@ -28,9 +28,9 @@ type line struct {
 	left    int  // statements until the cut; 0: none is planned
 	answers bool // the statement is run, but its answer is lost
 	node    bool // the whole node dies; otherwise only that connection
-	cut     bool // it has happened
-	died    bool // it has happened in this round of deaths
-	ended   bool // the statement whose answer was lost in this round ended its transaction
+	cut     bool // it happened
+	died    bool // it happened in this round of deaths
+	ended   bool // the statement with the lost answer in this round ended its transaction
 }
 
 // newLine returns a line, and the URL of a database over it.
@@ -95,11 +95,11 @@ func (n *line) cutAll() {
 	clear(n.conns)
 }
 
-// deaths yields rounds of a test, in each of which a node dies at a statement that the round arms.
-// First the statement is run, and its answer is lost: at the first statement, the second and so on,
-// until the node outlives a round, which comes after least others. Then the statement isn't run.
-// Within a transaction that makes no difference, as the death rolls it back: in the short form only
-// the statements that ended a transaction are tried again.
+// deaths yields rounds of a test; in each a node dies at a statement that the round arms. First the
+// statement is run, and its answer is lost: at the first statement, the second and so on, until the
+// node outlives a round, which comes after least others. Then the statement isn't run. Within a
+// transaction that makes no difference, as the death rolls it back: in the short form only the
+// statements that ended a transaction are tried again.
 func (n *line) deaths(t *testing.T, least int) iter.Seq2[int, bool] {
 	return func(yield func(at int, lost bool) bool) {
 		var ends []int
@@ -264,7 +264,7 @@ func (n *line) noteEnd(from *bufio.Reader) {
 	n.ended = n.ended || state[5] == 'I'
 }
 
-// copyMessage carries one message; the first one of a connection has no kind.
+// copyMessage carries one message; the first one of a connection is without a kind.
 func copyMessage(to io.Writer, from *bufio.Reader, first bool) error {
 	n := 5
 	if first {
@@ -279,7 +279,7 @@ func copyMessage(to io.Writer, from *bufio.Reader, first bool) error {
 	return err
 }
 
-// mortal returns a node whose line can be cut. It follows nothing up by itself.
+// mortal returns a node with a line that can be cut. It follows nothing up by itself.
 func mortal(t *testing.T, b *bundle) (*bundle, *line) {
 	t.Helper()
 	n, address := newLine(t, b.url)

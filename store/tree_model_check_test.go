@@ -10,7 +10,7 @@ import (
 )
 
 // check compares the database with the models after a step. What follows from the ends of other
-// tasks may have happened, if there is a reason for it: then it is noted in the model.
+// tasks may be in it, if there is a reason for it: then it is noted in the model.
 func (m *treeMachine) check(t *rapid.T) {
 	require.Empty(t, m.b.wrongEnds())
 	m.seen = m.look()
@@ -126,7 +126,7 @@ func (m *treeMachine) redrivenWithParent(w *treeTask) {
 	w.redrive(0, asyncflow.StatusPending, "")
 }
 
-// requireReason asserts that all, or some, of a task's dependencies have ended in a way.
+// requireReason asserts that all, or some, of a task's dependencies ended in a way.
 func (m *treeMachine) requireReason(
 	w *treeTask, way func(asyncflow.Dependency, map[asyncflow.Status]bool) bool, all bool,
 ) {
@@ -148,7 +148,7 @@ func (m *treeMachine) other(on asyncflow.Dependency) *treeTask {
 	return m.keys[asyncflow.Dependency{Type: on.Type, Key: on.Key}]
 }
 
-// joined notes that a parent goes on, or fails, as all its children have ended.
+// joined notes that a parent goes on, or fails, at the end of all its children.
 func (m *treeMachine) joined(w *treeTask, s taskSeen) {
 	f, n := w.own, w.own.count()
 	require.Zero(m.t, n[""], "%s goes on, and has live children", w.id)
@@ -183,7 +183,7 @@ func (m *treeMachine) checkFamilies() {
 	}
 }
 
-// checkEdges asserts that edges are closed as the other tasks have ended.
+// checkEdges asserts that edges are closed as the other tasks ended.
 func (m *treeMachine) checkEdges() {
 	for _, e := range m.seen.edges {
 		if e.status != "" {
@@ -193,7 +193,7 @@ func (m *treeMachine) checkEdges() {
 	}
 }
 
-// quiet follows up until nothing is left to do. Then nothing waits for what has happened.
+// quiet follows up until nothing is left to do. Then nothing waits for what happened.
 func (m *treeMachine) quiet(t *rapid.T) {
 	until := time.Now().Add(patience)
 	for more := true; more; {

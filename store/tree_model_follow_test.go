@@ -28,7 +28,7 @@ func (m *treeMachine) followUpTwice(t *rapid.T) {
 	require.NoError(t, errs[1])
 }
 
-// die has a node die while it follows up, or while its background job does what others have left.
+// die makes a node die while it follows up, or while its background job does what others left.
 func (m *treeMachine) die(t *rapid.T) {
 	if m.seen.outbox == 0 || rapid.Bool().Draw(t, "lives") { // the next life costs 0.1 s
 		t.Skip("nothing to do")
@@ -77,7 +77,7 @@ func (m *treeMachine) finish() {
 }
 
 // goOn leases and settles what it can. If nothing moves, it cancels the first task that waits for a
-// key that no task has.
+// key without a task.
 func (m *treeMachine) goOn() {
 	moved := false
 	m.lease()

@@ -101,7 +101,8 @@ func (m *treeMachine) redrive(t *rapid.T) {
 }
 
 // redriveAtOnce redrives tasks by calls and operations at once, over two nodes: each task once, if
-// at all. They are mostly children whose parents wait, and several calls are about the same one.
+// at all. They are mostly children with parents that wait, and several calls are about the same
+// one.
 func (m *treeMachine) redriveAtOnce(t *rapid.T) {
 	w := m.failedChild(t)
 	nodes := []*bundle{m.b, m.far}
@@ -159,7 +160,7 @@ func (m *treeMachine) redriveAtOnce(t *rapid.T) {
 	require.Empty(t, calls, "they were not redriven")
 }
 
-// failedChild returns a child that has failed, or fails now, while its parent waits for it.
+// failedChild returns a child that failed, or fails now, while its parent waits for it.
 func (m *treeMachine) failedChild(t *rapid.T) *treeTask {
 	m.lease()
 	w := m.pick(t, func(w *treeTask) bool {

@@ -70,7 +70,7 @@ func (m *treeMachine) clear() {
 	require.NoError(m.t, m.mortal.Catalog.RefreshTenant(m.b.t.Context(), tenant))
 }
 
-// dropRoll drops the first roll of a set, which has no tasks.
+// dropRoll drops the first roll of a set, which is empty.
 func (m *treeMachine) dropRoll(set *store.TableSet) {
 	ctx, first := m.b.t.Context(), set.First
 	if set.Begin == first {

@@ -41,7 +41,7 @@ func (m *treeMachine) report(
 		l.Seq)
 }
 
-// fanOut is what a node reports of a task that has children in its stage.
+// fanOut is what a node reports of a task with children in its stage.
 func (m *treeMachine) fanOut(t *rapid.T, l asyncflow.Lease) asyncflow.Outcome {
 	rule := asyncflow.FanOut{Items: "/items",
 		MaxParallel: rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "most in parallel")}
@@ -60,7 +60,7 @@ func (m *treeMachine) fanOut(t *rapid.T, l asyncflow.Lease) asyncflow.Outcome {
 		FannedOut: &asyncflow.FannedOut{FanOut: rule, Count: work.Count}}
 }
 
-// end has the current attempt end.
+// end lets the current attempt end.
 func (w *treeTask) end(o asyncflow.Outcome) {
 	w.written[w.seq], w.outputs[w.seq], w.last = o.Kind, string(o.Output), o.Kind
 	w.seq++
@@ -89,7 +89,7 @@ func (w *treeTask) end(o asyncflow.Outcome) {
 	}
 }
 
-// next has the task come to its second stage.
+// next brings the task to its second stage.
 func (w *treeTask) next(context, output string) {
 	if output != "" {
 		context = output

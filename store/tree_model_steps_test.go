@@ -139,7 +139,7 @@ func drawOutcome(t *rapid.T) asyncflow.OutcomeKind {
 		asyncflow.OutcomeSnoozed, asyncflow.OutcomeReleased}).Draw(t, "outcome")
 }
 
-// expire has a lease run out.
+// expire lets a lease run out.
 func (m *treeMachine) expire(t *rapid.T) {
 	w := m.pick(t, func(w *treeTask) bool { return w.status == asyncflow.StatusRunning })
 	if w.status != asyncflow.StatusRunning {

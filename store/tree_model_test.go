@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// treeTask is what a task that depends on others, or has children, should be like.
+// treeTask is what a task that depends on others, or makes children, should be like.
 type treeTask struct {
 	id       asyncflow.TaskID
 	status   asyncflow.Status
@@ -20,7 +20,7 @@ type treeTask struct {
 	stage    int
 	attempt  int
 	seq      int                           // of its token row; if final, of its last journal row
-	last     asyncflow.OutcomeKind         // of its last journal row; "": it has none
+	last     asyncflow.OutcomeKind         // of its last journal row; "": none
 	written  map[int]asyncflow.OutcomeKind // how each seq ended
 	outputs  map[int]string                // with which output, if any
 	ends     map[asyncflow.Status]bool     // all that it ever had
@@ -48,7 +48,7 @@ func (f *family) waitedFor() bool {
 	return f.parent.own == f && f.parent.reason == asyncflow.WaitChildren && f.parent.seq == f.waits
 }
 
-// count counts the children by their status; live ones have "".
+// count counts the children by their status; live ones are under "".
 func (f *family) count() map[asyncflow.Status]int {
 	n := map[asyncflow.Status]int{}
 	for _, c := range f.children {
@@ -61,7 +61,7 @@ func (f *family) count() map[asyncflow.Status]int {
 	return n
 }
 
-// tooMany reports whether too many children have failed or were cancelled.
+// tooMany reports whether too many children failed or were cancelled.
 func (f *family) tooMany() bool {
 	n := f.count()
 	return f.rule.OnChildFailure.TooMany(n[asyncflow.StatusFailed]+n[asyncflow.StatusCancelled],
@@ -93,7 +93,7 @@ type treeMachine struct {
 	types    []string // the names of the types
 	tasks    map[asyncflow.TaskID]*treeTask
 	order    []*treeTask
-	keys     map[asyncflow.Dependency]*treeTask // those that have the keys of types
+	keys     map[asyncflow.Dependency]*treeTask // the ones with the keys of types
 	families map[familyKey]*family
 	seen     world // the database after the last step
 }

@@ -103,7 +103,7 @@ func (m *treeMachine) dbNeeded(all map[dbTask]bool) map[dbTask]bool {
 	return needed
 }
 
-// rowsOf counts what a task has in tables of all rolls.
+// rowsOf counts the rows of a task in tables of all rolls.
 func (m *treeMachine) rowsOf(task dbTask) (n int) {
 	require.NoError(m.t, m.b.db.QueryRow(m.b.t.Context(), `SELECT
 		(SELECT count(*) FROM tenant_acme.edges WHERE type = $1 AND id = $2)

@@ -44,7 +44,7 @@ type taskSeen struct {
 
 // edgeSeen is an edge from the n-th dependency of a task to another one.
 type edgeSeen struct {
-	of, on asyncflow.TaskID // on is zero while no task has the key
+	of, on asyncflow.TaskID // on is zero while no task holds the key
 	n      int
 	status string
 }

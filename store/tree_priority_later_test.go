@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Children that a redrive of their parent has not reached yet get a priority that the parent was
+// Children that a redrive of their parent did not reach yet get a priority that the parent was
 // given meanwhile.
 func TestPriorityOfChildrenToRedrive(t *testing.T) {
 	b := setup(t)
@@ -84,7 +84,7 @@ func TestPriorityOfManyBesideNewChildren(t *testing.T) {
 	b.checkTokens("base")
 }
 
-// A redrive of many tasks looks at once for the ones that have children.
+// A redrive of many tasks looks at once for the ones with children.
 func TestRedriveOfManyIsFewStatements(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -112,7 +112,7 @@ func TestRedriveOfManyIsFewStatements(t *testing.T) {
 	require.Less(t, more, 25, "19 more journal rows are written, and little else")
 }
 
-// A child that ran when a task above it got another priority has kept its own. If it is redriven by
+// A child that ran when a task above it got another priority keeps its own. If it is redriven by
 // itself, by a call or with many others, it comes in line with the one from above, unless it was
 // changed by itself after that.
 func TestPriorityOfAChildRedrivenByItself(t *testing.T) {
@@ -217,7 +217,7 @@ func TestPriorityOfAnItemRedrivenByItself(t *testing.T) {
 	b.checkTokens("pipe")
 }
 
-// A task whose worker named its priority soon after a change above hands that down to its own
+// A task that got its priority from its worker soon after a change above hands that down to its own
 // tasks, on all levels, and takes part in later changes above.
 func TestAPriorityNamedAfterAChangeGoesDown(t *testing.T) {
 	eachSet(t, testAPriorityNamedAfterAChangeGoesDown)

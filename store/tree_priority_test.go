@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// startIn has a leased task start tasks and wait for them.
+// startIn makes a leased task start tasks and wait for them.
 func (b *bundle) startIn(
 	l asyncflow.Lease, join asyncflow.Join, tasks ...asyncflow.SpawnedTask,
 ) {
@@ -49,7 +49,7 @@ func (b *bundle) priorities() map[string]asyncflow.Priority {
 	return found
 }
 
-// The priority of a task that waits goes down to its children that have not begun, on all levels,
+// The priority of a task that waits goes down to its children that are not begun, on all levels,
 // and to children that are made later. The call itself changes only the task.
 func TestPriorityGoesDown(t *testing.T) { eachSet(t, testPriorityGoesDown) }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A cancel of a tree of two levels, of which 10,000 children are being made and begun meanwhile: no
-// child begins after the answer, on any node, and no more are made than one transaction does.
+// A cancel of a tree of two levels, while 10,000 of its children are being made and begun: no child
+// begins after the answer, on any node, and no more are made than one transaction does.
 func TestCancelWhileChildrenAreMade(t *testing.T) {
 	b := setup(t)
 	b.byHand()
@@ -37,7 +37,7 @@ func TestCancelWhileChildrenAreMade(t *testing.T) {
 
 	var answered atomic.Bool
 	var begun, late atomic.Int64
-	some := make(chan struct{}) // some children have begun
+	some := make(chan struct{}) // some children began
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var nodes sync.WaitGroup

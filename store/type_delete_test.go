@@ -90,13 +90,13 @@ func deleteWhileSubmitting(t *testing.T, b *bundle) {
 	}
 }
 
-// A delete makes all types of the tenant wait for no longer than need be: not if the
-// type has live tasks, and not while its idempotency keys are deleted, which may be many.
+// A delete makes all types of the tenant wait for no longer than need be: not if there are live
+// tasks of the type, and not while its idempotency keys are deleted, which may be many.
 func TestDeleteStopsTheTenantOnlyAtTheEnd(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
 	b.submit(withKey("k", `1`))
-	long, err := b.db.Begin(t.Context()) // as a transaction that submits by SQL has them
+	long, err := b.db.Begin(t.Context()) // as a transaction that submits by SQL holds them
 	require.NoError(t, err)
 	defer func() { _ = long.Rollback(context.Background()) }()
 	_, err = long.Exec(t.Context(), fill(pipe, 1,

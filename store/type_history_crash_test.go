@@ -40,7 +40,7 @@ func (b *bundle) submittedIn(taskType string, ago time.Duration) (sum int64) {
 	return sum
 }
 
-// checkHistory checks that each type has each of its tasks once.
+// checkHistory checks that each task of each type is counted once.
 func (b *bundle) checkHistory(ago time.Duration, at int) {
 	b.t.Helper()
 	for _, name := range []string{"t00", "t31", "t59"} {

@@ -25,8 +25,8 @@ import (
 // shared returns the set that the tenant's types share.
 func (b *bundle) shared() *store.TableSet { return b.Catalog.SetsOf(tenant)[""] }
 
-// move gives the type a set of its own or, if it has one, has it join the shared set. It reports
-// whether it could.
+// move gives the type a set of its own or, if there is one, makes it join the shared set. It
+// reports whether it could.
 func (b *bundle) move() (moved bool) {
 	b.t.Helper()
 	var err error
@@ -39,7 +39,7 @@ func (b *bundle) move() (moved bool) {
 	return moved
 }
 
-// mayJoin has the shared set go on to a position that a type with a set of its own can join at.
+// mayJoin makes the shared set go on to a position that a type with a set of its own can join at.
 func (b *bundle) mayJoin() {
 	b.t.Helper()
 	b.put(named("beside")) // it makes the shared set, if there is none
@@ -52,7 +52,7 @@ func (b *bundle) mayJoin() {
 	}
 }
 
-// A type moves between the shared set and one of its own while it has tasks in all tables. They
+// A type moves between the shared set and one of its own while its tasks are in all tables. They
 // keep their ids and places, new ones go to the new tables, and both are leased in one order. A
 // node that doesn't know of the move can do everything all the same.
 func TestTypeMovesBetweenSets(t *testing.T) { eachSet(t, typeMovesBetweenSets) }
@@ -170,8 +170,8 @@ func typeMovesBetweenSets(t *testing.T, b *bundle) {
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 }
 
-// A transaction that began before a move submits to the set that the type has now or, if its
-// snapshot can't show that, is refused, to be tried again. It meets no seal.
+// A transaction that began before a move submits to the present set of the type or, if its snapshot
+// can't show that, is refused, to be tried again. It meets no seal.
 func TestSQLSubmitAcrossAMove(t *testing.T) {
 	t.Parallel()
 	for _, isolation := range []string{"READ COMMITTED", "REPEATABLE READ"} {
@@ -215,7 +215,7 @@ func (b *bundle) submitAcrossAMove(isolation string, steps int) {
 	require.Equal(b.t, []asyncflow.TaskID{id}, b.failAll())
 }
 
-// roll takes the rolls of a set one step further, or moves the type. Rolls whose tasks are final
+// roll takes the rolls of a set one step further, or moves the type. Rolls with only final tasks
 // are dropped at times, with their tasks.
 func (m *machine) roll(t *rapid.T) {
 	ctx := m.b.t.Context()
@@ -359,8 +359,8 @@ func TestSQLSubmitsAndMovesAtOnce(t *testing.T) {
 	assert.Less(t, int(refusals.Load()), len(committed.ids)/2)
 }
 
-// taskOrRefusal submits a task in a transaction whose snapshot may be older than a move. Then it
-// may be refused, to be tried again.
+// taskOrRefusal submits a task in a transaction with a snapshot that may be older than a move. Then
+// it may be refused, to be tried again.
 func (b *bundle) taskOrRefusal(
 	app *pgx.Conn, r *rand.Rand,
 ) (ids []asyncflow.TaskID, refused int32) {

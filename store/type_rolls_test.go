@@ -20,7 +20,7 @@ func (b *bundle) typeRolls() []store.TypeRoll {
 	return rolls
 }
 
-// The rolls of a type have their sizes and times, through all steps of a roll.
+// The rolls of a type show their sizes and times, through all steps of a roll.
 func TestTypeRolls(t *testing.T) { eachSet(t, typeRolls) }
 
 func typeRolls(t *testing.T, b *bundle) {
@@ -86,8 +86,8 @@ func TestTypeRollsWhoseTasksHaveEnded(t *testing.T) {
 	require.Zero(t, r.CompactsAt, "nothing keeps it")
 }
 
-// A roll of shared tables is kept for the longest retention of its types. A type that has moved
-// shows the rolls of both sets, and none of before it came.
+// A roll of shared tables is kept for the longest retention of its types. A type that moved shows
+// the rolls of both sets, and none of before it came.
 func TestTypeRollsOfTwoSets(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

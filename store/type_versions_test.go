@@ -57,7 +57,8 @@ func TestTypeVersions(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, first.Type.Stages, fourth.Type.Stages)
 
-	// A node of the version before deletes the type without these rows: a new type has none.
+	// A node of the version before deletes the type without these rows: there are none of a new
+	// type.
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 	require.Zero(t, b.count(`SELECT count(*) FROM tenant_acme.type_versions`))
 	b.exec(`INSERT INTO tenant_acme.type_versions (name, version, spec, applied_at)

@@ -13,12 +13,12 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// voteMachine has claimers vote on tasks, in random interleavings with all that may go wrong.
+// voteMachine makes claimers vote on tasks, in random interleavings with all that may go wrong.
 type voteMachine struct {
 	treeMachine
 	parents []asyncflow.TaskID
 	open    []asyncflow.Lease // claims that stand
-	lost    []asyncflow.Lease // claims that have run out
+	lost    []asyncflow.Lease // claims that ran out
 }
 
 var voteQuorum = asyncflow.Quorum{Votes: 2, MaxVotes: 3, MaxErrors: 1}
@@ -61,7 +61,7 @@ func holdVotesAgainstModel(t *testing.T, b *bundle) {
 
 func (m *voteMachine) kind() *store.Type { return m.b.known() }
 
-// clear removes what a failed sequence has left.
+// clear removes what a failed sequence left.
 func (m *voteMachine) clear() {
 	kind := m.kind()
 	m.b.exec(fill(kind, kind.End, `DELETE FROM {task}; DELETE FROM {journal}; DELETE FROM {ready};
@@ -92,7 +92,7 @@ func (m *voteMachine) claim(t *rapid.T) {
 var voteRules = []*asyncflow.ClaimRules{nil, {Exclude: []string{"c1"}}, {Exclude: []string{"c2*"}},
 	{Labels: map[string]string{"lang": "de"}}}
 
-// ask has a voter ask until it has looked at the whole line. No voter gets what it may not have.
+// ask makes a voter ask until it looked at the whole line. No voter gets what it must not get.
 func (m *voteMachine) ask(t require.TestingT, voter, n int) {
 	a := &store.ClaimAsk{Claimer: fmt.Sprint("c", voter), N: n, Further: true}
 	if voter != voters {
@@ -177,7 +177,7 @@ func (m *voteMachine) parent(t *rapid.T) asyncflow.TaskID {
 }
 
 func (m *voteMachine) pause(t *rapid.T) {
-	_, _ = m.b.PauseTree(m.b.t.Context(), tenant, m.parent(t), "") // it may have ended
+	_, _ = m.b.PauseTree(m.b.t.Context(), tenant, m.parent(t), "") // perhaps it ended
 }
 
 func (m *voteMachine) resume(t *rapid.T) {
@@ -232,7 +232,7 @@ func (m *voteMachine) check(t *rapid.T) {
 	require.Zero(t, count(overSQL), "more votes at once than are needed")
 }
 
-// finish has all tasks end: none may wait for ever.
+// finish makes all tasks end: none may wait for ever.
 func (m *voteMachine) finish() {
 	for _, id := range m.parents {
 		_, _ = m.b.ResumeTree(m.b.t.Context(), tenant, id)

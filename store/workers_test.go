@@ -30,7 +30,7 @@ func byName(r store.WorkerReport) map[string]store.Worker {
 	return all
 }
 
-// A report has who ended attempts and who runs tasks, with what they gave as their names.
+// A report names who ended attempts and who runs tasks, with what they gave as their names.
 func TestWorkers(t *testing.T) {
 	eachSet(t, func(t *testing.T, b *bundle) {
 		pipe := b.put(twoStages())
@@ -106,7 +106,7 @@ func (b *bundle) journal(all ...journaled) {
 }
 
 // The states of workers: a slow one, a failing one, and one without which its stage goes on. A
-// worker that has little to do is well.
+// worker with little to do is well.
 func TestWorkerStates(t *testing.T) {
 	eachSet(t, func(t *testing.T, b *bundle) {
 		b.put(twoStages())
@@ -143,7 +143,8 @@ func TestWorkerStates(t *testing.T) {
 	})
 }
 
-// Of many attempts a sample is read, which still has some of a worker that is gone for minutes.
+// Of many attempts a sample is read, which still contains some of a worker that is gone for
+// minutes.
 func TestWorkersAmongManyAttempts(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -167,7 +168,7 @@ func TestWorkersAmongManyAttempts(t *testing.T) {
 }
 
 // A type that shares its journals with a busy one is read as a sample: it isn't said to have had no
-// attempts because the last blocks have none of it.
+// attempts because none of them are in the last blocks.
 func TestWorkersBesideABusyType(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
@@ -198,8 +199,8 @@ func TestWorkersOfLockedTables(t *testing.T) {
 	assert.True(t, b.workers("pipe", 10*time.Minute).Complete)
 }
 
-// A worker that may have a delivery without a name isn't gone, nor is one whose endpoint has got
-// another URL.
+// A worker that may be at a delivery without a name isn't gone, nor is one with an endpoint that
+// moved to another URL.
 func TestWorkersThatAreNotGone(t *testing.T) {
 	b := setup(t)
 	pipe := b.put(twoStages())
