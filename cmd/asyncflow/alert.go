@@ -165,7 +165,7 @@ func alertTaskText(t *client.AlertTask) string {
 	return aboutTask(t.ID, t.Key, t.User)
 }
 
-// aboutTask names a task, with its key and for whom it is done, as far as it has them.
+// aboutTask names a task, with its key and for whom it is done, as far as they are known.
 func aboutTask(id, key, user string) string {
 	var about []string
 	if key != "" {

@@ -90,7 +90,7 @@ func (c *auditListCmd) collect(
 
 const (
 	followEvery = 5 * time.Second
-	// followBack is how far each poll reaches back. An entry has the time of its insert, but
+	// followBack is how far each poll reaches back. An entry bears the time of its insert, but
 	// becomes visible only with the commit; entries of denied calls come even later.
 	followBack = 90 * time.Second
 )
@@ -176,14 +176,14 @@ func auditRow(e client.AuditEntry) []string {
 		e.Address, number(e.Calls), e.RequestID}
 }
 
-// auditedCommand is a change that a command makes directly in the database. It has an entry in
+// auditedCommand is a change that a command makes directly in the database. It leaves an entry in
 // the operator's audit.
 type auditedCommand struct {
 	url        string // of the database
-	action     string // as the API names it, where it has the same
+	action     string // as the API names it, where it offers the same
 	objectType string
 	object     string
-	detail     map[string]any // may grow until do has ended
+	detail     map[string]any // may grow until do ends
 }
 
 // do makes the change and writes the entry, also if the change failed.

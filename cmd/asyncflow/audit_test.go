@@ -34,8 +34,8 @@ func operatorRows(t *testing.T, database string) []asyncflow.AuditEntry {
 	return all
 }
 
-// Changes that commands make directly in the database have entries as well, with the user of
-// this machine.
+// Changes that commands make directly in the database leave entries as well, with the user of this
+// machine.
 func TestCommandsAreAudited(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, nil)

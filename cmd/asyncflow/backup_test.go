@@ -23,7 +23,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-// backupSite has the commands of docs/backup.md, with directories of its own for /backups.
+// backupSite runs the commands of docs/backup.md, with directories of its own for /backups.
 type backupSite struct {
 	*testing.T
 	dir    string // for /backups, and with asyncflow in it
@@ -40,14 +40,14 @@ func newBackupSite(t *testing.T) *backupSite {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "asyncflow"),
 		fmt.Appendf(nil, "#!/bin/sh\n%s=1 exec %s \"$@\"\n", beAsyncflow, os.Args[0]), 0o700))
-	for _, dir := range []string{"wal", "base"} { // the server has a user of its own
+	for _, dir := range []string{"wal", "base"} { // the server runs as a user of its own
 		require.NoError(t, os.Mkdir(filepath.Join(s.dir, dir), 0o700))
 		require.NoError(t, os.Chmod(filepath.Join(s.dir, dir), 0o777))
 	}
 	return s
 }
 
-// here has the directories of the test in the place of the page's.
+// here puts the directories of the test in the place of the page's.
 func (s *backupSite) here(text string) string { return strings.ReplaceAll(text, "/backups", s.dir) }
 
 // settings are the ones of the page.
@@ -115,7 +115,7 @@ func (b *backedUp) pause(c *client.Client) {
 	b.due = submitMany(b.T, c, 10)
 }
 
-// lose has everything happen that the restore doesn't know.
+// lose makes everything happen that the restore doesn't know.
 func (b *backedUp) lose(c *client.Client) {
 	b.Helper()
 	_, err := c.ResumeTaskType(b.Context(), "pipe", 0)
@@ -213,8 +213,8 @@ func awaitPrimary(t *testing.T, url string) {
 	}, patience, 20*time.Millisecond, "the recovery ends")
 }
 
-// The commands of docs/backup.md restore a dump into another cluster, where the user has another
-// name, isn't a superuser, and no role is there.
+// The commands of docs/backup.md restore a dump into another cluster, where the user goes by
+// another name, isn't a superuser, and no role is there.
 func TestRestoreADump(t *testing.T) {
 	t.Parallel()
 	b := &backedUp{backupSite: newBackupSite(t)}

@@ -52,7 +52,8 @@ func (c *claimCmd) Run(ctx context.Context, g *globals) error {
 	return nil
 }
 
-// claimerLabels reads labels of the form name=value. A name given several times has all values.
+// claimerLabels reads labels of the form name=value. A name given several times stands for all
+// values.
 func claimerLabels(texts []string) (asyncflow.ClaimerLabels, error) {
 	if len(texts) == 0 {
 		return nil, nil

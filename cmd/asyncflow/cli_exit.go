@@ -25,8 +25,8 @@ const (
 	exitNotFinal    = 7
 )
 
-// codedError is an error with an exit code of its own. Without an err, the output has already
-// said everything.
+// codedError is an error with an exit code of its own. Without an err, the output already said
+// everything.
 type codedError struct {
 	code int
 	err  error

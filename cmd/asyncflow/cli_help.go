@@ -20,8 +20,8 @@ func addHelp(command *kong.Node) {
 	}
 }
 
-// longHelp returns the text of a command's flag or argument: its own, or that of the flags
-// that several commands have.
+// longHelp returns the text of a command's flag or argument: its own, or that of flags that several
+// commands share.
 func longHelp(command, name string) string {
 	if text, ok := longTexts[command][name]; ok {
 		return text

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every command, flag and argument has a help text, and every long text is used.
+// There is a help text for every command, flag and argument, and every long text is used.
 func TestEverythingHasHelp(t *testing.T) {
 	t.Parallel()
 	var c cli

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// The client and the commands return whole lists, however many pages they have.
+// The client and the commands return whole lists, however many pages there are.
 func TestClientsFollowPages(t *testing.T) {
 	t.Parallel()
 	url := database(t)

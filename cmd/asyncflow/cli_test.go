@@ -22,8 +22,8 @@ type ran struct {
 	stdout, stderr string
 }
 
-// runCLI runs a command in this process with nothing but env in its environment. env should
-// have ASYNCFLOW_URL, or the command may use a dev server of this machine.
+// runCLI runs a command in this process with nothing but env in its environment. ASYNCFLOW_URL
+// should be in env, or the command may use a dev server of this machine.
 func runCLI(t *testing.T, env map[string]string, args ...string) ran {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

@@ -35,5 +35,5 @@ func TestConsoleOverARestart(t *testing.T) {
 	require.NoError(t, err)
 	_, err = second.client().Wait(t.Context(), task.ID, patience)
 	require.NoError(t, err)
-	page.See("– 0 1") // nothing is due, none wait, one has succeeded
+	page.See("– 0 1") // nothing is due, none wait, one succeeded
 }

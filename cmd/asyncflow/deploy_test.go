@@ -22,7 +22,7 @@ import (
 )
 
 // The files under deploy are run here without containers, Kubernetes or systemd: the program is
-// started with the arguments and the environment that they have.
+// started with the arguments and the environment that they give.
 
 // manifest is what the tests need of a manifest for Kubernetes.
 type manifest struct {
@@ -161,8 +161,8 @@ func (p *pod) probe(of podProbe) int {
 func (p *pod) isReady() bool { return p.probe(p.container.ReadinessProbe) == 200 }
 
 // The pods of the manifests do their work together: the Job migrates, nodes with the API take a
-// task, nodes without it deliver it. Their probes answer, and when a pod has to end, it first is
-// not ready, then finishes what it does, and ends before it would be killed.
+// task, nodes without it deliver it. Their probes answer, and when a pod must end, it first is not
+// ready, then finishes what it does, and ends before it would be killed.
 func TestKubernetesPods(t *testing.T) {
 	t.Parallel()
 	manifests := readManifests(t)
@@ -249,8 +249,8 @@ func TestSystemdUnit(t *testing.T) {
 	require.Zero(t, p.wait(), p.said())
 }
 
-// The metrics' address has the probes: they tell whether the database is there, whatever the roles
-// of the node are, and that the node stops.
+// The probes are at the metrics' address: they report whether the database is there, whatever the
+// roles of the node are, and that the node stops.
 func TestProbesBesideTheMetrics(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, devpg.Config{})

@@ -145,7 +145,7 @@ func (d *dev) prepare(ctx context.Context, pg *devpg.Server) error {
 		return fmt.Errorf("%s: %w", d.cmd.Data, err)
 	}
 	switch _, err := store.CreateTenant(ctx, d.database, devTenant); {
-	// someone has deleted it to see what happens
+	// someone deleted it to see what happens
 	case asyncflow.CodeOf(err) == asyncflow.CodeConflict && err != nil:
 		d.log.Warn("the tenant of these samples can't be used now", "tenant", devTenant, "error",
 			err)

@@ -35,7 +35,7 @@ func TestDocumentedRecipes(t *testing.T) {
 	require.NoError(t, err)
 	script := "set -e\n"
 	for _, m := range workerBlocks.FindAllStringSubmatch(string(page), -1) {
-		if !strings.Contains(m[2], " ID") { // of a task that the reader has
+		if !strings.Contains(m[2], " ID") { // of a task that the reader sees
 			script += m[2]
 		}
 	}
@@ -67,8 +67,8 @@ func TestDocumentedRecipes(t *testing.T) {
 	assert.Contains(t, outcomesOf(t, c, "parcel"), "snoozed")
 }
 
-// runRecipe runs a script whose asyncflow is this one, and returns its output. What it leaves
-// running ends with the test.
+// runRecipe runs a script with this asyncflow, and returns its output. What it leaves running ends
+// with the test.
 func runRecipe(t *testing.T, f devFile, script string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -249,7 +249,7 @@ func sessionAt(t *testing.T, console string) (s struct {
 	return s
 }
 
-// signalWriter closes seen once a text has been written.
+// signalWriter closes seen once a text is written.
 type signalWriter struct {
 	w    *bytes.Buffer
 	at   string

@@ -23,7 +23,7 @@ var (
 	commandEnd   = regexp.MustCompile(`\s[#|].*`)
 	// commandNames are commands that a sentence names without their arguments.
 	commandNames = regexp.MustCompile(`^(dev|listen|operations watch|tenants|verify)$`)
-	// operatorPages are the pages whose commands are tried.
+	// operatorPages are the pages with the commands to try.
 	operatorPages = []string{"alerts.md", "operations.md", "where.md"}
 )
 
@@ -56,7 +56,7 @@ func commandsForOperators(t *testing.T, page string) [][]string {
 }
 
 // The commands that the pages for operators name exist, with their arguments and flags. A server
-// refuses all of them, and commands for a database have none.
+// refuses all of them, and commands for a database find none.
 func TestCommandsForOperatorsExist(t *testing.T) {
 	t.Parallel()
 	env := serveAPI(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) })
@@ -89,7 +89,7 @@ func runCommandsForOperators(t *testing.T, dir string) {
 	}
 }
 
-// operatorSite has two types: the worker of "broken" refuses every task, and the tasks of
+// operatorSite holds two types: the worker of "broken" refuses every task, and the tasks of
 // "claimed" wait for claimers.
 type operatorSite struct {
 	*testing.T
@@ -123,7 +123,7 @@ schedules:
 	s.endpoint = created.ID
 }
 
-// run runs a command, which has to succeed.
+// run runs a command, which must succeed.
 func (s *operatorSite) run(args ...string) ran {
 	s.Helper()
 	r := runCLI(s.T, s.env, args...)

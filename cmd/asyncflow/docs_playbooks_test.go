@@ -93,7 +93,7 @@ func playbookCommands(t *testing.T) map[string][][]string {
 	return all
 }
 
-// playbookSite has tasks in the states that playbooks are about, under their names.
+// playbookSite holds tasks in the states that playbooks are about, under their names.
 type playbookSite struct {
 	*testing.T
 	api                *client.Client

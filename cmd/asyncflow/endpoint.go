@@ -173,7 +173,7 @@ func (f batchFlags) batch() *client.EndpointBatch {
 		MaxWait: orNothing(f.BatchWait)}
 }
 
-// healthWord returns the word for what an endpoint does, as the console has it too.
+// healthWord returns the word for what an endpoint does, as the console shows it too.
 func healthWord(state asyncflow.HealthState) string {
 	switch state {
 	case asyncflow.HealthClosed:
@@ -242,7 +242,7 @@ func secretLine(s client.EndpointSecret) string {
 	return line
 }
 
-// tlsLine names the certificates that an endpoint has.
+// tlsLine names the certificates of an endpoint.
 func tlsLine(t client.EndpointTLS) string {
 	var parts []string
 	if t.CA != "" {

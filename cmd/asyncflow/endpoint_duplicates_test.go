@@ -13,7 +13,8 @@ import (
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
-// A stage has only one endpoint per URL, however often and in whatever way it is registered.
+// There is only one endpoint per URL in a stage, however often and in whatever way it is
+// registered.
 func TestAURLIsRegisteredOnce(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))

@@ -54,8 +54,8 @@ func testedBy(t *testing.T, c *client.Client, id string) (result client.Endpoint
 	return result
 }
 
-// The secrets of an endpoint are shown once at most: no answer, log line or error has them,
-// even if the worker echoes everything that it gets.
+// The secrets of an endpoint are shown once at most: they are in no answer, log line or error, even
+// if the worker echoes everything that it gets.
 func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -209,7 +209,7 @@ func TestNodeSecretIsChangedUnderWay(t *testing.T) {
 	require.NoError(t, err)
 	var ids []string
 	submit := func(p *process) { ids = append(ids, submitMany(t, p.client(), 40)...) }
-	held := func(p *process, n int) { // reports n tasks to a node whose tokens may be another's
+	held := func(p *process, n int) { // reports n tasks to a node; their tokens may be another's
 		for range n {
 			d := <-report
 			path := d.Callback.URL[strings.Index(d.Callback.URL, "/v1/"):]
@@ -230,7 +230,7 @@ func TestNodeSecretIsChangedUnderWay(t *testing.T) {
 	held(reads, 20)
 	first.signal(syscall.SIGTERM)
 	require.Equal(t, 0, first.wait())
-	makes := node(newSecret, testSecret) // step 2, beside one that has step 1
+	makes := node(newSecret, testSecret) // step 2, beside one with step 1
 	submit(makes)
 	held(reads, 20)
 	held(makes, 20)
@@ -298,7 +298,7 @@ func TestEndpointLatency(t *testing.T) {
 	assert.NotContains(t, r.stdout, "p50")
 }
 
-// The command line has the same words for what an endpoint does as the console.
+// The command line uses the same words for what an endpoint does as the console.
 func TestHealthWords(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("../../web/src/endpoints/outage.ts")

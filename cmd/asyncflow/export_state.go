@@ -23,7 +23,7 @@ import (
 // exportFlags let an export go on where the last one ended.
 type exportFlags struct {
 	State string `placeholder:"FILE"`
-	// Lag bounds how long after its time a row may become visible: each has the time of its
+	// Lag bounds how long after its time a row may become visible: each bears the time of its
 	// transaction, and is seen from the commit on.
 	Lag time.Duration `default:"5m"`
 }
@@ -71,7 +71,7 @@ type exporter[T any] struct {
 }
 
 // run exports what is earlier than a time by the database's clock, less the lag. The lists of the
-// API have another order. So a spool has them until all are known.
+// API are in another order. So a spool keeps them until all are known.
 func (e exporter[T]) run(ctx context.Context, g *globals, now time.Time) error {
 	filter, err := filterMembers(e.filter)
 	if err != nil {
@@ -219,7 +219,7 @@ func sameFilter(a, b map[string]any) bool {
 }
 
 // spool keeps lines in a temporary file, to write them in the order of their times. In memory it
-// has 24 bytes for each.
+// keeps 24 bytes for each.
 type spool struct {
 	file  *os.File
 	w     *bufio.Writer
@@ -265,7 +265,7 @@ func (s *spool) add(at time.Time, doc any) error {
 const exportChunk = 64
 
 // drain reads the documents of a spool, the earliest first, and passes up to n at once. Of two with
-// the same time the one that was added later comes first, as lists have the newest first.
+// the same time the one that was added later comes first, as lists show the newest first.
 func drain[T any](s *spool, n int, pass func([]T) error) error {
 	if err := s.w.Flush(); err != nil {
 		return err

@@ -50,7 +50,7 @@ var databaseLosses = []struct {
 		f.network.Lead(next)
 		return next
 	}},
-	{"unnoticed", false, false, func(f *failover) string { // promoted before a node has noticed
+	{"unnoticed", false, false, func(f *failover) string { // promoted before a node notices
 		f.network.Silence()
 		defer f.network.Heal()
 		next := f.promote(f.standby)
@@ -84,7 +84,7 @@ const lostHost = "lost host"
 
 // The primary is lost under load, and another server takes its place: two nodes go on with keyed
 // submits, trees, votes and signals. No acknowledged task is lost if the standby was synchronous;
-// otherwise none that the other server has. No id names two tasks.
+// otherwise none that is on the other server. No id names two tasks.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	sums := map[string]*failoverSum{}
@@ -131,7 +131,7 @@ const promisedFailover = time.Second
 // failoverSum is the sum of the rounds of a way to lose the primary.
 type failoverSum struct {
 	after   []time.Duration // from the promotion to the next delivery
-	lost    int             // tasks of which the next server didn't know
+	lost    int             // tasks that the next server didn't know of
 	doubles map[string]int  // deliveries that came twice, by cause
 	double  int             // rounds that had some
 }
@@ -259,8 +259,8 @@ func (f *failover) promote(standby *devpg.Server) string {
 	return url
 }
 
-// awaitUnready waits until the nodes have noticed that the database is silent, as a failover also
-// takes some seconds to notice.
+// awaitUnready waits until the nodes notice that the database is silent, as a failover also takes
+// some seconds to notice.
 func (f *failover) awaitUnready() {
 	f.Helper()
 	for _, c := range f.nodes {
@@ -284,7 +284,7 @@ func (f *failover) freeze(pid int) {
 	awaitStopped(f.T, pid)
 	all = append(all, children(f.T, pid)...)
 	for _, child := range all[1:] {
-		_ = syscall.Kill(child, syscall.SIGSTOP) // it may have ended
+		_ = syscall.Kill(child, syscall.SIGSTOP) // perhaps it ended
 		awaitStopped(f.T, child)
 	}
 }
@@ -426,7 +426,7 @@ func (f *failover) count() int {
 	return len(f.acked)
 }
 
-// mark notes what is acknowledged, once the standby has it.
+// mark notes what is acknowledged, once it is on the standby.
 func (f *failover) mark() {
 	f.Helper()
 	f.mu.Lock()
@@ -500,8 +500,8 @@ func (f *failover) check(forgets bool) (lost int, doubles map[string]int) {
 }
 
 // addDoubles adds the deliveries of a task, a child or a vote in a stage beyond the first one, by
-// their causes. The database has no attempt for a delivery that ended while it was lost; without
-// forgetting, that is one whose end could not be written.
+// their causes. There is no attempt in the database for a delivery that ended while it was lost;
+// without forgetting, that is one whose end could not be written.
 func (f *failover) addDoubles(doubles map[string]int, work string, n int) {
 	f.Helper()
 	id, stage, _ := strings.Cut(work, " ")

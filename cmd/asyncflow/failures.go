@@ -76,7 +76,7 @@ func failureRow(group client.FailureGroup) []string {
 		timeText(group.LastAt), isNew, group.ErrorCode, where, group.Fingerprint, group.Pattern}
 }
 
-// bars draws counts as a line of bars. A count that isn't 0 has a bar, however small.
+// bars draws counts as a line of bars. There is a bar for a count that isn't 0, however small.
 func bars(counts []int) string {
 	levels := []rune("▁▂▃▄▅▆▇█")
 	var out strings.Builder

@@ -28,8 +28,8 @@ func (w *worker) fairDeliveries() (keys []string) {
 }
 
 // The turns of flow keys outlast the only node, which is killed amid them: the next one goes on
-// with them, and no key waits for longer than its turn. Until then the commands say which key has
-// the turn, and which keys have the most tasks.
+// with them, and no key waits for longer than its turn. Until then the commands say which key is
+// next in turn, and which keys come with the most tasks.
 func TestTurnsSurviveAKill(t *testing.T) {
 	t.Parallel()
 	const most = 40 // tasks of a key with the weight 1
@@ -101,7 +101,7 @@ func TestTurnsSurviveAKill(t *testing.T) {
 	for i, key := range keys {
 		count[key]++
 		turns := []int{count["big"], (count["gold"] + 2) / 3, count["small"]}
-		// The task that the killed node had may have been delivered by neither, or late.
+		// Perhaps the task of the killed node was delivered by neither, or late.
 		require.LessOrEqual(t, max(turns[0], turns[1], turns[2])-min(turns[0], turns[1], turns[2]),
 			2, "after %d of %v", i+1, keys)
 	}

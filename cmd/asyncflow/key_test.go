@@ -139,8 +139,8 @@ func (p *process) status(token, path string) int {
 	return resp.StatusCode
 }
 
-// A running node follows a rotation of keys: it refuses no token on the way, and in the end
-// those of the old key, even one that it has verified before.
+// A running node follows a rotation of keys: it refuses no token on the way, and in the end those
+// of the old key, even one that it verified before.
 func TestKeysRotateUnderARunningNode(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "jwt.pem")
@@ -172,8 +172,8 @@ func TestKeysRotateUnderARunningNode(t *testing.T) {
 	require.Equal(t, 200, p.status(after, path))
 }
 
-// A node has several issuers: its own with a secret, another one with a key set, and a third
-// that can't be reached.
+// A node knows several issuers: its own with a secret, another one with a key set, and a third that
+// can't be reached.
 func TestSeveralIssuers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -106,7 +106,7 @@ func printSecrets(g *globals, stages []listenStage) error {
 	return nil
 }
 
-// claimerName returns a name that no other process has.
+// claimerName returns a name that no other process uses.
 func claimerName() string {
 	host, _ := os.Hostname()
 	host = strings.Map(func(c rune) rune { // see asyncflow.CheckClaimer

@@ -20,7 +20,7 @@ type stageListener struct {
 	done  sync.WaitGroup
 }
 
-// newStageListener returns a listener that has most open claims.
+// newStageListener returns a listener with most open claims.
 func newStageListener(l *listener, s listenStage, most int) *stageListener {
 	return &stageListener{listener: l, stage: s, held: claimed.New(most, l.isOpen, func() {
 		l.out.problem("your worker has accepted %d tasks of %s that go on: no more are claimed "+
@@ -38,8 +38,8 @@ func (l *listener) callback(id, token string) sdk.Callback {
 	return sdk.Callback{URL: l.client.URL() + "/v1/callbacks/" + id, Token: token}
 }
 
-// run claims until ctx ends. What is under way then has until work ends. An error calls stop, which
-// ends the other stages.
+// run claims until ctx ends. What is under way then gets until work ends. An error calls stop,
+// which ends the other stages.
 func (s *stageListener) run(ctx, work context.Context, stop func()) error {
 	defer s.done.Wait()
 	defer stop()
@@ -62,7 +62,7 @@ func (s *stageListener) run(ctx, work context.Context, stop func()) error {
 			s.begin(work, all)
 		case ctx.Err() != nil:
 			return nil
-		case waiting.Err() != nil: // the machine has slept
+		case waiting.Err() != nil: // the machine slept
 			try = 1
 		case !isOutage(err):
 			return fmt.Errorf("listening to %s: %w", s.stage, err)
@@ -104,8 +104,8 @@ func (s *stageListener) begin(work context.Context, all []client.SignedDelivery)
 	}
 }
 
-// callWithRetries makes a call about a claim until it has an answer. It returns false if the claim
-// is over, or ctx has ended: then the task comes again.
+// callWithRetries makes a call about a claim until it gets an answer. It returns false if the claim
+// or ctx is over: then the task comes again.
 func (s *stageListener) callWithRetries(ctx context.Context, call func() error) bool {
 	for try := 0; ; try++ {
 		err := call()

@@ -61,7 +61,7 @@ func TestListenNoticesADeadConnection(t *testing.T) {
 	noticesADeadConnection(t, false, "nothing came in time")
 }
 
-// The same holds for HTTP/2, which has pings of its own.
+// The same holds for HTTP/2, with pings of its own.
 func TestListenNoticesADeadHTTP2Connection(t *testing.T) {
 	t.Parallel()
 	noticesADeadConnection(t, true, "client connection lost")
@@ -148,8 +148,8 @@ func TestListenToAStage(t *testing.T) {
 	require.NotContains(t, p.shows(), "second")
 }
 
-// However many tasks a worker has accepted with a 202, none of them comes twice. When all that
-// there may be are open, no more are claimed.
+// However many tasks a worker accepted with a 202, none of them comes twice. When all that there
+// may be are open, no more are claimed.
 func TestListenForgetsNoOpenTask(t *testing.T) {
 	t.Parallel()
 	const most = 3

@@ -21,8 +21,8 @@ type lastDelivery struct {
 }
 
 // forward forwards a delivery and reports the answer. It returns true if the worker will report by
-// itself. A heartbeat comes first: the claim may have ended while this machine slept, and stands
-// for as long as the worker may take after it.
+// itself. A heartbeat comes first: perhaps the claim ended while this machine slept, and stands for
+// as long as the worker may take after it.
 func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (later bool) {
 	cb := s.callback(d.TaskID, d.Callback.Token)
 	if !s.callWithRetries(ctx, func() error {
@@ -49,8 +49,8 @@ func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (l
 	return s.answer(ctx, d, cb, a) && a.Status == http.StatusAccepted
 }
 
-// sendHeartbeats sends heartbeats while a worker has a delivery, if its claim would end before that
-// may be over. It calls lost once the claim is over.
+// sendHeartbeats sends heartbeats while a delivery is with a worker, if its claim would end before
+// that may be over. It calls lost once the claim is over.
 func (s *stageListener) sendHeartbeats(ctx context.Context, cb sdk.Callback, lost func()) {
 	if s.stage.processing > s.stage.timeout {
 		return

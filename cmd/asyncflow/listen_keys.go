@@ -56,7 +56,7 @@ func (t *keyboard) takeTerminal() {
 	}
 }
 
-// releaseTerminal sets the terminal as it was. In the background the shell has done so.
+// releaseTerminal sets the terminal as it was. In the background the shell did so.
 func (t *keyboard) releaseTerminal() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// Tasks with rules come only to a listener that has their labels. What it may not have costs it
-// nothing, and no other task waits behind it.
+// Tasks with rules come only to a listener with their labels. What it may not get costs it nothing,
+// and no other task waits behind it.
 func TestListenWithLabels(t *testing.T) {
 	t.Parallel()
 	node, _, _, env := listened(t)
@@ -18,7 +18,7 @@ func TestListenWithLabels(t *testing.T) {
 	w := startLocalWorker(t, testWebhook)
 	c := node.client()
 	p := startTerminal(t, env, "--forward", w.server.URL, "--label", "lang=fr")
-	p.await("listening to pipe.first") // so the type may have rules
+	p.await("listening to pipe.first") // so there may be rules in the type
 	ruled := func(doc string, labels map[string]string) string {
 		task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON(doc),
 			Claim: &asyncflow.ClaimRules{Labels: labels}})

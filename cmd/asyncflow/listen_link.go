@@ -36,7 +36,7 @@ func newListenTransport() *http.Transport {
 	return t
 }
 
-// isOutage reports whether an error may pass: asyncflow can't be reached, or has no capacity.
+// isOutage reports whether an error may pass: asyncflow can't be reached, or is out of capacity.
 func isOutage(err error) bool {
 	var answer *client.Error
 	return !errors.As(err, &answer) || answer.Status >= 500 ||
@@ -96,13 +96,13 @@ func answers(ctx context.Context, to *url.URL) bool {
 }
 
 const (
-	// asleepTick is how often the clock is looked at, and asleepFor how long it must have stood
+	// asleepTick is how often the clock is looked at, and asleepFor for how long it must stand
 	// still for that to count as sleep.
 	asleepTick = 500 * time.Millisecond
 	asleepFor  = 3 * time.Second
 )
 
-// watchSleep calls woke after the machine, or this process, has slept.
+// watchSleep calls woke after the machine, or this process, slept.
 func watchSleep(ctx context.Context, woke func(slept time.Duration)) {
 	last := now().Round(0)
 	for sleep.For(ctx, asleepTick) {

@@ -181,8 +181,8 @@ func endpointsOf(all []client.Endpoint, s listenStage) (own []client.Endpoint) {
 	return own
 }
 
-// unfitReason returns why a stage can't be listened to, and what to do; "": it can. A stage must
-// be named if its endpoints have the weight 0.
+// unfitReason returns why a stage can't be listened to, and what to do; "": it can. A stage must be
+// named if the weight of its endpoints is 0.
 func (c *listenCmd) unfitReason(
 	t client.TaskType, stage client.Stage, own []client.Endpoint,
 ) string {

@@ -17,7 +17,7 @@ import (
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
-// listener forwards deliveries to a worker. What it has claimed and not forwarded comes again.
+// listener forwards deliveries to a worker. What it claimed and did not forward comes again.
 type listener struct {
 	client   *client.Client
 	wire     *http.Transport // of client and reporter
@@ -32,7 +32,7 @@ type listener struct {
 	down outage // the worker can't be reached
 
 	mu      sync.Mutex
-	polls   context.Context // of calls that wait; it ends when the machine has slept
+	polls   context.Context // of calls that wait; it ends after the machine slept
 	again   context.CancelFunc
 	last    *lastDelivery
 	repeat  atomic.Int64 // how often r was pressed

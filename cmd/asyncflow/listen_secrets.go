@@ -20,7 +20,7 @@ type listenSecrets struct {
 	locked *os.File // nil: the file could not be locked
 }
 
-// listenSecret is a signing secret of an endpoint, with its id: another one may have replaced it.
+// listenSecret is a signing secret of an endpoint, with its id: perhaps another one replaced it.
 type listenSecret struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"`
@@ -50,13 +50,13 @@ func openListenSecrets(g *globals) (s *listenSecrets, err error) {
 	if err == nil && json.Unmarshal(doc, &s.known) != nil {
 		err = fmt.Errorf("%s can't be read: delete it, and rotate the secrets", s.path)
 	}
-	if s.known == nil { // the file has null
+	if s.known == nil { // null is in the file
 		s.known = map[string]map[string]listenSecret{}
 	}
 	return s, err
 }
 
-// lock waits until no other process has the file. It ignores errors, such as a read-only file
+// lock waits until no other process holds the file. It ignores errors, such as a read-only file
 // system: they don't matter to programs that only read.
 func (s *listenSecrets) lock() {
 	if os.MkdirAll(filepath.Dir(s.path), 0o700) != nil {
@@ -68,7 +68,7 @@ func (s *listenSecrets) lock() {
 	}
 }
 
-// close lets other processes have the file.
+// close lets other processes lock the file.
 func (s *listenSecrets) close() {
 	if s.locked != nil {
 		s.locked.Close()
@@ -125,7 +125,7 @@ func (s *listenSecrets) anySecret(endpoints []client.Endpoint) string {
 	return ""
 }
 
-// keep stores the secret of a new endpoint. The caller has called check.
+// keep stores the secret of a new endpoint. The caller must call check before.
 func (s *listenSecrets) keep(e client.Endpoint, secret string) error {
 	if s.known[s.server] == nil {
 		s.known[s.server] = map[string]listenSecret{}

@@ -73,7 +73,7 @@ func TestListenSecretsFile(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// No endpoint is made whose secret could not be stored.
+// No endpoint is made if its secret could not be stored.
 func TestListenSecretsCanBeStored(t *testing.T) {
 	t.Parallel()
 	node, _, _, env := listened(t)

@@ -245,7 +245,7 @@ func (l *localWorker) did() []int {
 	return append([]int(nil), l.tasks...)
 }
 
-// listened starts a node behind a cable, with a task type that has no endpoint.
+// listened starts a node behind a cable, with a task type without an endpoint.
 func listened(t *testing.T) (node *process, db string, wire *cable, env map[string]string) {
 	t.Helper()
 	db = database(t)
@@ -415,7 +415,7 @@ func TestListenReconnects(t *testing.T) {
 }
 
 // While the machine sleeps tasks wait, and come when it wakes: also when the claims that were made
-// for it have run out.
+// for it ran out.
 func TestListenSleeps(t *testing.T) {
 	t.Parallel()
 	node, _, _, env := listened(t)

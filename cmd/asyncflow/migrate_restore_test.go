@@ -252,7 +252,7 @@ func submitAs(t *testing.T, url, role string) {
 	}, patience, 100*time.Millisecond)
 }
 
-// without returns the lines that others don't have.
+// without returns the lines that are not in others.
 func without(lines, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
 		return slices.Contains(others, line)

@@ -104,7 +104,7 @@ func complete(t *testing.T, d delivery) {
 	}
 }
 
-// Each task of a request has its own outcome: done, accepted and completed later, failed for
+// The outcome of each task of a request is its own: done, accepted and completed later, failed for
 // good, cancelled, and retried, as the answer doesn't list it.
 func TestBatchDelivery(t *testing.T) {
 	t.Parallel()

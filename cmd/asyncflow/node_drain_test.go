@@ -26,7 +26,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
-// balancer is a load balancer over nodes that sends calls to those whose /readyz answers 200.
+// balancer is a load balancer over nodes that sends calls to those that answer 200 at /readyz.
 type balancer struct {
 	*httptest.Server
 	calls atomic.Int64
@@ -136,8 +136,8 @@ func TestRollingUpgrade(t *testing.T) {
 	replaceNodes(t, formerProgram(t))
 }
 
-// formerProgram builds the program of the commit before the last one that this branch has in
-// common with main, or of the one that ASYNCFLOW_TEST_FORMER names.
+// formerProgram builds the program of the commit before the last one that this branch shares with
+// main, or of the one that ASYNCFLOW_TEST_FORMER names.
 func formerProgram(t *testing.T) string {
 	t.Helper()
 	rev := os.Getenv("ASYNCFLOW_TEST_FORMER")
@@ -207,7 +207,7 @@ func preparePolls(t *testing.T, p *process) polls {
 		client.TaskTypeSpec{Stages: []client.Stage{stage}})
 	require.NoError(t, err)
 	task, err := p.client().Submit(t.Context(), client.NewTask{Type: "pipe",
-		Context: []byte("1")}) // it has no endpoint
+		Context: []byte("1")}) // it is without an endpoint
 	require.NoError(t, err)
 	return polls{t, task.ID}
 }
@@ -293,7 +293,7 @@ func TestDrainingNodeAnswers(t *testing.T) {
 	submitMany(t, p.client(), 10)
 }
 
-// A node that stops shows its metrics until its last attempt has ended.
+// A node that stops shows its metrics until the end of its last attempt.
 func TestDrainingNodeShowsItsMetrics(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t), "--metrics=127.0.0.1:0")

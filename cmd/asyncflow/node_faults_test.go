@@ -67,7 +67,7 @@ func TestHungPostgres(t *testing.T) {
 	}()
 	freeze := func(pid int) {
 		all = append(all, pid)
-		syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
+		syscall.Kill(pid, syscall.SIGSTOP) // perhaps it ended
 		awaitStopped(t, pid)
 	}
 	freeze(pg.PID()) // first of all: it starts no further process then
@@ -89,7 +89,7 @@ func TestHungPostgres(t *testing.T) {
 	}
 }
 
-// children returns the processes that a server has started, each in a process group of its own.
+// children returns the processes that a server started, each in a process group of its own.
 func children(t *testing.T, pid int) (all []int) {
 	t.Helper()
 	out, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
@@ -102,7 +102,7 @@ func children(t *testing.T, pid int) (all []int) {
 	return all
 }
 
-// Tokens can be signed elsewhere: the node has only public keys.
+// Tokens can be signed elsewhere: the node knows only public keys.
 func TestPublicKeys(t *testing.T) {
 	t.Parallel()
 	public, private, err := ed25519.GenerateKey(rand.Reader)

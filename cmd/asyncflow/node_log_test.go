@@ -17,7 +17,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// A duration has a unit in either format.
+// A duration is written with a unit in either format.
 func TestLogsGiveDurationsAUnit(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
@@ -34,7 +34,7 @@ func TestLogsGiveDurationsAUnit(t *testing.T) {
 	require.NotContains(t, fields, "duration")
 }
 
-// The log lines of attempts have what their tasks are about, whichever way an attempt ends: by an
+// The log lines of attempts say what their tasks are about, whichever way an attempt ends: by an
 // answer, by a report to another node, or with the end of its lease.
 func TestAttemptsAreLoggedWithLabels(t *testing.T) {
 	t.Parallel()
@@ -81,7 +81,7 @@ func TestAttemptsAreLoggedWithLabels(t *testing.T) {
 }
 
 // A failure that goes on is one line of a node's log, unless the log is for debugging; a line that
-// stands for one thing of its own is always written. The program still has these messages.
+// stands for one thing of its own is always written. These messages are still in the program.
 func TestLogsCountRepeats(t *testing.T) {
 	t.Parallel()
 	lines := func(level slog.Level, message string) int {

@@ -71,7 +71,7 @@ func TestNodeThroughATransactionPooler(t *testing.T) {
 }
 
 // A pooler in another mode is refused before anything is set or written, by each command, however
-// few clients it has. The error names the pooler and what would be lost.
+// few its clients. The error names the pooler and what would be lost.
 func TestTransactionModeOfTheMainURL(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"transaction", "statement"} {
@@ -173,7 +173,7 @@ types:
 	assert.Equal(t, `"whole"`, string(done.Result))
 }
 
-// claimedWork has a claimer do the tasks of a stage.
+// claimedWork makes a claimer do the tasks of a stage.
 func claimedWork(t *testing.T, p *process) {
 	t.Helper()
 	clientOf(t, p)(0, "types", "apply", "-f", writeFile(t, `
@@ -272,7 +272,7 @@ func requireNoSchema(t *testing.T, url string) {
 		WHERE nspname = 'asyncflow' OR nspname LIKE 'tenant%'`))
 }
 
-// requireNothingKept says that no connection of a pooler to the server has a role or a setting of
+// requireNothingKept says that no connection of a pooler to the server keeps a role or a setting of
 // an earlier client. PgBouncer itself sets some that it knows.
 func requireNothingKept(t *testing.T, through string) {
 	t.Helper()

@@ -45,7 +45,7 @@ func TestNodeOfAUserWithTwoRights(t *testing.T) {
 	requireNothingElsewhere(t, own)
 }
 
-// twoRights returns the URL of an empty database for a user that has CREATEROLE, and CREATE on the
+// twoRights returns the URL of an empty database for a user with CREATEROLE, and CREATE on the
 // database.
 func twoRights(t *testing.T) string {
 	t.Helper()

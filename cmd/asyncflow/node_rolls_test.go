@@ -23,7 +23,7 @@ const rollsFor = time.Minute
 // rollsBacklog is the number of waiting tasks at which submitters pause.
 const rollsBacklog = 1000
 
-// acknowledged are the ids of tasks whose submit was answered.
+// acknowledged are the ids of tasks after the answer to their submit.
 type acknowledged struct {
 	mu   sync.Mutex
 	ids  map[string]bool
@@ -105,7 +105,7 @@ func (a *acknowledged) submitUntil(
 }
 
 // A type moves from shared tables to its own, which roll every 2,000 tasks, while two nodes
-// dispatch at full speed and always have tasks (in the long form, they submit at full speed as
+// dispatch at full speed and always get tasks (in the long form, they submit at full speed as
 // well), and one of them is killed: no acknowledged task is lost, each is final, and nothing is
 // left in an old roll.
 func TestRollsUnderLoad(t *testing.T) {
@@ -177,7 +177,7 @@ func TestRollsUnderLoad(t *testing.T) {
 		acked.percentile(0.5), acked.percentile(0.99), acked.percentile(1))
 }
 
-// requireOldRollsEmpty checks that no sealed table has rows left.
+// requireOldRollsEmpty checks that no rows are left in sealed tables.
 func requireOldRollsEmpty(t *testing.T, url string) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)

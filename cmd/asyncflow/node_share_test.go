@@ -17,8 +17,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
-// In the tests below, a node may have 32 tasks of a type in flight, four fifths of its slots, and a
-// worker takes shareDelay: a node does at most 160 tasks a second.
+// In the tests below, 32 tasks of a type may be in flight on a node, four fifths of its slots, and
+// a worker takes shareDelay: a node does at most 160 tasks a second.
 const (
 	shareSlots = 40
 	shareDelay = 200 * time.Millisecond
@@ -111,7 +111,7 @@ func TestDispatcherOnlyNodesGetTheirShare(t *testing.T) {
 }
 
 // judge logs the shares, and checks them where there is something to share. A node keeps the few
-// tasks that it has at a fifth of its capacity.
+// tasks that come at a fifth of its capacity.
 func (s *sharers) judge(part float64, tasks map[string][]time.Duration) {
 	var all []time.Duration
 	for _, took := range tasks {

@@ -18,7 +18,7 @@ import (
 func TestSubmitBySQL(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	p := startNode(t, url, "--job=promote=off") // promote would find a task whose NOTIFY was missed
+	p := startNode(t, url, "--job=promote=off") // promote would find a task that NOTIFY missed
 	contexts := make(chan string, 10)
 	w := startWorker(t,
 		func(rw http.ResponseWriter, _ *http.Request, d delivery) { contexts <- string(d.Context) })

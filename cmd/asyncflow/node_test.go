@@ -32,7 +32,7 @@ func oneStage() client.TaskTypeSpec {
 		Retry: asyncflow.RetryPolicy{MaxAttempts: 10, Interval: asyncflow.Seconds(-0.1)}}}}
 }
 
-// briefStage is a pipeline whose attempts are lost soon. On a slow machine, attempts may be
+// briefStage is a pipeline with attempts that are lost soon. On a slow machine, attempts may be
 // lost by chance, so their number means nothing.
 func briefStage() client.TaskTypeSpec {
 	spec := oneStage()
@@ -41,7 +41,7 @@ func briefStage() client.TaskTypeSpec {
 	return spec
 }
 
-// submitMany submits n tasks whose contexts are their numbers, and returns their ids.
+// submitMany submits n tasks with their numbers as contexts, and returns their ids.
 func submitMany(t *testing.T, c *client.Client, n int) []string {
 	t.Helper()
 	tasks := make([]client.NewTask, n)
@@ -58,7 +58,7 @@ func submitMany(t *testing.T, c *client.Client, n int) []string {
 	return ids
 }
 
-// awaitAll waits until every task has succeeded.
+// awaitAll waits until every task succeeded.
 func awaitAll(t *testing.T, c *client.Client, ids []string) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -111,8 +111,8 @@ func TestTwoNodesShareTheWork(t *testing.T) {
 	}
 }
 
-// A stopped node (SIGSTOP) delays no task for longer than its lease and 10 s. When it goes on,
-// it can't settle what others have taken over.
+// A stopped node (SIGSTOP) delays no task for longer than its lease and 10 s. When it goes on, it
+// can't settle what others took over.
 func TestStoppedNode(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -197,8 +197,7 @@ func (l *ledger) submit(c *client.Client) (int, error) {
 	return len(l.contexts), nil
 }
 
-// check waits until all acknowledged tasks have succeeded, and checks that each id belongs to
-// its task.
+// check waits until all acknowledged tasks succeeded, and checks that each id belongs to its task.
 func (l *ledger) check(t *testing.T, c *client.Client, least int) {
 	t.Helper()
 	require.Greater(t, len(l.contexts), least, "too few to mean anything")

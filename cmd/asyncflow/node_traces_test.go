@@ -149,7 +149,7 @@ func TestTraces(t *testing.T) {
 }
 
 // Whatever ends an attempt early, its span ends: a worker that breaks off or is silent, and a node
-// that stops. Of a node that is killed there is no span, and the next attempt has its own.
+// that stops. Of a node that is killed there is no span, and the next attempt gets its own.
 func TestSpansEnd(t *testing.T) {
 	t.Parallel()
 	r := otlptest.Start(t, nil)
@@ -208,8 +208,8 @@ func TestSpansEnd(t *testing.T) {
 }
 
 // A node is killed in an attempt, which another node then gives up. The worker reports all the
-// same, late: the report has a link to the attempt, of which there is no span, and the worker's own
-// spans are in its trace.
+// same, late: the report is linked to the attempt, although there is no span of that, and the
+// worker's own spans are in its trace.
 func TestTraceOfALateReport(t *testing.T) {
 	t.Parallel()
 	r := otlptest.Start(t, nil)

@@ -23,7 +23,7 @@ import (
 // delivered, each child is settled once, and the next stage gets all results, once.
 func TestTreeSurvivesKills(t *testing.T) {
 	t.Parallel()
-	size := longform.Size(1200, 10000) // more than a chunk has
+	size := longform.Size(1200, 10000) // more than are in a chunk
 	url := database(t)
 	last := startNode(t, url, "--roles=api,governance")
 	first := startNode(t, url)
@@ -159,8 +159,8 @@ func sum(counts map[int]int) (n int) {
 	return n
 }
 
-// requireOneEndEach checks that each child, and its parent, has one final row, and that the parent
-// joined once.
+// requireOneEndEach checks that there is one final row of each child, and of its parent, and that
+// the parent joined once.
 func requireOneEndEach(t *testing.T, url string, children int) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -191,8 +191,8 @@ func (p *process) send(method, path, body string) (status int, answer string) {
 	return resp.StatusCode, string(read)
 }
 
-// A stage whose items are at "" fans out over the context itself: each child gets one item, byte
-// for byte, and the next stage gets their results.
+// A stage with its items at "" fans out over the context itself: each child gets one item, byte for
+// byte, and the next stage gets their results.
 func TestTheContextIsTheItems(t *testing.T) {
 	t.Parallel()
 	node := startNode(t, database(t))

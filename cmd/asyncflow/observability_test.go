@@ -32,8 +32,8 @@ type exported map[string]map[string][]string
 // values returns the values of a metric's label.
 func (e exported) values(metric, label string) []string { return e[metric][label] }
 
-// A node's metrics follow Prometheus' conventions, the manual has them all, and the dashboard and
-// the alert rules use no other ones, nor labels or values that they don't have.
+// A node's metrics follow Prometheus' conventions, all are in the manual, and the dashboard and the
+// alert rules use no other ones, nor labels or values that are not theirs.
 func TestDashboardAndRulesUseMetricsOfANode(t *testing.T) {
 	t.Parallel()
 	text := metricsOfABusyNode(t)
@@ -71,7 +71,7 @@ func TestDashboardAndRulesUseMetricsOfANode(t *testing.T) {
 	t.Run("promtool", func(t *testing.T) { checkByPromtool(t, text, dashboardExpressions(t)) })
 }
 
-// metricsOfABusyNode returns the metrics of a node that has done some of everything.
+// metricsOfABusyNode returns the metrics of a node that did some of everything.
 func metricsOfABusyNode(t *testing.T) string {
 	t.Helper()
 	issuers := filepath.Join(t.TempDir(), "issuers.yaml")
@@ -120,7 +120,7 @@ func metricsOfABusyNode(t *testing.T) string {
 	return text
 }
 
-// parseMetrics returns the series of the text format. Histograms have their parts.
+// parseMetrics returns the series of the text format. Histograms are there by their parts.
 func parseMetrics(t *testing.T, text string) exported {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -334,7 +334,7 @@ func checkByPromtool(t *testing.T, metrics string, dashboard []string) {
 	run("", "check", "rules", "--lint=none", file)
 }
 
-// Each alert rule has a playbook that exists, in docs/alerts.md or docs/operations.md, and tests in
+// There is a playbook for each alert rule, in docs/alerts.md or docs/operations.md, and tests in
 // which it fires and doesn't.
 func TestAlertRulesHavePlaybooksAndTests(t *testing.T) {
 	t.Parallel()

@@ -167,7 +167,7 @@ func (g *globals) watch(ctx context.Context, o client.Operation) error {
 	return g.printEnd(g.follow(ctx, o))
 }
 
-// printEnd shows an operation that has ended. Its error carries the exit code unless it is done.
+// printEnd shows an operation that is over. Its error carries the exit code unless it is done.
 func (g *globals) printEnd(o client.Operation, err error) error {
 	if err := g.printOperation(o, err); err != nil || o.State == client.OperationDone {
 		return err

@@ -22,7 +22,7 @@ type listing[T any] struct {
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
-// asList returns the document of a list; an empty one has an empty array.
+// asList returns the document of a list; that of an empty one is an empty array.
 func asList[T any](data []T, cursor string) listing[T] {
 	if data == nil {
 		data = []T{}
@@ -62,7 +62,7 @@ func writeDocument(w io.Writer, indent string, doc any) error {
 }
 
 // escapeUnprintable escapes characters of JSON texts from DEL on that are not printable. The JSON
-// has escapes for the characters before DEL, and means the same afterwards.
+// escapes the characters before DEL, and means the same afterwards.
 func escapeUnprintable(doc []byte) []byte {
 	safe := make([]byte, 0, len(doc))
 	for _, r := range string(doc) {

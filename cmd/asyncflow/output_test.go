@@ -45,8 +45,8 @@ func TestJSON(t *testing.T) {
 		out.String())
 }
 
-// A document has no character that a terminal could take for a command, or that changes the order
-// in which others are shown. It means the same.
+// There is no character in a document that a terminal could take for a command, or that changes the
+// order in which others are shown. It means the same.
 func TestJSONIsPrintable(t *testing.T) {
 	t.Parallel()
 	text := "C1 \u009b2J \u0085 DEL \x7f bidi \u202e\u2066\u200f tag \U000e0041 é 日本 😀"

@@ -62,7 +62,7 @@ type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	url    string        // of its API, once it is ready
-	exited chan struct{} // closed when it has ended
+	exited chan struct{} // closed at its end
 	mu     sync.Mutex
 	output strings.Builder // stderr so far
 }
@@ -109,7 +109,7 @@ func startWithin(
 	return p
 }
 
-// readyLine has the address of the API, in logs of both formats.
+// readyLine gives the address of the API, in logs of both formats.
 var readyLine = regexp.MustCompile(
 	`asyncflow is ready.*[ "](?:listen|url)(?:=|":")(?:http://)?([^\s"]+)`)
 
@@ -146,7 +146,7 @@ func (p *process) halt(s syscall.Signal) {
 	awaitStopped(p.t, p.cmd.Process.Pid)
 }
 
-// awaitStopped waits until no thread of a process runs that was sent SIGSTOP, or it has ended.
+// awaitStopped waits until no thread of a process runs that was sent SIGSTOP, or it is over.
 func awaitStopped(t *testing.T, pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -86,7 +86,7 @@ func cliSchedules(t *testing.T, url string) {
 	run(exitUsage, "schedules", "apply", "-f", writeFile(t, `{schedules: [{name: x}]}`))
 }
 
-// Nodes with the same schedules are killed and restarted: each tick has exactly one task.
+// Nodes with the same schedules are killed and restarted: there is exactly one task for each tick.
 func TestSchedulesOutliveNodes(t *testing.T) {
 	t.Parallel()
 	url := database(t)

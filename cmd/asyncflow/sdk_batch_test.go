@@ -25,7 +25,7 @@ func TestSDKBatch(t *testing.T) {
 	registration := sdk.Registration{Client: c,
 		Prepare: func(e *client.NewEndpoint) {
 			e.Batch = fiveTogether()
-			e.Batch.MaxWait = client.NewDuration(time.Second) // the sixth has no others to wait for
+			e.Batch.MaxWait = client.NewDuration(time.Second) // nothing for the sixth to wait for
 		}}
 	w := startSDKWorker(t, sdk.Config{Registration: &registration})
 	registration.URL = w.url

@@ -70,7 +70,7 @@ func (d documented) run(t *testing.T) string {
 		cmd = exec.Command("python3", file)
 	case "js":
 		cmd = exec.Command("node", file)
-	case "sh": // as its second line has it
+	case "sh": // as its second line says
 		cmd = exec.Command("bash", "-c",
 			"exec "+strings.TrimPrefix(strings.Split(code, "\n")[1], "# "))
 	}
@@ -80,7 +80,7 @@ func (d documented) run(t *testing.T) string {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with what it has started
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // with what it started
 		cmd.Wait()
 		if t.Failed() {
 			t.Logf("the worker said:\n%s", said.String())
@@ -136,7 +136,7 @@ func TestDocumentedWorkers(t *testing.T) {
 	}
 }
 
-// doesATask has a worker do a task of the type hello, when it is its turn.
+// doesATask makes a worker do a task of the type hello, when it is its turn.
 func doesATask(t *testing.T, c *client.Client, url string, turn *sync.Mutex) {
 	t.Helper()
 	turn.Lock()

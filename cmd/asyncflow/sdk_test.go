@@ -29,8 +29,8 @@ type sdkWorker struct {
 	url string
 }
 
-// requestKey is the key under which the context of a handler has the context of its request. That
-// one ends when the request was answered, or its sender is gone.
+// requestKey is the key for the context of its request in the context of a handler. That one ends
+// when the request was answered, or its sender is gone.
 type requestKey struct{}
 
 func startSDKWorker(t *testing.T, cfg sdk.Config) *sdkWorker {
@@ -348,8 +348,8 @@ func TestSDKSteps(t *testing.T) {
 		`after stage "fetch": it must be next_stage: "store"`)
 }
 
-// What an order has done is undone if its shipment fails for good, by a stage that sees what
-// earlier stages have put out. The second attempt at the shipment goes on where the first one was.
+// What an order did is undone if its shipment fails for good, by a stage that sees what earlier
+// stages put out. The second attempt at the shipment goes on where the first one was.
 func TestSDKUndo(t *testing.T) {
 	t.Parallel()
 	p := startNode(t, database(t))

@@ -32,7 +32,7 @@ func TestTypeScript(t *testing.T) {
 		require.NoError(t, err)
 	}
 	runNPM(t, nil, "run", "--silent", "build")
-	// The build has checked all declarations but its own, which the long form checks.
+	// The build checked all declarations but its own, which the long form checks.
 	runNPM(t, nil, "run", "--silent", "build:test", "--", "--skipLibCheck",
 		strconv.FormatBool(!longform.Asked()))
 	dir := pgtest.Dir(t)

@@ -203,7 +203,7 @@ var uncounted = []string{"attempt", "alert", "can't settle; the lease will run o
 	"an entry of the audit is lost: the database doesn't take it"}
 
 // countRepeats returns a log that counts repeated lines, until stop is called. A log of the level
-// debug has all lines.
+// debug keeps all lines.
 func countRepeats(log *slog.Logger) (counted *slog.Logger, stop func()) {
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		return log, func() {}
@@ -218,8 +218,8 @@ func countRepeats(log *slog.Logger) (counted *slog.Logger, stop func()) {
 	}
 }
 
-// inMilliseconds writes a duration, such as duration, as duration_ms: JSON has none, and slog would
-// write a number of nanoseconds that doesn't say so.
+// inMilliseconds writes a duration, such as duration, as duration_ms: there are none in JSON, and
+// slog would write a number of nanoseconds that doesn't say so.
 func inMilliseconds(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() != slog.KindDuration {
 		return a

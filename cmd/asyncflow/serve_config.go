@@ -138,7 +138,7 @@ func (c *serveCmd) checkSamples() error {
 	return nil
 }
 
-// defaultQuotas reads the quotas of tenants that have none of their own.
+// defaultQuotas reads the quotas of tenants without their own.
 func defaultQuotas(items []string) (asyncflow.Quotas, error) {
 	changes, err := asyncflow.ParseQuotas(items)
 	if err != nil {

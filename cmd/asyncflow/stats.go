@@ -103,7 +103,7 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 	return g.printStopped(stats)
 }
 
-// printLargestKeys says below the table which flow keys have the most due tasks.
+// printLargestKeys says below the table the flow keys with the most due tasks.
 func (g *globals) printLargestKeys(stats []client.Stats) error {
 	for _, s := range stats {
 		for _, k := range s.LargestKeys {
@@ -145,7 +145,7 @@ func (g *globals) printStageWaits(stats []client.Stats) error {
 	return nil
 }
 
-// printStopped says below the table to which endpoints deliveries have stopped.
+// printStopped says below the table to which endpoints deliveries stopped.
 func (g *globals) printStopped(stats []client.Stats) error {
 	for _, s := range stats {
 		for _, b := range s.Backlog {

@@ -177,7 +177,7 @@ func chartLines() []chartLine {
 }
 
 // printHistoryChart prints a line of blocks for each kind of number that is not always 0. A block
-// is one step or several, of which it shows the greatest; a blank is 0, and a dot is not known.
+// is one step or the greatest of several; a blank is 0, and a dot is not known.
 func (g *globals) printHistoryChart(h client.StatsHistory) error {
 	steps := int(h.Until.Sub(h.From) / h.Step.Std())
 	each := (steps + chartWidth - 1) / chartWidth // steps in a column
@@ -201,11 +201,11 @@ func (g *globals) printHistoryChart(h client.StatsHistory) error {
 	return err
 }
 
-// recordedLate is how long after a time nodes may not have recorded it yet.
+// recordedLate is how long after a time nodes are perhaps still to record it.
 const recordedLate = 3 * time.Minute
 
-// unknownColumns reports which columns have neither a point nor a step that a node recorded. The
-// last minutes are not known yet.
+// unknownColumns reports which columns are without a point and without a step that a node recorded.
+// The last minutes are not known yet.
 func unknownColumns(h client.StatsHistory, width int, column time.Duration) []bool {
 	unknown := make([]bool, width)
 	for i := range unknown {

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// someStats are the stats of two types. The second one has a backlog.
+// someStats are the stats of two types. There is a backlog of the second one.
 func someStats() client.StatsList {
 	return client.StatsList{Data: []client.Stats{
 		{Type: "idle", Paused: true, Rolls: 1, Wait: client.Latency{P50Ms: 12, P99Ms: 3400}},
@@ -196,7 +196,7 @@ func TestStatsHistory(t *testing.T) {
 	}
 }
 
-// With --by-type each type has a line: numbers, and blocks of what it did over time.
+// With --by-type there is a line for each type: numbers, and blocks of what it did over time.
 func TestStatsHistoryByType(t *testing.T) {
 	t.Parallel()
 	var asked url.Values

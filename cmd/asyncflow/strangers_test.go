@@ -154,7 +154,7 @@ func everyJob(t *testing.T, url string) {
 	}
 }
 
-// submitAmongStrangers submits by SQL, in a session whose search path begins with public.
+// submitAmongStrangers submits by SQL, in a session with a search path that begins with public.
 func submitAmongStrangers(t *testing.T, url string) {
 	p := startNode(t, url)
 	_, err := p.client().PutTaskType(t.Context(), "pipe", oneStage())
@@ -200,8 +200,8 @@ BEGIN
   RAISE EXCEPTION 'a stranger''s % runs as %', name, current_user;
 END $$;`
 
-// plantedFunctions has a function for each of Postgres's that the program may call, for types that
-// fit better: in place of any type, and of one type of each argument.
+// plantedFunctions makes a function for each of Postgres's that the program may call, for types
+// that fit better: in place of any type, and of one type of each argument.
 const plantedFunctions = `
 DO $plant$
 DECLARE
@@ -236,7 +236,8 @@ BEGIN
   END LOOP;
 END $plant$;`
 
-// plantedOperators has an operator for each that Postgres has between no two types, or between any.
+// plantedOperators makes an operator for each that Postgres has between no two types, or
+// between any.
 const plantedOperators = `
 DO $plant$
 DECLARE
@@ -259,7 +260,7 @@ BEGIN
   END LOOP;
 END $plant$;`
 
-// plantedNames has tables with the names of ours and of Postgres's, types with the names of
+// plantedNames makes tables with the names of ours and of Postgres's, types with the names of
 // Postgres's, and casts from these.
 const plantedNames = `
 DO $plant$

@@ -220,7 +220,7 @@ func pathText(t client.Task) string {
 	return strings.Join(texts, " → ")
 }
 
-// spawnedText shows how many tasks a task has started, and how to list them.
+// spawnedText shows how many tasks a task started, and how to list them.
 func spawnedText(t client.Task) string {
 	if len(t.Spawned) == 0 {
 		return ""

@@ -82,7 +82,7 @@ func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
 	return g.printTask(g.client().Change(ctx, c.ID, patch))
 }
 
-// changesOne reports whether the patch has what only one task can be given.
+// changesOne reports whether the patch says what only one task can be given.
 func (c *tasksChangeCmd) changesOne(p client.TaskPatch) bool {
 	return c.Delay != nil || !c.RunAt.IsZero() || c.Context != "" || c.Retry != "" ||
 		p.Claim != nil || !c.StartBy.IsZero() || !c.EndBy.IsZero()

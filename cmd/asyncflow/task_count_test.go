@@ -98,7 +98,7 @@ func TestCountAtLeast(t *testing.T) {
 		runCLI(t, env, append(args, "-o", "json")...).stdout)
 }
 
-// An operation that was stopped has no count: it is shown itself.
+// There is no count of an operation that was stopped: it is shown itself.
 func TestExactCountIsStopped(t *testing.T) {
 	t.Parallel()
 	var bodies []string

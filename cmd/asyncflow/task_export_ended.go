@@ -64,8 +64,8 @@ func withContents(
 	return all, errors.Join(failed...)
 }
 
-// contentsOf returns a task as it was listed, with its contents. What has changed since then is
-// left out: a task that was started again comes with its next end, and one that is gone has no
+// contentsOf returns a task as it was listed, with its contents. What changed since then is left
+// out: a task that was started again comes with its next end, and one that is gone is without
 // contents.
 func contentsOf(
 	ctx context.Context, api *client.Client, listed client.Task,

@@ -31,7 +31,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-// exportSite is a node, and a warehouse that has what exports of its tasks brought.
+// exportSite is a node, and a warehouse with what exports of its tasks brought.
 type exportSite struct {
 	*testing.T
 	node   *process
@@ -199,8 +199,8 @@ func TestExportsHaveEachEndOnce(t *testing.T) {
 	assert.Positive(t, broken)
 }
 
-// A row that commits late has an earlier time than rows which were exported: it is found as long as
-// it commits within the lag.
+// A row that commits late bears an earlier time than rows which were exported: it is found as long
+// as it commits within the lag.
 func TestExportFindsALateCommit(t *testing.T) {
 	t.Parallel()
 	s := newExportSite(t)
@@ -310,7 +310,7 @@ func TestExportStateNeedsTheTenant(t *testing.T) {
 	require.ErrorContains(t, err, "--state needs a token that names its tenant")
 }
 
-// Nothing of the lines that an export keeps has a name, so a kill leaves nothing.
+// The lines that an export keeps are under no name, so a kill leaves nothing.
 func TestSpoolHasNoName(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows keeps the names of open files")
@@ -334,7 +334,7 @@ func TestSpoolHasNoName(t *testing.T) {
 	require.Equal(t, 2000, n)
 }
 
-// An export with contents has few tasks in memory, however many there are on a page.
+// An export with contents keeps few tasks in memory, however many there are on a page.
 func TestExportAsksForFewContentsAtOnce(t *testing.T) {
 	t.Parallel()
 	const tasks = 200
@@ -421,7 +421,7 @@ type executor interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// backdate has tasks end earlier.
+// backdate makes tasks end earlier.
 func (s *exportSite) backdate(db executor, by string, ids ...string) {
 	s.Helper()
 	numbers := make([]int64, len(ids))

@@ -16,9 +16,9 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// filterFlagValues has a value of each flag that selects tasks.
+// filterFlagValues gives a value of each flag that selects tasks.
 var filterFlagValues = map[string]string{
-	"status":      "", // each command has its own
+	"status":      "", // each command takes its own
 	"stage":       "resize",
 	"error":       "no such file",
 	"key":         "order-17",
@@ -41,7 +41,7 @@ var filterFlagValues = map[string]string{
 // filterFlagCommands are the commands that select tasks, with a status and what else they need.
 var filterFlagCommands = map[string]struct {
 	status string
-	live   bool // it changes live tasks only: they have no end
+	live   bool // it changes live tasks only: they are not over
 }{
 	"list":                 {"failed", false},
 	"export":               {"failed", false},
@@ -56,7 +56,7 @@ var filterFlagCommands = map[string]struct {
 	"erase":                {"failed", false},
 }
 
-// Each command sends each of its filters: one that got lost would have it change other tasks, too.
+// Each command sends each of its filters: one that got lost would make it change other tasks, too.
 func TestEachCommandSendsEachFilter(t *testing.T) {
 	t.Parallel()
 	for command, c := range filterFlagCommands {
@@ -154,7 +154,7 @@ func TestDryRunsSendEachFilter(t *testing.T) {
 
 var helpFlags = regexp.MustCompile(`(?m)^ +(?:-\w, |    )--(?:\[no-\])?([a-z-]+)`)
 
-// The tables of these tests have every flag of every such command, so that a new filter is tried.
+// Every flag of every such command is in the tables of these tests, so that a new filter is tried.
 func TestEachFilterIsTried(t *testing.T) {
 	t.Parallel()
 	no := strings.Fields(`type text order reverse limit cursor children no-children exact detach format

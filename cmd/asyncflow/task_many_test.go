@@ -161,7 +161,7 @@ func TestWatchDetaches(t *testing.T) {
 	})
 	ctx, interrupt := context.WithCancel(t.Context())
 	go func() {
-		for !<-looked { // the second call: the operation has started
+		for !<-looked { // the second call: the operation is started
 		}
 		interrupt()
 	}()

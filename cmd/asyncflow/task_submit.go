@@ -258,7 +258,7 @@ func dependencies(values []string) (all []client.Dependency, err error) {
 	return all, nil
 }
 
-// dependency reads an id or TYPE:KEY, with ,on_failure= and ,wait_for= behind it. A key may have
+// dependency reads an id or TYPE:KEY, with ,on_failure= and ,wait_for= behind it. A key may contain
 // commas of its own.
 func dependency(text string) (d client.Dependency, err error) {
 	for {
@@ -284,7 +284,7 @@ func dependency(text string) (d client.Dependency, err error) {
 	return d, setTarget(&d, text)
 }
 
-// setTarget sets the task that is depended on. Types have no colon in their names.
+// setTarget sets the task that is depended on. There is no colon in the names of types.
 func setTarget(d *client.Dependency, text string) (err error) {
 	var byKey bool
 	if d.Type, d.Key, byKey = strings.Cut(text, ":"); byKey {

@@ -96,7 +96,7 @@ func (b *bulk) run(ctx context.Context) error {
 			g.Go(func() error { b.submit(context.WithoutCancel(ctx), c); return nil })
 		}
 	}
-	_ = g.Wait() // the tally has the errors
+	_ = g.Wait() // the errors are in the tally
 	return b.outcome(ctx, readErr)
 }
 
@@ -148,9 +148,9 @@ func (b *bulk) submit(ctx context.Context, c chunk) {
 }
 
 // pauseAfter reports whether to try again after an error, and when. It does so only if the call
-// surely had no effect: nothing may be submitted twice. As long as nothing has been submitted
-// at all, a server that can't be reached probably doesn't exist. A tenant that is over its rate
-// waits without limit.
+// surely had no effect: nothing may be submitted twice. As long as nothing was submitted at all, a
+// server that can't be reached probably doesn't exist. A tenant that is over its rate waits without
+// limit.
 func (b *bulk) pauseAfter(err error, try int) (time.Duration, bool) {
 	var known *asyncflow.Error
 	if errors.As(err, &known) && known.Code == asyncflow.CodeRateLimited {

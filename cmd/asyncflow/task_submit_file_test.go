@@ -25,7 +25,7 @@ type sink struct {
 	inFlight int
 	most     int
 	calls    int
-	before   func(w http.ResponseWriter, call int) bool // true: it has answered
+	before   func(w http.ResponseWriter, call int) bool // true: it answered
 }
 
 func newSink(
@@ -153,7 +153,7 @@ func TestBulkOutlastsAShortOutage(t *testing.T) {
 	require.Equal(t, 9, s.calls)
 }
 
-// A chunk whose fate is unknown is not submitted again: its tasks might run twice.
+// A chunk is not submitted again if it isn't known what became of it: its tasks might run twice.
 func TestBulkStopsWhenItCannotKnow(t *testing.T) {
 	t.Parallel()
 	s, env := newSink(t, func(w http.ResponseWriter, call int) bool {

@@ -21,7 +21,7 @@ type tally struct {
 	submitted int                      // including existing ones
 	existing  int                      // their keys belonged to existing tasks
 	refused   int
-	unknown   int   // may have been submitted, or not
+	unknown   int   // perhaps they were submitted
 	err       error // the first failure of a whole chunk
 }
 

@@ -41,8 +41,8 @@ func (c *tasksTreeCmd) Run(ctx context.Context, g *globals) error {
 	return c.watch(ctx, g, t.ID)
 }
 
-// watch shows a tree whenever its task, or how far its children are, has changed. Of changes that
-// come too soon after another, it shows the latest.
+// watch shows a tree whenever its task, or how far its children are, changed. Of changes that come
+// too soon after another, it shows the latest.
 func (c *tasksTreeCmd) watch(ctx context.Context, g *globals, id string) error {
 	latest := make(chan client.Task, 1)
 	var failed error // once latest is closed
@@ -142,7 +142,7 @@ func (c *tasksTreeCmd) list(
 	return shown, nil
 }
 
-// childrenText returns how many children have which status, such as "797 of 1000 succeeded, 80
+// childrenText returns how many children are in which status, such as "797 of 1000 succeeded, 80
 // running"; "" without children.
 func childrenText(c *client.Children) string {
 	if c == nil {
@@ -189,7 +189,7 @@ func pausedText(t client.Task) string {
 	return strings.TrimSuffix("since "+clockText(t.Paused.Since)+": "+t.Paused.Reason, ": ")
 }
 
-// progressBar draws which part of the children has ended.
+// progressBar draws which part of the children ended.
 func progressBar(c client.Children) string {
 	const width = 20
 	full := 0

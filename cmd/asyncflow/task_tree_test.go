@@ -212,7 +212,7 @@ endpoints:
 			return false
 		}
 		pages, err := c.List(t.Context(), client.ListParams{Type: "page"})
-		return err == nil && len(pages.Data) == 2 // totals have tasks that are still to be made
+		return err == nil && len(pages.Data) == 2 // tasks that are still to be made are in totals
 	}, patience, 20*time.Millisecond)
 	tree := run(0, "tasks", "tree", book.ID)
 	assert.Regexp(t, `^book\.\S+  waiting split #1 \(children\), 0 of 3 succeeded, 3 waiting

@@ -136,7 +136,7 @@ func taskText(t client.Task) string {
 	return text
 }
 
-// progressText returns the progress that a worker has reported, "" without one.
+// progressText returns the progress that a worker reported, "" without one.
 func progressText(t client.Task) string {
 	if t.Progress.Percent == 0 && t.Progress.Note == "" {
 		return ""
@@ -144,8 +144,7 @@ func progressText(t client.Task) string {
 	return strings.TrimSpace(strconv.Itoa(t.Progress.Percent) + "% " + t.Progress.Note)
 }
 
-// A wait says what it is for after waitSilent, and again when that has changed, at most every
-// waitLook.
+// A wait says what it is for after waitSilent, and again when that changed, at most every waitLook.
 const (
 	waitSilent = 2 * time.Second
 	waitLook   = 5 * time.Second

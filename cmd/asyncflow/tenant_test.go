@@ -196,8 +196,8 @@ func TestAdminListen(t *testing.T) {
 	assert.Equal(t, asyncflow.TenantActive, restored.State)
 }
 
-// A node is killed (kill -9) while it drops a tenant with 200 task types that have tables of their
-// own; another node continues, and the tenant can be created again.
+// A node is killed (kill -9) while it drops a tenant with 200 task types with tables of their own;
+// another node continues, and the tenant can be created again.
 func TestKilledWhileDropping(t *testing.T) {
 	t.Parallel()
 	url := database(t)

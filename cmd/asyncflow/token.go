@@ -99,7 +99,7 @@ func (c *tokenCreateCmd) getenv(g *globals) func(string) string {
 	}
 }
 
-// hasKey reports whether the environment has a key that signs tokens.
+// hasKey reports whether there is a key that signs tokens in the environment.
 func hasKey(g *globals) bool {
 	return slices.ContainsFunc(signingVariables,
 		func(name string) bool { return g.getenv(name) != "" })

@@ -127,9 +127,9 @@ func renamed(err error, prefix string, names map[string]string) error {
 	return &out
 }
 
-// config returns the entry as auth takes it. Issuer and audience have no defaults: they belong
-// to somebody else, and must not be guessed. An issuer can't issue operators' tokens unless its
-// entry says so.
+// config returns the entry as auth takes it. There are no defaults for issuer and audience: they
+// belong to somebody else, and must not be guessed. An issuer can't issue operators' tokens unless
+// its entry says so.
 func (e issuerEntry) config(dir string) (auth.Config, error) {
 	cfg := auth.DefaultConfig()
 	cfg.Issuer, cfg.Audience, cfg.Algorithm = e.Issuer, e.Audience, e.Algorithm

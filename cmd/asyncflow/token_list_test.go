@@ -117,8 +117,8 @@ func TestRevokeOnAllNodes(t *testing.T) {
 	}
 }
 
-// What a token has open on any node ends when it is revoked: event streams, calls that wait for the
-// end of a task, calls that wait for tasks, and sessions of the console.
+// What is open by a token on any node ends when it is revoked: event streams, calls that wait for
+// the end of a task, calls that wait for tasks, and sessions of the console.
 func TestRevokeEndsWhatIsOpen(t *testing.T) {
 	t.Parallel()
 	url := database(t)
@@ -177,8 +177,8 @@ func TestRevokeEndsWhatIsOpen(t *testing.T) {
 	t.Log("all have ended after", time.Since(revoked))
 }
 
-// opened makes a call, and returns a channel that gets its status when its answer is over. If the
-// node has too many open calls, it makes the call again.
+// opened makes a call, and returns a channel that gets its status when its answer is over. If there
+// are too many open calls on the node, it makes the call again.
 func (p *process) opened(t *testing.T, token, call, body string) chan int {
 	t.Helper()
 	method, path, _ := strings.Cut(call, " ")
@@ -215,8 +215,8 @@ func (p *process) wholeAnswer(t *testing.T, token, method, path, body string) in
 	return resp.StatusCode
 }
 
-// awaitLimit waits until the node refuses one more open call of the tenant: it has accepted all
-// that its limit allows.
+// awaitLimit waits until the node refuses one more open call of the tenant: it accepted all that
+// its limit allows.
 func (p *process) awaitLimit(t *testing.T, token, task string) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -106,10 +106,11 @@ func (g *globals) printType(t client.TaskType, err error) error {
 	return g.printStages(t)
 }
 
-// branches reports whether a type has stages after which workers choose, or a failure leads on.
+// branches reports whether there are stages in a type after which workers choose, or a failure
+// leads on.
 func branches(t client.TaskType) bool { return asyncflow.TaskType{Stages: t.Stages}.Branches() }
 
-// waits reports whether a type has stages that wait for signals.
+// waits reports whether there are stages in a type that wait for signals.
 func waits(t client.TaskType) bool {
 	return slices.ContainsFunc(t.Stages, func(s asyncflow.Stage) bool { return s.Wait != nil })
 }
@@ -139,7 +140,7 @@ func (g *globals) printStages(t client.TaskType) error {
 		rows[i] = []string{s.Name, s.Timeout.Text(), s.MaxProcessingTime.Text(), s.MaxSnooze.Text(),
 			strconv.Itoa(s.Retry.MaxAttempts), s.Retry.Interval.String(), strconv.Itoa(s.Priority),
 			deliverText(s.Deliver)}
-		if s.Mode == asyncflow.ModeWait { // it has none of them
+		if s.Mode == asyncflow.ModeWait { // it is without any of them
 			rows[i] = append([]string{s.Name}, make([]string, len(rows[i])-1)...)
 		}
 		if waits(t) {

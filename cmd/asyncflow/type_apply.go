@@ -113,7 +113,7 @@ Example:
     + endpoint thumbnails report https://worker.example.com/report`
 }
 
-// Run compares the document with what the server has.
+// Run compares the document with what is on the server.
 func (c *typesDiffCmd) Run(ctx context.Context, g *globals) error {
 	doc, err := readDocument(c.File, g.env)
 	if err != nil {

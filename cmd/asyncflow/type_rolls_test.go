@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// A new type has one roll.
+// There is one roll of a new type.
 func TestCLIRolls(t *testing.T) {
 	t.Parallel()
 	cliRolls(t, amongStrangers(t))

@@ -24,14 +24,14 @@ const changeAnswer = 128 << 10
 // longChangeAnswer bounds the answers that list all stages of a type, in bytes.
 const longChangeAnswer = 1 << 20
 
-// Whose share counts the answers to callers that act for no tenant, in words that are no tenant's
-// name.
+// The owner of the share for answers to callers that act for no tenant, in words that are no
+// tenant's name.
 const (
 	operatorsShare = "(operators)"
 	strangersShare = "(no token)"
 )
 
-// answerShare returns whose share of memory an answer counts against.
+// answerShare returns the owner of the share of memory that an answer counts against.
 func answerShare(ctx context.Context, o *contract.Operation) string {
 	switch {
 	case o.Access == contract.AccessOpen:
@@ -59,8 +59,8 @@ func (s *Server) reserveAnswer(o *contract.Operation, c *fiber.Ctx, memory *shar
 	return memory.Take(min(s.maxAnswer(o, len(bodyOf(c))), s.cfg.Bodies.MaxPerTenant))
 }
 
-// maxAnswer returns the most bytes that the answer to a change can have, by the length of its body.
-// Text of the request may be twice as long in the answer.
+// maxAnswer returns the most bytes of the answer to a change, by the length of its body. Text of
+// the request may be twice as long in the answer.
 func (s *Server) maxAnswer(o *contract.Operation, body int) int {
 	switch o.ID {
 	case "pauseTaskType", "resumeTaskType": // all stages
@@ -79,8 +79,8 @@ func isRead(c *fiber.Ctx) bool {
 
 // lendAnswer counts the memory of a long answer until it is sent: a client that reads nothing
 // keeps the answer in memory for the time of a write. Over the share or the node's limit it returns
-// an error. The answer to a change counts in any case, because the client can't ask for that
-// again; reserveAnswer has set its memory aside, or refused the change.
+// an error. The answer to a change counts in any case, because the client can't ask for that again;
+// reserveAnswer set its memory aside, or refused the change.
 func (s *Server) lendAnswer(c *fiber.Ctx, memory *share.Loan) error {
 	return lend(c, memory, isRead(c))
 }
@@ -125,8 +125,8 @@ func (a *lentAnswer) Close() error {
 
 // BodyConfig bounds the memory of a node for the bodies of requests, in bytes, and as much again
 // for answers that are not sent yet. Bodies of up to 8 KiB don't count, because they are read into
-// memory that their connection has anyway. Answers of up to 16 KiB don't count either. Zero values
-// are the defaults.
+// memory that their connection holds anyway. Answers of up to 16 KiB don't count either. Zero
+// values are the defaults.
 type BodyConfig struct {
 	Max          int // for all tenants together; 0: 128 MiB
 	MaxPerTenant int // for one tenant; 0: a quarter of Max

@@ -114,7 +114,7 @@ func TestChangesWithoutAnswerMemory(t *testing.T) {
 	assert.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`).status)
 }
 
-// The answer to a change has no more than was set aside for it, whatever it changes.
+// The answer to a change takes no more than was set aside for it, whatever it changes.
 func TestAnswersToChangesKeepWithinTheShare(t *testing.T) {
 	const share, context = 4 << 20, 700_000
 	b := setupWith(t, func(c *httpapi.Config) {
@@ -145,7 +145,7 @@ func TestAnswersToChangesKeepWithinTheShare(t *testing.T) {
 	assert.LessOrEqual(t, most, share)
 }
 
-// tasks returns how many tasks of all types the tenant has.
+// tasks returns the number of the tenant's tasks of all types.
 func (b *bundle) tasks() (n int) {
 	b.t.Helper()
 	require.NoError(b.t, b.db.QueryRow(b.t.Context(),
@@ -153,7 +153,7 @@ func (b *bundle) tasks() (n int) {
 	return n
 }
 
-// Answers to calls without a token have a share of their own.
+// Answers to calls without a token count in a share of their own.
 func TestAnswersToStrangersAreBounded(t *testing.T) {
 	const share = 4 << 20
 	page := []byte(strings.Repeat("x", 1<<20))

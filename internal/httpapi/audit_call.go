@@ -16,12 +16,12 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// passAudited is pass for a call that always has an entry in the audit. A change writes its entry
-// itself, in its transaction; passAudited writes the entry of every other result, before the
+// passAudited is pass for a call that always leaves an entry in the audit. A change writes its
+// entry itself, in its transaction; passAudited writes the entry of every other result, before the
 // answer. Denied calls get their entry from countDenied.
 func (s *Server) passAudited(c *fiber.Ctx, o *contract.Operation, values map[string]string) error {
 	call := store.NewAuditedCall("", s.entryOf(c, o))
-	for _, value := range values { // a path has one at most
+	for _, value := range values { // there is one at most in a path
 		call.Object = value
 	}
 	call.Status, call.StatusNew = o.Status, o.StatusNew
@@ -56,7 +56,7 @@ func uncertain(err error) *asyncflow.Error {
 // recordTime bounds the writing of an entry, which goes on when the call's own time is over.
 const recordTime = 3 * time.Second
 
-// record writes the entry of a call that changed nothing. If that fails, the log has the entry.
+// record writes the entry of a call that changed nothing. If that fails, the entry goes to the log.
 func (s *Server) record(call *store.AuditedCall) {
 	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
 	defer cancel()
@@ -87,9 +87,9 @@ func (s *Server) entryOf(c *fiber.Ctx, o *contract.Operation) asyncflow.AuditEnt
 	return e
 }
 
-// withCall writes the proven caller into an audited call, and the tenant that has the entry in its
-// audit: calls for operators only belong to no tenant. The context that it returns has the audited
-// call.
+// withCall writes the proven caller into an audited call, and the tenant that gets the entry into
+// its audit: calls for operators only belong to no tenant. The context that it returns carries the
+// audited call.
 func (s *Server) withCall(
 	ctx context.Context, call *store.AuditedCall, o *contract.Operation,
 ) context.Context {
@@ -143,14 +143,15 @@ func (s *Server) countDenied(c *fiber.Ctx, o *contract.Operation, err error) {
 	})
 }
 
-// The budgets of denied calls that are no tenant's, in words that no tenant can have for a name.
+// The budgets of denied calls that are no tenant's, in words that can't be a tenant's name.
 const (
 	strangersBudget = "(not proven)"
 	othersBudget    = "(operators, and tenants that don't exist)"
 )
 
-// auditBudget returns whose budget of denied calls a caller's is: a flood of calls without good
-// tokens must not hide the denied calls of real ones, nor one tenant the denied calls of another.
+// auditBudget returns the owner of the budget that a caller's denied calls count in: a flood of
+// calls without good tokens must not hide the denied calls of real ones, nor one tenant the denied
+// calls of another.
 func (s *Server) auditBudget(p auth.Principal, tenant string) string {
 	switch {
 	case s.cfg.Store.Catalog.HasTenant(tenant):
@@ -169,7 +170,7 @@ func (s *Server) ListAudit(
 	return ListAudit200JSONResponse(page), err
 }
 
-// ListOperatorAudit lists a page of the operator's audit, which has what belongs to no tenant.
+// ListOperatorAudit lists a page of the operator's audit, of what belongs to no tenant.
 func (s *Server) ListOperatorAudit(
 	ctx context.Context, r ListOperatorAuditRequestObject,
 ) (ListOperatorAuditResponseObject, error) {

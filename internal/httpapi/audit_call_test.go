@@ -169,7 +169,7 @@ func (b *bundle) managing() []managing {
 	}
 }
 
-// Texts that no entry may have.
+// Texts that may be in no entry.
 const (
 	secretContext = "the-patient-has-a-cold"
 	secretURL     = "a-key-in-a-query"
@@ -204,8 +204,8 @@ func managed(t *testing.T) (ids []string, scopes map[string]auth.Scope) {
 	return ids, scopes
 }
 
-// Every call that manages something has exactly one entry, whether it was done, refused or denied.
-// No entry has a secret.
+// Every call that manages something leaves exactly one entry, whether it was done, refused or
+// denied. There is no secret in an entry.
 func TestEveryManagingCallIsAudited(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -279,7 +279,7 @@ func TestRefusedByItsState(t *testing.T) {
 	}
 }
 
-// Reads and submits have no entry.
+// Reads and submits leave no entry.
 func TestOtherCallsAreNotAudited(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -42,8 +42,8 @@ func forged(subject string) string {
 			`"jti":"j1","password":"hunter2"}`)) + ".c2lnbmF0dXJlLW9mLW5vYm9keQ"
 }
 
-// The operator's audit has the denied calls of unproven callers, with their claims. A tenant's
-// audit has the denied calls of its proven callers.
+// The operator's audit lists the denied calls of unproven callers, with their claims. A tenant's
+// audit lists the denied calls of its proven callers.
 func TestDeniedCalls(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -77,7 +77,7 @@ func TestDeniedCalls(t *testing.T) {
 	assert.Equal(t, []any{"governance.get", "acme"}, []any{all[2].Action, all[2].Tenant})
 }
 
-// A call with a worker's token that doesn't verify, or has expired, is a denied call too.
+// A call with a worker's token that doesn't verify, or is expired, is a denied call too.
 func TestDeniedWorkers(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -159,7 +159,7 @@ func (s *Server) checkArrival(c *fiber.Ctx, tenant string, all []asyncflow.Deliv
 		return
 	}
 	if c.Request().Header.ConnectionClose() {
-		conn.Linger() // until the client has taken the answer and closes
+		conn.Linger() // until the client takes the answer and closes
 	}
 	end := conn.Sent() + int64(len(c.Response().Body()))
 	leases := make([]asyncflow.Lease, len(all))
@@ -171,10 +171,11 @@ func (s *Server) checkArrival(c *fiber.Ctx, tenant string, all []asyncflow.Deliv
 	s.extendArrivedClaim(conn, end, tenant, leases, arrivalLooks)
 }
 
-// arrivalLooks is how often it is looked whether an answer has arrived.
+// arrivalLooks is how often it is looked whether an answer arrived.
 const arrivalLooks = 2
 
-// Bounds of the claims that may not have arrived yet. Each takes some 300 bytes for 10 s at most.
+// Bounds of the claims that are perhaps still to arrive. Each takes some 300 bytes for 10 s at
+// most.
 const (
 	maxArrivals          = 65_536
 	maxArrivalsPerTenant = maxArrivals / 4
@@ -251,7 +252,7 @@ func mayClaimFrom(p auth.Principal, r dispatcher.ClaimRequest) error {
 
 // mayClaimAs refuses a claimer that the caller's token doesn't stand for. A token that lists
 // claimers is bound to these in every stage; another one to its subject, in the stages where names
-// count. Signed deliveries are for a developer's machine: it is no voter, and has a random name.
+// count. Signed deliveries are for a developer's machine: it is no voter, and uses a random name.
 func (s *Server) mayClaimAs(ctx context.Context, r dispatcher.ClaimRequest, signed bool) error {
 	p := principalOf(ctx)
 	if p.Claimers != nil {

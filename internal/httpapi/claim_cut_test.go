@@ -124,7 +124,7 @@ func TestClaimsAreCut(t *testing.T) {
 
 	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.lease
 		SET leased_at = leased_at - $1::interval, until = until - $1::interval`, asyncflow.FirstClaim)
-	require.NoError(t, err) // else the test would wait for tasks that nobody has
+	require.NoError(t, err) // else the test would wait for tasks that are with nobody
 	for i := 0; done.Load() < tasks; i++ {
 		_, err := b.store.Rescue(t.Context(), judge)
 		require.NoError(t, err)
@@ -158,7 +158,7 @@ func (b *bundle) givenBack() (n int) {
 }
 
 // giveBack cuts connections while the database hands out their claim, until it is given back: at
-// once, as it is known that nobody has it. A claim that waits for too long is refused instead.
+// once, as it is known to be with nobody. A claim that waits for too long is refused instead.
 func (b *bundle) giveBack() {
 	b.t.Helper()
 	token := b.newToken("acme", auth.ScopeWork)

@@ -28,7 +28,7 @@ func (b *bundle) runOut(name string) {
 	require.NoError(b.t, err)
 }
 
-// A late report on a claim without a sign of life counts until the task has begun again.
+// A late report on a claim without a sign of life counts until the task begins again.
 func TestALateReportOfASilentClaim(t *testing.T) {
 	b := setup(t)
 	b.claimed()
@@ -85,8 +85,8 @@ func TestAClaimThatHasArrived(t *testing.T) {
 	}
 }
 
-// An answer that can't be known to have arrived prolongs nothing, and nor does one whose claim was
-// given back or heard of meanwhile.
+// An answer prolongs nothing if it isn't known to be there, or if its claim was given back or heard
+// of meanwhile.
 func TestProlongedFromItsEndOnly(t *testing.T) {
 	b := setup(t)
 	b.claimed()
@@ -111,7 +111,7 @@ func TestProlongedFromItsEndOnly(t *testing.T) {
 	assert.Equal(t, heard, b.task(ids[0]).Deadline)
 }
 
-// A claimer that names an open claim has it: the claim is prolonged.
+// A claimer that names an open claim holds it: the claim is prolonged.
 func TestAClaimThatIsNamed(t *testing.T) {
 	b := setup(t)
 	b.claimed()
@@ -122,8 +122,8 @@ func TestAClaimThatIsNamed(t *testing.T) {
 	assert.Less(t, time.Until(b.task(ids[1]).Deadline), 2*asyncflow.FirstClaim)
 }
 
-// What is kept to learn whether claims have arrived has a bound for each tenant, however often its
-// claimers ask again for what they have.
+// What is kept to learn whether claims arrived is bounded for each tenant, however often its
+// claimers ask again for what they hold.
 func TestArrivalsAreBounded(t *testing.T) {
 	b := setupWith(t, func(cfg *httpapi.Config) { cfg.ClaimCheck = time.Hour })
 	b.claimed()

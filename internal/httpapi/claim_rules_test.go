@@ -39,7 +39,7 @@ func ids(all []api.Delivery) (some []string) {
 }
 
 // A task goes only to claimers that its rules allow, whoever else asks, and nobody who asks for
-// more waits behind the tasks that it may not have.
+// more waits behind the tasks that it may not get.
 func TestClaimRules(t *testing.T) {
 	b := setup(t)
 	b.claimed()
@@ -56,7 +56,7 @@ func TestClaimRules(t *testing.T) {
 	last := b.claim("desk-7", `,"max":10,"labels":{"lang":["de"],"level":["1","2"]}`)
 	require.Equal(t, []string{both}, ids(last))
 
-	// Given back, it still has its rules; they are also shown.
+	// Given back, it keeps its rules; they are also shown.
 	require.Equal(t, 200, b.report(last[0], "release", ``).status)
 	assert.Empty(t, b.claim("emil", `,"max":10,"labels":{"lang":["de"]}`))
 	rules := b.task(both).Claim
@@ -67,7 +67,7 @@ func TestClaimRules(t *testing.T) {
 		"1 claimer is excluded", b.task(both).WaitsBecause)
 }
 
-// A call that waits gets a task that it may have, and sleeps while there are others.
+// A call that waits gets a task that it may get, and sleeps while there are others.
 func TestAClaimerWaitsForATaskItMayHave(t *testing.T) {
 	b := setup(t)
 	b.claimed()
@@ -115,8 +115,8 @@ func TestClaimLimitsOfATokenHold(t *testing.T) {
 	}
 }
 
-// A patch replaces all rules of a task in line, from the next claim on. A claimer that has it keeps
-// it, and the journal says who changed the task.
+// A patch replaces all rules of a task in line, from the next claim on. A claimer that holds it
+// keeps it, and the journal says who changed the task.
 func TestChangedClaimRules(t *testing.T) {
 	b := setup(t)
 	b.claimed()
@@ -153,7 +153,7 @@ func TestChangedClaimRules(t *testing.T) {
 	}
 }
 
-// A rerun has the rules of the old task, or the rules that it is given.
+// A rerun gets the rules of the old task, or the rules that it is given.
 func TestRerunsHaveClaimRules(t *testing.T) {
 	b := setup(t)
 	b.claimed()

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// answerSigned is answerClaims with the headers that pushes would have. The deadlines are as for
-// pushes, too: a program that passes deliveries on sends a heartbeat first.
+// answerSigned is answerClaims with the headers of pushes. The deadlines are as for pushes, too: a
+// program that passes deliveries on sends a heartbeat first.
 func (s *Server) answerSigned(c *fiber.Ctx, tenant string, all []asyncflow.Delivery) error {
 	doc := []byte(`{"claims":[`)
 	headers := []byte(`],"headers":[`)
@@ -43,8 +43,8 @@ func appendJSON(b []byte, headers map[string]string) ([]byte, error) {
 	return append(b, doc...), err
 }
 
-// signClaim returns the headers that a push of a delivery would have. The stage's endpoint for
-// listening signs it.
+// signClaim returns the headers as for a push of a delivery. The stage's endpoint for listening
+// signs it.
 func (s *Server) signClaim(
 	tenant string, d *asyncflow.Delivery, body []byte,
 ) (map[string]string, error) {

@@ -107,7 +107,7 @@ func TestClaimWindowAtOnce(t *testing.T) {
 	assert.Equal(t, 3, sum)
 }
 
-// A call that waits hears that its window has become wider.
+// A call that waits hears that its window is wider now.
 func TestAWiderWindowOpens(t *testing.T) {
 	b := setup(t)
 	put := func(tasks int) {

@@ -84,7 +84,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	for _, c := range []struct {
 		schema, method, path string
 		bodies               []string
-		hidden               string // fields that no answer has, or not by that name
+		hidden               string // fields that are in no answer, or not by that name
 	}{
 		{"TaskTypeSpec", "PUT", "/v1/task-types/other", []string{`{"stages":[{` + stage + `}],
 			"retry":{"max_attempts":5,"interval":6},"schedule_limit":7,"schedule_interval":"8s",
@@ -205,8 +205,8 @@ func TestEveryDurationIsReadAsWritten(t *testing.T) {
 			[]string{"90s", "1h", "60m"}},
 	} {
 		set = append(set, c.field)
-		// In the short form a field takes one half of the texts, and the next field the other: each
-		// half has equal ones beside each other.
+		// In the short form a field takes one half of the texts, and the next field the other: in
+		// each half are equal ones beside each other.
 		if half := len(c.texts) / 2; !longform.Asked() && len(set)%2 == 0 {
 			c.texts = c.texts[:half+1]
 		} else if !longform.Asked() {
@@ -251,7 +251,7 @@ func durationFields(t *testing.T, schema string) (names []string) {
 	return names
 }
 
-// kept sets what a body has, checks that it is read back, and returns the names of the fields.
+// kept sets what is in a body, checks that it is read back, and returns the names of the fields.
 func (b *bundle) kept(t *testing.T, method, path, schema, body string) []string {
 	sent := body
 	if schema == "Stage" {
@@ -272,7 +272,7 @@ func (b *bundle) kept(t *testing.T, method, path, schema, body string) []string 
 	return slices.Collect(maps.Keys(want))
 }
 
-// assertKept checks that got has everything that want has.
+// assertKept checks that everything in want is in got.
 func assertKept(t *testing.T, path string, want, got any) {
 	t.Helper()
 	switch want := want.(type) {

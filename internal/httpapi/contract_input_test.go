@@ -35,7 +35,7 @@ type badCall struct {
 	field, says  string // "": anything
 }
 
-// tenantScopes are all scopes that a tenant's token may have.
+// tenantScopes are all scopes of tenants' tokens.
 var tenantScopes = []auth.Scope{auth.ScopeSubmit, auth.ScopeRead, auth.ScopeOperate,
 	auth.ScopeManage, auth.ScopeWork}
 
@@ -257,8 +257,7 @@ func (b *bundle) badCredentials(s subject, l asyncflow.Lease) []badCall {
 				Seq: l.Seq, Expiry: time.Now().Add(time.Hour)}), status: 401})
 }
 
-// tenantAdmin is a tenant's token that has all scopes. A foreign issuer may issue one; ours
-// doesn't.
+// tenantAdmin is a tenant's token with all scopes. A foreign issuer may issue one; ours doesn't.
 func (b *bundle) tenantAdmin() string {
 	token := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
 		"iss": "asyncflow", "aud": "asyncflow", "sub": "test", "tenant": "acme", "scope": "admin",
@@ -583,7 +582,7 @@ func (s subject) badFields(schema *openapi3.Schema, at string, in map[string]any
 // anyText reports whether a field accepts text of any bytes: some fields of workers do.
 func anyText(s subject, name string) bool { return s.worker && (name == "error" || name == "note") }
 
-// bulk returns the field with entries that have results of their own.
+// bulk returns the field with entries that get results of their own.
 func (s subject) bulk() string {
 	if s.OperationID == "submitTasks" {
 		return "tasks"

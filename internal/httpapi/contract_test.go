@@ -40,7 +40,7 @@ func TestRoutesOfTheContract(t *testing.T) {
 	require.NoError(t, err)
 	var served, written []string
 	for _, r := range server.Routes() {
-		if r.Method != http.MethodHead { // each GET has one
+		if r.Method != http.MethodHead { // there is one for each GET
 			served = append(served, r.Method+" "+regexp.MustCompile(`:(\w+)`).ReplaceAllString(r.Path,
 				"{$1}"))
 		}
@@ -48,7 +48,7 @@ func TestRoutesOfTheContract(t *testing.T) {
 	walk(func(method, path string, _ *openapi3.Operation) {
 		written = append(written, method+" "+path)
 	})
-	slices.Sort(served) // one that has to come before another is there twice
+	slices.Sort(served) // one that must come before another is there twice
 	assert.ElementsMatch(t, written, slices.Compact(served))
 }
 
@@ -65,7 +65,7 @@ func TestErrorCodesOfTheContract(t *testing.T) {
 	assert.ElementsMatch(t, written, listed)
 }
 
-// The examples are valid, and every body has one.
+// The examples are valid, and there is one for every body.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	doc := contracttest.Document()
@@ -95,7 +95,7 @@ func TestExamples(t *testing.T) {
 	walk(func(_, _ string, op *openapi3.Operation) { checkCall(op) })
 }
 
-// exemplary reports whether a schema has an example, or is a list of values that have one.
+// exemplary reports whether a schema comes with an example, or is a list of values with one.
 func exemplary(s *openapi3.Schema) bool {
 	for _, name := range []string{"data", "deliveries"} {
 		list := s.Properties[name]
@@ -184,7 +184,7 @@ func (b *bundle) closeDatabase() {
 	require.NoError(b.t, err)
 }
 
-// Calls about things that don't exist are answered with 404, if the contract has that status.
+// Calls about things that don't exist are answered with 404, if the contract lists that status.
 func TestUnknownThings(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -212,7 +212,7 @@ func TestUnknownThings(t *testing.T) {
 	}
 }
 
-// Every operation has the error statuses that all operations of its kind can have.
+// Every operation lists the error statuses that all operations of its kind can give.
 func TestErrorsOfTheContract(t *testing.T) {
 	t.Parallel()
 	walk(func(_, _ string, op *openapi3.Operation) {

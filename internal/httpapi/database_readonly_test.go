@@ -69,7 +69,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 		},
 		"change": func() answer { return b.call(http.MethodPost, "/v1/task-types/pipe/pause", "") },
 	} {
-		calling.Go(func() { // each has patience
+		calling.Go(func() { // each waits with patience
 			a := call()
 			assert.Equal(t, 503, a.status, name)
 			assert.NotEmpty(t, a.header.Get("Retry-After"), name)

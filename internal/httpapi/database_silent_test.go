@@ -55,7 +55,7 @@ func TestSilentDatabase(t *testing.T) {
 	reported := func() bool { // again
 		return b.callAs(report, "POST", "/v1/callbacks/"+task.ID+"/complete", `{}`).status == 200
 	}
-	if pgtest.ThroughPooler() { // it has silent connections of its own
+	if pgtest.ThroughPooler() { // it opens silent connections of its own
 		assert.Eventually(t, reported, patience, 100*time.Millisecond)
 	}
 	assert.True(t, reported())

@@ -39,7 +39,7 @@ func (s *Server) Docs(context.Context, DocsRequestObject) (DocsResponseObject, e
 	return rawAnswer{contentType: fiber.MIMETextHTMLCharsetUTF8, body: docspage.Page}, nil
 }
 
-// rawAnswer is an answer that has no type in the contract. All callers share its body, so that an
+// rawAnswer is an answer without a type in the contract. All callers share its body, so that an
 // answer that nobody reads takes no memory of its own.
 type rawAnswer struct {
 	contentType string

@@ -47,8 +47,8 @@ func TestDocumentsAreMadeOnce(t *testing.T) {
 	}
 }
 
-// The page has no script and no style inline, and each file that it loads is there, compressed or
-// not.
+// The page is without scripts and styles inline, and each file that it loads is there, compressed
+// or not.
 func TestDocs(t *testing.T) {
 	b := setup(t)
 	a := b.callAs("", "GET", "/docs", "")

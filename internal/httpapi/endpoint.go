@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// CreateEndpoint registers an endpoint, and challenges it unless challenges are off. Only the
-// answer to this call has the endpoint's secret.
+// CreateEndpoint registers an endpoint, and challenges it unless challenges are off. The endpoint's
+// secret is in the answer to this call only.
 func (s *Server) CreateEndpoint(
 	ctx context.Context, r CreateEndpointRequestObject,
 ) (CreateEndpointResponseObject, error) {

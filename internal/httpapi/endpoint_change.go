@@ -98,7 +98,7 @@ func setLimits(e *asyncflow.Endpoint, p api.EndpointPatch) error {
 }
 
 // staysPrivate refuses a URL of another origin if the endpoint keeps headers or credentials that
-// were given for the old origin. A caller could otherwise have them sent to a place of its own.
+// were given for the old origin. A caller could otherwise send them to a place of its own.
 func staysPrivate(before, after string, o asyncflow.Outbound, p api.EndpointPatch) error {
 	keeps := len(o.Headers) > 0 && p.Headers == nil || o.Auth.Kind != "" && p.Auth == nil
 	if keeps && !asyncflow.SameOrigin(before, after) {

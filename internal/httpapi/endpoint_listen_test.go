@@ -45,7 +45,7 @@ func TestEndpointsForListening(t *testing.T) {
 	assert.Empty(t, list.Data)
 }
 
-// A stage has an endpoint for listening, or others, but not both.
+// A stage uses an endpoint for listening, or others, but not both.
 func TestAnEndpointForListeningStandsAlone(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -135,7 +135,7 @@ func (b *bundle) claimSigned() (d api.Delivery, body []byte, headers map[string]
 	return d, doc.Claims[0], doc.Headers[0]
 }
 
-// A signed claim has the headers of a push, and the answer to it counts as that to a push.
+// A signed claim carries the headers of a push, and the answer to it counts as that to a push.
 func TestSignedClaims(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -176,7 +176,7 @@ func TestSignedClaims(t *testing.T) {
 		[]any{attempt.Outcome, attempt.Claimer})
 }
 
-// Each answer has the outcome that it would have after a push.
+// Each answer gives the outcome that it would give after a push.
 func TestAnswersOfClaims(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -208,7 +208,7 @@ func TestAnswersOfClaims(t *testing.T) {
 	}
 }
 
-// Only a stage with an endpoint for listening has deliveries that are signed.
+// Only deliveries of a stage with an endpoint for listening are signed.
 func TestSignedClaimsNeedAListener(t *testing.T) {
 	b := setup(t)
 	b.claimed()

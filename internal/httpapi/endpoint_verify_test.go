@@ -79,8 +79,8 @@ func (b *bundle) serves() bool {
 	return pipe.Serves("first")
 }
 
-// An endpoint gets deliveries once it has echoed a challenge: at its creation if the
-// worker knows the secret, else when it is verified later.
+// An endpoint gets deliveries once it echoes a challenge: at its creation if the worker knows the
+// secret, else when it is verified later.
 func TestEndpointsAreChallenged(t *testing.T) {
 	b := challenging(t)
 	w := newEchoing(t, ownSecret)

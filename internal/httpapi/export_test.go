@@ -31,7 +31,7 @@ func (s *Server) BodyMemory() int { return s.bodies.InUse() }
 // AnswerMemory returns how much memory is lent for answers that are not sent yet, in bytes.
 func (s *Server) AnswerMemory() int { return s.answers.InUse() }
 
-// ChargeCheckpoints has a tenant wait for a long time before it may write checkpoints.
+// ChargeCheckpoints makes a tenant wait for a long time before it may write checkpoints.
 func (s *Server) ChargeCheckpoints(tenant string) {
 	s.checkpoints.Charge(tenant, checkpointRate, 3600*checkpointRate, time.Now())
 }
@@ -42,12 +42,12 @@ func (s *Server) HoldLinks(tenant string) (end func()) {
 	return func() { s.links.Give(tenant, maxLinksPerTenant) }
 }
 
-// ChargeLinks has a tenant wait for a long time before its links are opened again.
+// ChargeLinks makes a tenant wait for a long time before its links are opened again.
 func (s *Server) ChargeLinks(tenant string) {
 	s.linkRates.Charge(tenant, linksPerSecond, 3600*linksPerSecond, time.Now())
 }
 
-// Arrivals returns of how many claims it is not known yet whether they have arrived.
+// Arrivals returns of how many claims it is not known yet whether they arrived.
 func (s *Server) Arrivals() int { return s.arrived.InUse() }
 
 // MaxArrivalsPerTenant is the most of these of one tenant.
@@ -63,7 +63,7 @@ func (s *Server) StatsFeeds() int {
 	return len(s.statsFeeds.byTenant)
 }
 
-// ErrorCodes returns the codes that problems can have.
+// ErrorCodes returns the codes of problems.
 func ErrorCodes() []asyncflow.Code { return slices.Collect(maps.Keys(statusOf)) }
 
 // CompareHealth orders tenants, the worst first.

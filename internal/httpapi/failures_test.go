@@ -111,7 +111,7 @@ func TestListByEnds(t *testing.T) {
 	}
 }
 
-// A reverse list has the end of the list on its first page, of a type and of all types.
+// A reverse list begins with the end of the list, of a type and of all types.
 func TestReverseList(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -22,8 +22,8 @@ const readyTimeout = 2 * time.Second
 // failedPatience is how long a caller waits for a check of the database after one that failed.
 const failedPatience = 100 * time.Millisecond
 
-// errDraining is the answer of a node that is about to stop. It is no failure, so the log doesn't
-// have it.
+// errDraining is the answer of a node that is about to stop. It is no failure, so it isn't in the
+// log.
 var errDraining = asyncflow.Errorf(asyncflow.CodeUnavailable,
 	"the node is stopping: send requests to another one")
 
@@ -34,7 +34,7 @@ func (s *Server) Ready(ctx context.Context, _ ReadyRequestObject) (ReadyResponse
 		return nil, errDraining
 	}
 	if err := s.reachable(ctx); err != nil {
-		// The error itself has the address of the database, which not everybody may see.
+		// The error itself names the address of the database, which not everybody may see.
 		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
 			Message: "the database can't be reached, takes no writes, or its schema is not current"}
 	}
@@ -50,9 +50,9 @@ type pinged struct {
 	at  time.Time
 }
 
-// reachable returns why the database can't be used; nil: it can. If the last check has just failed,
-// and the next one takes long, it returns the last error: callers don't keep their connections for
-// as long as the database is silent.
+// reachable returns why the database can't be used; nil: it can. If the last check just failed, and
+// the next one takes long, it returns the last error: callers don't keep their connections for as
+// long as the database is silent.
 func (s *Server) reachable(ctx context.Context) error {
 	last := s.lastPing.Load()
 	if last == nil || last.err == nil || time.Since(last.at) > 2*readyTimeout {

@@ -10,7 +10,7 @@ import (
 )
 
 // While the database hangs, callers of /readyz get the result of the last check, and don't keep
-// their connections until the next one has failed. Once the database answers, so does /readyz.
+// their connections until the next one fails. Once the database answers, so does /readyz.
 func TestReadyAnswersSoonWhileTheDatabaseHangs(t *testing.T) {
 	b := setup(t)
 	ready := func() int { return b.callAs("", http.MethodGet, "/readyz", "").status }

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/httpapi"
 )
 
-// A node isn't ready before it has the keys of every issuer. It names the issuers with keys that
+// A node isn't ready before it knows the keys of every issuer. It names the issuers with keys that
 // are missing, and serves the callers of the others.
 func TestReadyWaitsForKeys(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and never answers

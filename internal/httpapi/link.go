@@ -23,7 +23,7 @@ import (
 
 // People open these pages without a token of ours. A link that doesn't verify is answered alike,
 // whatever is wrong with it, and before anything is read. The token in the path is the only
-// credential, and no browser sends it by itself: so another site can't have somebody decide (CSRF)
+// credential, and no browser sends it by itself: so another site can't make somebody decide (CSRF)
 // unless it knows the link, and then it needs nobody.
 
 // Bounds of the links that a node answers. Each may read the largest context.

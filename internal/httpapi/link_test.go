@@ -23,8 +23,8 @@ const reviewSpec = `{"stages":[{"name":"ask"},{"name":"review","mode":"wait",` +
 	`"wait":{"signal":"reviewed","timeout":"72h","links":{"decisions":["approve","reject"]}}},` +
 	`{"name":"ship","next":["ask","finish"]}]}`
 
-// linked submits a task with a context, leases it, and returns the paths of the links that its
-// delivery has.
+// linked submits a task with a context, leases it, and returns the paths of the links in its
+// delivery.
 func (b *bundle) linked(doc string) (l asyncflow.Lease, token string, paths map[string]string) {
 	b.t.Helper()
 	if _, err := b.store.Catalog.Type("acme", "pipe"); err != nil {
@@ -82,7 +82,7 @@ func TestLinks(t *testing.T) {
 			b.await()
 		}
 		for range 3 {
-			// a mail program has added parameters
+			// a mail program added parameters
 			requirePage(t, b.callAs("", "GET", links["approve"]+"?utm=a&utm=%ff", ""), 200,
 				"<h1>Decide: approve</h1>", "Two pizzas for &lt;b&gt;Anna&lt;/b&gt; &amp;", `<button>approve</button>`,
 				"Task "+l.ID.String())
@@ -117,7 +117,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// await has the task in line wait for its signal, as a dispatcher does.
+// await makes the task in line wait for its signal, as a dispatcher does.
 func (b *bundle) await() {
 	b.t.Helper()
 	l, _ := b.lease()
@@ -130,7 +130,7 @@ func (b *bundle) await() {
 	b.followUp()
 }
 
-// followUp has tasks that wait take their signals.
+// followUp makes tasks that wait take their signals.
 func (b *bundle) followUp() {
 	b.t.Helper()
 	for more := true; more; {
@@ -166,7 +166,7 @@ func TestUnknownLinks(t *testing.T) {
 	requirePage(t, b.press(good, "Anna"), 503, "Try again", "Open the link again")
 }
 
-// Each reason why nothing can be decided any more has its page.
+// There is a page for each reason why nothing can be decided any more.
 func TestLinksThatCountNoMore(t *testing.T) {
 	b := setup(t)
 	l, _, links := b.linked(`{"summary":"secret"}`)
@@ -211,7 +211,7 @@ func TestLinksAreNotLogged(t *testing.T) {
 	require.Empty(t, log.with("afl1."))
 }
 
-// What is written for a name has bounds, and its page says so without losing it.
+// What is written for a name is bounded, and its page says so without losing it.
 func TestFormsOfLinks(t *testing.T) {
 	b := setup(t)
 	_, _, links := b.linked(`1`)

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
-// Every answer in a test is checked against the contract (not in benchmarks). When all tests
-// have run, each answer of the contract must have been given in one of them.
+// Every answer in a test is checked against the contract (not in benchmarks). At the end of all
+// tests, one of them must have seen each answer of the contract.
 func TestMain(m *testing.M) {
 	pgtest.MoreAtOnce(16) // a few wait for half a minute: the sooner they begin, the better
 	flag.Parse()

@@ -141,7 +141,7 @@ func TestOnFinalRefused(t *testing.T) {
 	assert.Equal(t, before, b.contents(), "nothing was made")
 }
 
-// With challenges, a target gets nothing until its URL has echoed one.
+// With challenges, a target gets nothing until its URL echoes one.
 func TestOnFinalChallenged(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) { c.VerifyEndpoints = true })
 	b.single()

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// carryOn does the work of the background job until an operation has ended.
+// carryOn does the work of the background job until the end of an operation.
 func (b *bundle) carryOn(o api.Operation) api.Operation {
 	b.t.Helper()
 	for {

@@ -69,7 +69,7 @@ func (b *bundle) change(c configured, method, body, header, value string) answer
 	return b.do(req)
 }
 
-// A change with the ETag of what was read is made only as long as nobody else has made one.
+// A change with the ETag of what was read is made only as long as nobody else made one.
 func TestIfMatch(t *testing.T) {
 	b := setup(t)
 	all := b.configuration()
@@ -118,8 +118,8 @@ func TestIfMatch(t *testing.T) {
 	}
 }
 
-// A document that was applied already is a success: the answer to the first call may have been
-// lost. A dry run, which shows what isn't so, has no ETag.
+// A document that was applied already is a success: perhaps the answer to the first call was lost.
+// A dry run, which shows what isn't so, gives no ETag.
 func TestIfMatchOfTheSameAgain(t *testing.T) {
 	b := setup(t)
 	for _, c := range b.configuration() {
@@ -155,8 +155,8 @@ func TestIfMatchAtOnce(t *testing.T) {
 	}
 }
 
-// Each answer that shows something with an ETag has it, and the contract says so: a caller can
-// change what it has just made without reading it again.
+// Each answer that shows something with an ETag names it, and the contract says so: a caller can
+// change what it just made without reading it again.
 func TestETagsOfAnswers(t *testing.T) {
 	contract, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
 	require.NoError(t, err)
@@ -207,7 +207,7 @@ func TestETagsOfAnswers(t *testing.T) {
 	assert.Equal(t, said, calls+byReading+created, "all that the contract names are here")
 }
 
-// showsConfigured reports whether a response shows something that has an ETag.
+// showsConfigured reports whether a response shows something with an ETag.
 func showsConfigured(r *openapi3.Response) bool {
 	content := r.Content.Get("application/json")
 	if content == nil {

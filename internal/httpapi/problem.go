@@ -96,7 +96,7 @@ func problemOf(err error) api.Problem {
 	return p
 }
 
-// statusOfWire returns the status of an error that has a status of its own in HTTP; else 0.
+// statusOfWire returns the status of an error with a status of its own in HTTP; else 0.
 func statusOfWire(err error) int {
 	var web *fiber.Error
 	if !errors.As(err, &web) {
@@ -109,8 +109,8 @@ func statusOfWire(err error) int {
 	return 0
 }
 
-// knownError returns err as one of ours. An unknown error is CodeInternal. A commit that the
-// standby may not have is CodeUncertain, whatever it was for.
+// knownError returns err as one of ours. An unknown error is CodeInternal. A commit that may be
+// missing on the standby is CodeUncertain, whatever it was for.
 func knownError(err error) *asyncflow.Error {
 	var known *asyncflow.Error
 	if errors.As(err, &known) {
@@ -182,7 +182,7 @@ func brief(e *asyncflow.Error) *asyncflow.Error {
 // what it stands for.
 func encodedSize(f asyncflow.FieldError) int {
 	doc, err := encode(f)
-	if err != nil { // it has two strings
+	if err != nil { // there are two strings in it
 		return maxFaults
 	}
 	return len(doc)

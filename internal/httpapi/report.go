@@ -121,7 +121,7 @@ func (s *Server) SnoozeTask(
 	return SnoozeTask200JSONResponse{Status: status}, err
 }
 
-// mayHave reports whether a JSON document may have a field of a name, written plainly or with
+// mayHave reports whether a field of a name may be in a JSON document, written plainly or with
 // escapes.
 func mayHave(doc []byte, name string) bool {
 	return bytes.Contains(doc, []byte(name)) || bytes.Contains(doc, []byte(`\u`))

@@ -85,7 +85,7 @@ func (b *bundle) leases(t testing.TB, n int) (all []asyncflow.Lease) {
 	return all
 }
 
-// processorTime returns the processor time that this process has used, in nanoseconds.
+// processorTime returns the processor time that this process used so far, in nanoseconds.
 func processorTime(t testing.TB) int64 {
 	var u syscall.Rusage
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

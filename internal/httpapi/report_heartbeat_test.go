@@ -136,7 +136,7 @@ func TestCheckpointReport(t *testing.T) {
 	require.Equal(t, 409, b.callAs(token, "POST", path+"/heartbeat", `{"checkpoint":3}`).status)
 }
 
-// Checkpoints of a tenant have a rate. Beyond it, reports without one are taken as before.
+// There is a rate for checkpoints of a tenant. Beyond it, reports without one are taken as before.
 func TestCheckpointsHaveARate(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -185,7 +185,7 @@ func TestGarbledReports(t *testing.T) {
 	require.Equal(t, asyncflow.WaitSnooze, asyncflow.WaitReason(task.WaitsFor))
 }
 
-// A vote has no checkpoint, as another claimer gets it next, and can't be put off.
+// A vote leaves no checkpoint, as another claimer gets it next, and can't be put off.
 func TestWhatAVoteHasNot(t *testing.T) {
 	b := setup(t)
 	a := b.call("PUT", "/v1/task-types/judge", `{"stages":[{"name":"look","mode":"claim",
@@ -272,9 +272,9 @@ func TestLateResultOfTheLastAttempt(t *testing.T) {
 		read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+id, "")).Status)
 }
 
-// If a stage has less time for processing than for its delivery, a heartbeat's deadline is the end
-// of the delivery while that is open, and max_processing_time from now after a 202, whether the 202
-// has been written or not.
+// If a stage allows less time for processing than for its delivery, a heartbeat's deadline is the
+// end of the delivery while that is open, and max_processing_time from now after a 202, whether the
+// 202 is written or not.
 func TestHeartbeatOfAShortStage(t *testing.T) {
 	b := setup(t)
 	b.call("PUT", "/v1/task-types/pipe",

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// A claim carries what its stage asks for, byte for byte. What is too long has its URL, which the
-// token of the delivery opens while the attempt lasts.
+// A claim carries what its stage asks for, byte for byte. In place of what is too long stands its
+// URL, which the token of the delivery opens while the attempt lasts.
 func TestDocumentsByURL(t *testing.T) {
 	b := setup(t)
 	put := read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/judge",

@@ -24,7 +24,7 @@ func (s *Server) checkSpawn(
 }
 
 // countSpawn refuses a report with more entries in spawn than may be, before the report is decoded:
-// a task in memory has a hundred times the bytes of the shortest text. Decode refuses other
+// a task in memory takes a hundred times the bytes of the shortest text. Decode refuses other
 // spellings of the name, but reads their entries first.
 func countSpawn(body []byte) error {
 	w := asyncflow.JSONWalk{Doc: body}

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// spawning puts types of which one starts tasks, and returns a task of it with its token.
+// spawning puts types, one of them to start tasks, and returns a task of it with its token.
 func (b *bundle) spawning() (id, path, token string) {
 	b.t.Helper()
 	read[api.TaskType](b, 201, b.call("PUT", "/v1/task-types/report",
@@ -129,7 +129,8 @@ func TestListOfLatestChildren(t *testing.T) {
 		b.call("GET", "/v1/tasks?type=report&latest=true&parent="+id, "")).Data)
 }
 
-// A report makes the task wait for the tasks that it starts. The next delivery has their results.
+// A report makes the task wait for the tasks that it starts. The next delivery carries their
+// results.
 func TestSpawnReportJoins(t *testing.T) {
 	b := setup(t)
 	id, path, token := b.spawning()

@@ -100,8 +100,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// A report that another node has already accepted is answered with the task's present status,
-// although this node remembers the lease.
+// A report that another node already accepted is answered with the task's present status, although
+// this node remembers the lease.
 func TestCompletionElsewhere(t *testing.T) {
 	b := setup(t)
 	b.pipe()

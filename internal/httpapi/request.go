@@ -150,8 +150,8 @@ func orDefaultPage(asked int) int { return cmp.Or(asked, defaultPage) }
 // requestIDKey is where a request keeps its id.
 type requestIDKey struct{}
 
-// requestID returns the id of a request, which its answer has too: the caller's own if it is well
-// formed, else a new one.
+// requestID returns the id of a request, which is also in its answer: the caller's own if it is
+// well formed, else a new one.
 func requestID(c *fiber.Ctx) string {
 	if id, ok := c.Locals(requestIDKey{}).(string); ok {
 		return id

@@ -17,8 +17,8 @@ import (
 
 // A call reads its own body, once its caller is known. The memory for the body grows with the
 // bytes that arrive, and is lent from a byte budget. What is left of a body when its call ends
-// would be read as the connection's next request, so endBody reads the rest or has the connection
-// closed.
+// would be read as the connection's next request, so endBody reads the rest or makes the connection
+// close.
 
 const (
 	// headerLimit bounds the header of a request, in bytes.
@@ -37,8 +37,8 @@ const (
 	// linkBody bounds the form of a link, in bytes: a name of the longest characters, each escaped.
 	linkBody = 4 << 10
 
-	// documentBody is what a body may have beside the largest context, in bytes. If the context
-	// is over its limit by less than this, the error still names the field.
+	// documentBody is what may be in a body beside the largest context, in bytes. If the context is
+	// over its limit by less than this, the error still names the field.
 	documentBody = 1 << 20
 
 	// strangersBody is how much of a refused body is read to keep its connection, in bytes. It
@@ -183,11 +183,10 @@ func (s *Server) bodyTooLarge(
 // errUnwantedBody refuses a body of a call that takes none.
 var errUnwantedBody = asyncflow.InvalidField("body", "must be empty: this call takes none")
 
-// endBody ends a request where its framing says. It drops a short rest of the body that nobody
-// has read; if the rest is long, the connection is closed after the answer. The connection is also
-// closed after a chunked body: fasthttp accepts several forms of its end, and a proxy may read
-// them differently. The memory of the body is given back here, before the answer is sent, which
-// may take long.
+// endBody ends a request where its framing says. It drops a short unread rest of the body; if the
+// rest is long, the connection is closed after the answer. The connection is also closed after a
+// chunked body: fasthttp accepts several forms of its end, and a proxy may read them differently.
+// The memory of the body is given back here, before the answer is sent, which may take long.
 func endBody(c *fasthttp.RequestCtx) {
 	r := &c.Request
 	over := !r.IsBodyStream() || !c.Response.ConnectionClose() && dropBody(r, strangersBody)
@@ -221,7 +220,7 @@ func cutOff(c *fasthttp.RequestCtx) bool {
 	return ok && conn.Ended()
 }
 
-// bodyOf returns the body of a request, as far as its call has read it.
+// bodyOf returns the body of a request, as far as its call read it.
 func bodyOf(c *fiber.Ctx) []byte {
 	if c.Request().IsBodyStream() {
 		return nil

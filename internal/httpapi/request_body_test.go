@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 )
 
-// The server waits for a large body only if its caller may make the call, and the call may have
-// such a body. Otherwise it keeps only the header and the beginning of the body in memory.
+// The server waits for a large body only if its caller may make the call, and such a body is
+// allowed in it. Otherwise it keeps only the header and the beginning of the body in memory.
 func TestBodiesOfStrangers(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -91,7 +91,7 @@ func TestBodiesOfStrangers(t *testing.T) {
 	require.Contains(t, a.problem.Errors[0].Message, "1048576")
 }
 
-// The nesting of a whole body has a limit, whatever the call.
+// The nesting of a whole body is limited, whatever the call.
 func TestDeepBodies(t *testing.T) {
 	b := setup(t)
 	b.pipe()

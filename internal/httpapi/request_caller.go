@@ -18,7 +18,7 @@ import (
 
 type principalKey struct{}
 
-// principalOf returns the verified caller, which identify has put into the context.
+// principalOf returns the verified caller, which identify put into the context.
 func principalOf(ctx context.Context) auth.Principal {
 	p, _ := ctx.Value(principalKey{}).(auth.Principal)
 	return p
@@ -49,7 +49,7 @@ func tenantOf(ctx context.Context) string {
 }
 
 // identify proves who calls, and that the caller's scopes allow the call. The context that it
-// returns has the caller, once proven, even if there is an error.
+// returns carries the caller, once proven, even if there is an error.
 func (s *Server) identify(
 	ctx context.Context, c *fiber.Ctx, o *contract.Operation, values map[string]string,
 ) (context.Context, error) {
@@ -112,7 +112,7 @@ func (s *Server) identifyOperator(ctx context.Context, c *fiber.Ctx) (context.Co
 }
 
 // tokenOf returns the token of a call: the one in Authorization or, if there is none, that of a
-// session of the console. A worker's calls have no sessions.
+// session of the console. There are no sessions for a worker's calls.
 func (s *Server) tokenOf(c *fiber.Ctx, o *contract.Operation) (string, error) {
 	header := c.Get(fiber.HeaderAuthorization)
 	if header == "" && s.cfg.Console != nil && o.Access == contract.AccessToken {

@@ -53,7 +53,7 @@ func answersOn(t testing.TB, c net.Conn, within time.Duration) (all []answer, cl
 func (b *bundle) exchange(text string) ([]answer, bool) {
 	b.t.Helper()
 	c := b.dial()
-	go io.WriteString(c, text) // the server may close before it has all of it
+	go io.WriteString(c, text) // the server may close before it got all of it
 	return answersOn(b.t, c, patience)
 }
 

@@ -52,7 +52,7 @@ func (b *bundle) get(path string, header ...string) answer {
 	return b.do(req)
 }
 
-// Each answer has an id: the request's own if it is well formed, else a new one.
+// Each answer carries an id: the request's own if it is well formed, else a new one.
 func TestRequestID(t *testing.T) {
 	b := setup(t)
 	const header = "X-Request-Id"

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// rows reads all pages of a list. None has more than limit rows.
+// rows reads all pages of a list. There are no more than limit rows on a page.
 func (b *bundle) rows(path string, limit int) (rows []map[string]any, pages int) {
 	b.t.Helper()
 	for cursor := ""; ; {

@@ -41,8 +41,8 @@ func (b *bundle) begin(call apiCall, length, sent int) net.Conn {
 	return c
 }
 
-// A body uses memory only for the bytes that have arrived, not for what its header announces. It
-// uses none if the call, the scope or the token doesn't allow such a body.
+// A body uses memory only for the bytes that arrived, not for what its header announces. It uses
+// none if the call, the scope or the token doesn't allow such a body.
 func TestMemoryOfAnnouncedBodies(t *testing.T) {
 	const announced, sent, each = 16 << 20, 100 << 10, 60
 	b := setupOn(t, func(*store.Config) {}, func(c *httpapi.Config) { c.MaxBody = announced })
@@ -61,7 +61,7 @@ func TestMemoryOfAnnouncedBodies(t *testing.T) {
 		{"POST", callback + "/complete", completion},
 		{"POST", callback + "/complete", expired},
 		{"POST", callback + "/heartbeat", completion},
-		{"POST", "/v1/tasks/batch", b.token}, // it may have such a body
+		{"POST", "/v1/tasks/batch", b.token}, // such a body is allowed
 	} {
 		for range each {
 			c := b.begin(call, announced, 8<<10)
@@ -80,7 +80,7 @@ type spaces struct{}
 
 func (spaces) Read(p []byte) (int, error) { return copy(p, strings.Repeat(" ", len(p))), nil }
 
-// Each tenant has a share of the memory for bodies, and all tenants together have the node's.
+// Each tenant gets a share of the memory for bodies, and all tenants together get the node's.
 // Requests over a share are refused; small requests and other tenants' are not.
 func TestSharesOfBodyMemory(t *testing.T) {
 	const share, body = 4 << 20, 1 << 20
@@ -139,7 +139,7 @@ func TestBodyMemoryRefused(t *testing.T) {
 }
 
 // The streams and waiting calls of one tenant are bounded together, so that other tenants can still
-// have both.
+// use both.
 func TestSharesOfStreams(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) { c.Streams.Max, c.Streams.MaxPerTenant = 5, 3 })
 	b.pipe()

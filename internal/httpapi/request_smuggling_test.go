@@ -78,7 +78,7 @@ func security(doc *openapi3.T, op *openapi3.Operation) *openapi3.SecurityRequire
 	return &doc.Security
 }
 
-// proxied returns a proxy in front of a bundle's server. The proxy has one connection to the
+// proxied returns a proxy in front of a bundle's server. The proxy keeps one connection to the
 // server, and sends all requests over it.
 func (b *bundle) proxied(t *testing.T) string {
 	t.Helper()

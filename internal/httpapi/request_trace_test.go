@@ -39,7 +39,7 @@ func (s consoleSpan) attribute(key string) any {
 	return nil
 }
 
-// setupTraced is setup with traces. spans ends the server and returns what it has recorded.
+// setupTraced is setup with traces. spans ends the server and returns what it recorded.
 func setupTraced(t *testing.T) (b *bundle, spans func() map[string][]consoleSpan) {
 	t.Helper()
 	var out bytes.Buffer
@@ -72,7 +72,7 @@ func setupTraced(t *testing.T) (b *bundle, spans func() map[string][]consoleSpan
 
 const callerTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// A claim hands out the trace of each attempt. The claim has links to the submits, the attempt to
+// A claim hands out the trace of each attempt. The claim is linked to the submits, the attempt to
 // both, and the report to the attempt.
 func TestTracedClaim(t *testing.T) {
 	b, spans := setupTraced(t)
@@ -149,7 +149,7 @@ func TestTracedStrangers(t *testing.T) {
 	assert.EqualValues(t, 404, all["GET /v1/tasks/{id}"][0].attribute("http.response.status_code"))
 }
 
-// A task that a schedule's call starts has the trace of the call.
+// A task that a schedule's call starts is in the trace of the call.
 func TestTracedStarts(t *testing.T) {
 	b, spans := setupTraced(t)
 	b.claimed()

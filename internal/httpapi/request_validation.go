@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// maxBodyDepth bounds the nesting of a body. Documents that are stored have a lower limit: its
-// error names their field.
+// maxBodyDepth bounds the nesting of a body. There is a lower limit for documents that are stored:
+// its error names their field.
 const maxBodyDepth = 1000
 
 // validate checks a request with its body against the contract.
@@ -56,7 +56,7 @@ func (s *Server) validate(c *fiber.Ctx, o *contract.Operation, values map[string
 	if _, err := o.ReadQuery(c.Request().URI().QueryString()); err != nil {
 		return err
 	}
-	if o.ID == "submitTask" { // in a batch, each task has its own result
+	if o.ID == "submitTask" { // in a batch, each task gets its own result
 		return s.contract.CheckRetry(body)
 	}
 	return nil
@@ -88,7 +88,7 @@ func checkConditions(c *fiber.Ctx, o *contract.Operation) error {
 	return nil
 }
 
-// isMedia reports whether a Content-Type has a media type.
+// isMedia reports whether a Content-Type names a media type.
 func isMedia(contentType, want string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	return strings.EqualFold(strings.TrimSpace(media), want)
@@ -114,7 +114,7 @@ func (s *Server) checkBody(c *fiber.Ctx) error {
 	return nil
 }
 
-// takesHeader reports whether the contract has a header among the parameters of an operation.
+// takesHeader reports whether the contract lists a header among the parameters of an operation.
 func takesHeader(o *contract.Operation, name string) bool {
 	return o.Route.Operation.Parameters.GetByInAndName("header", name) != nil
 }
@@ -214,8 +214,8 @@ func checkFraming(h *fasthttp.RequestHeader) error {
 	return nil
 }
 
-// isHeader reports whether a name is that of a header, which has ASCII letters only. The lengths
-// are compared too: EqualFold alone takes some other letters for ASCII ones.
+// isHeader reports whether a name is that of a header, which consists of ASCII letters only. The
+// lengths are compared too: EqualFold alone takes some other letters for ASCII ones.
 func isHeader(name []byte, header string) bool {
 	return len(name) == len(header) && strings.EqualFold(string(name), header)
 }

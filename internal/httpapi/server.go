@@ -35,7 +35,7 @@ type Server struct {
 	answers *share.Pool // bytes of answers that are not sent yet
 	tests   *share.Pool // test deliveries
 	links   *share.Pool // links that people open
-	arrived *share.Pool // claims that may not have arrived yet
+	arrived *share.Pool // claims that are perhaps still to arrive
 
 	pings       *coalesce.Runs[struct{}] // checks of the database
 	lastPing    atomic.Pointer[pinged]   // the last of them
@@ -84,7 +84,7 @@ func (s *Server) newApp() *fiber.App {
 	app := fiber.New(fiber.Config{
 		AppName:               "asyncflow",
 		DisableStartupMessage: true,
-		CaseSensitive:         true, // each path has one spelling, the contract's
+		CaseSensitive:         true, // the one spelling of each path is the contract's
 		StrictRouting:         true,
 		Immutable:             true,      // strings of a request outlive its handler
 		BodyLimit:             readAhead, // read before the handler; see request_body.go

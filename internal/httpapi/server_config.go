@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Config has what the API serves, and its limits.
+// Config says what the API serves, and its limits.
 type Config struct {
 	Store *store.Store
 	// Committer takes new tasks and reports. It is over Store.
@@ -87,7 +87,7 @@ func (cfg Config) withDefaults() Config {
 // ConnectionConfig bounds the connections of a node. Zero values are the defaults.
 type ConnectionConfig struct {
 	Max           int           // at once; 0: 10,000
-	MaxAnonymous  int           // at once on which no token has let a call in; 0: half of Max
+	MaxAnonymous  int           // at once on which no token let a call in; 0: half of Max
 	MaxPerAddress int           // at once from one IPv4 address or IPv6 /64; 0: as many as Max
 	ReadTimeout   time.Duration // for a whole request, from its first byte to its last; 0: 30 s
 	IdleTimeout   time.Duration // between two requests; 0: 2 minutes

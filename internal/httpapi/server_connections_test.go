@@ -184,8 +184,8 @@ type stranger struct {
 	answered bool // the answer is read
 }
 
-// flood opens connections of strangers, at least n, until the server has closed the first one,
-// although more bytes come on it.
+// flood opens connections of strangers, at least n, until the server closes the first one, although
+// more bytes come on it.
 func (b *bundle) flood(t *testing.T, n int, s stranger) {
 	t.Helper()
 	first := b.stranger(t, s)
@@ -270,7 +270,7 @@ func (b *bundle) connectAs(t *testing.T, request string) (open net.Conn) {
 	return open
 }
 
-// expired returns a token that has expired.
+// expired returns an expired token.
 func (b *bundle) expired() string {
 	token, err := b.issuer.Issue("acme", "test", []auth.Scope{auth.ScopeRead}, time.Hour,
 		time.Now().Add(-2*time.Hour))

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// installHooks sets what fiber has no setting for.
+// installHooks sets what fiber offers no setting for.
 func (s *Server) installHooks(server *fasthttp.Server) {
 	server.HeaderReceived = func(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig) {
 		if !h.IsHTTP11() { // it would take the interim answer for the answer (RFC 9110, 10.1.1)
@@ -35,7 +35,7 @@ func (s *Server) installHooks(server *fasthttp.Server) {
 			c.SetConnectionClose()
 		}
 		endBody(c)
-		// No browser takes an answer, which may have a tenant's text, for a page or a script.
+		// No browser takes an answer, which may contain a tenant's text, for a page or a script.
 		c.Response.Header.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 		if s.draining.Load() {
 			c.SetConnectionClose()

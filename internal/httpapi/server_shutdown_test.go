@@ -32,7 +32,7 @@ func TestShutdownBeforeServe(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A server that drains answers, and has each connection closed: the next call goes elsewhere.
+// A server that drains answers, and makes each connection close: the next call goes elsewhere.
 func TestDrain(t *testing.T) {
 	b := setup(t)
 	b.server.Drain()

@@ -196,7 +196,7 @@ func (b *bundle) do(req *http.Request) answer {
 	return a
 }
 
-// read decodes the body of an answer, which must have a status.
+// read decodes the body of an answer, which must be of a status.
 func read[T any](b *bundle, status int, a answer) T {
 	b.t.Helper()
 	var v T

@@ -19,8 +19,7 @@ import (
 )
 
 // standbyCalls are calls that change something: method, path, and a body where there is one. {id}
-// is a task that waits, {over} one that has failed. {held} is a claimed task, another one in each
-// call.
+// is a task that waits, {over} one that failed. {held} is a claimed task, another one in each call.
 const standbyCalls = `
 POST /v1/tasks {"type":"pipe","context":{}}
 POST /v1/tasks {"type":"pipe","context":{},"key":"a"}
@@ -40,8 +39,8 @@ POST /v1/callbacks/{held}/complete {"output":1}
 POST /v1/callbacks/{held}/fail {"error":"no"}
 POST /v1/claims/{held}/release`
 
-// A call that waits for a standby, and is cancelled there, is answered that it may
-// have made its change.
+// A call that waits for a standby, and is cancelled there, is answered that it perhaps made its
+// change.
 func TestCallsUnderACutWaitForTheStandby(t *testing.T) {
 	t.Parallel()
 	url := pgtest.PreparedServer(t, prepare).URL("postgres")
@@ -77,7 +76,7 @@ func TestCallsUnderACutWaitForTheStandby(t *testing.T) {
 		}
 		calling.Go(func() {
 			a := b.callAs(token, method, path, body)
-			if strings.HasSuffix(path, "/batch") { // each task has its own answer
+			if strings.HasSuffix(path, "/batch") { // each task gets its own answer
 				// A task that found no writer in time was surely not accepted.
 				for _, r := range read[api.SubmittedBatch](b, 201, a).Tasks {
 					assert.Contains(t, []string{"uncertain", "unavailable"}, string(r.Error.Code),

@@ -113,7 +113,7 @@ func (s *Server) StatsEvents(
 type statsStream struct {
 	*eventStream
 	feed    *statsFeed
-	version int64      // that the client has, once queue is sent
+	version int64      // that the client knows, once queue is sent
 	queue   []statsDoc // to be sent
 	all     bool       // the next event begins the list anew
 }
@@ -133,8 +133,8 @@ func (s *Server) newStatsStream(p auth.Principal) (*statsStream, error) {
 // VisitStatsEventsResponse begins the answer.
 func (e *statsStream) VisitStatsEventsResponse(c *fiber.Ctx) error { return e.begin(c, e) }
 
-// waitForStats adds an event with what has changed, or waits until something has. An error ends
-// the stream: the client connects again and gets the error as its answer.
+// waitForStats adds an event with what changed, or waits until something does. An error ends the
+// stream: the client connects again and gets the error as its answer.
 func (e *statsStream) waitForStats() {
 	if len(e.queue) > 0 || e.all {
 		e.addStats()
@@ -146,7 +146,7 @@ func (e *statsStream) waitForStats() {
 	e.ended = e.ctx.Err() != nil || err != nil && ctx.Err() == nil
 }
 
-// take takes what has changed into the queue, and waits for it if there is nothing yet.
+// take takes what changed into the queue, and waits for it if there is nothing yet.
 func (e *statsStream) take(ctx context.Context) error {
 	if t, ok := e.server.cfg.Store.Catalog.Tenant(e.tenant); ok && t.Suspended {
 		return t.Refusal()

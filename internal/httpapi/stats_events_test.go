@@ -30,7 +30,7 @@ func (e *events) stats(kind string) (all []api.Stats) {
 	return list.Data
 }
 
-// A stream begins with all types, and then has the ones that change. It begins anew when one is
+// A stream begins with all types, and then brings the ones that change. It begins anew when one is
 // gone.
 func TestStatsEvents(t *testing.T) {
 	b := setup(t)
@@ -74,7 +74,7 @@ func TestStatsEventsOfManyTypes(t *testing.T) {
 	assert.Len(t, e.stats("stats"), types-200)
 }
 
-// Many streams of a tenant have one reader, which ends with the last of them.
+// Many streams of a tenant share one reader, which ends with the last of them.
 func TestStatsEventsShareAReader(t *testing.T) {
 	b := setupWith(t, func(c *httpapi.Config) { c.Streams.KeepAlive = 100 * time.Millisecond })
 	b.pipe()

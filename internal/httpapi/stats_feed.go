@@ -25,7 +25,7 @@ const statsReads = 2
 // statsFeeds are the feeds of the tenants with followers of their stats.
 type statsFeeds struct {
 	read     func(ctx context.Context, tenant string) ([]store.Stats, error)
-	reading  chan struct{} // has statsReads places
+	reading  chan struct{} // with statsReads places
 	stopping context.Context
 
 	mu       sync.Mutex
@@ -39,8 +39,8 @@ func newStatsFeeds(
 		reading: make(chan struct{}, statsReads)}
 }
 
-// follow returns a tenant's feed. It lasts until all that follow it have called leave, and then
-// until its next read would be due: clients that come back earlier make it read no more often.
+// follow returns a tenant's feed. It lasts until all that follow it call leave, and then until its
+// next read would be due: clients that come back earlier make it read no more often.
 func (s *statsFeeds) follow(tenant string) (feed *statsFeed, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *statsFeeds) follow(tenant string) (feed *statsFeed, leave func()) {
 	}
 }
 
-// run reads a feed as long as it has followers.
+// run reads a feed as long as it is followed.
 func (s *statsFeeds) run(feed *statsFeed, tenant string) {
 	for over := false; !over; over = s.end(feed, tenant) {
 		pause := time.NewTimer(feed.take(s.readOne(tenant)))
@@ -97,7 +97,7 @@ func (s *statsFeeds) readOne(tenant string) ([]store.Stats, time.Duration, error
 	return stats, time.Since(began), err
 }
 
-// statsFeed has the stats of a tenant, as JSON, and says when they change. One goroutine reads
+// statsFeed holds the stats of a tenant, as JSON, and says when they change. One goroutine reads
 // them for all streams.
 type statsFeed struct {
 	followers int // under the lock of statsFeeds
@@ -175,8 +175,8 @@ func (f *statsFeed) replace(docs []statsDoc) (same bool) {
 	return same
 }
 
-// since returns what has changed since a version: all is true if the list begins anew. The error
-// is that of the last read. version is 0 until the first one.
+// since returns what changed since a version: all is true if the list begins anew. The error is
+// that of the last read. version is 0 until the first one.
 func (f *statsFeed) since(
 	version int64,
 ) (docs []statsDoc, all bool, now int64, changed <-chan struct{}, err error) {

@@ -54,7 +54,7 @@ func TestHistoryOfStats(t *testing.T) {
 	assert.Equal(t, 404, b.call("GET", "/v1/stats/nope/history", "").status)
 }
 
-// The history of all types may be by type, too: each one's points, as its own history has them.
+// The history of all types may be by type, too: each one's points, as its own history gives them.
 func TestHistoryByType(t *testing.T) {
 	b := setup(t)
 	b.pipe()

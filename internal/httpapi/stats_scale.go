@@ -40,7 +40,7 @@ func (s *Server) GetScale(
 	}, nil
 }
 
-// onlyStage returns the stage of a type that has no other.
+// onlyStage returns the stage of a type without others.
 func (s *Server) onlyStage(tenant, taskType string) (string, error) {
 	t, err := s.cfg.Store.Catalog.Type(tenant, taskType)
 	if err != nil {

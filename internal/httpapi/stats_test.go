@@ -53,8 +53,8 @@ func TestStats(t *testing.T) {
 		"tenants don't mix")
 }
 
-// Stats have how long tasks were due before they began, by stage, and how long they took. A task
-// and its attempts have their own times.
+// Stats say how long tasks were due before they began, by stage, and how long they took. A task and
+// its attempts show their own times.
 func TestTimesInStats(t *testing.T) {
 	b := setup(t)
 	b.pipe()

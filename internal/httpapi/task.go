@@ -212,7 +212,7 @@ func (s *Server) stoppedText(tenant, taskType, stage string) string {
 	return asyncflow.StoppedText(t.Endpoints(stage), s.cfg.Store.Clock.Now())
 }
 
-// maxAttempts returns how many attempts the task's stage has; 0: unknown.
+// maxAttempts returns how many attempts the task's stage allows; 0: unknown.
 func (s *Server) maxAttempts(tenant string, t store.Task) int {
 	taskType, err := s.cfg.Store.Catalog.Type(tenant, t.ID.Type)
 	if err != nil {

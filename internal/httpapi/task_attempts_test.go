@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// No answer has the outputs of a whole journal: they come in pages.
+// The outputs of a whole journal are in no answer: they come in pages.
 func TestAttemptsOfAnyLengthAreAnsweredInPages(t *testing.T) {
 	b := setup(t)
 	const n, each = 60, 250 << 10 // 15 MB

@@ -91,14 +91,14 @@ func notePatch(ctx context.Context, p asyncflow.Patch) {
 	noteLifetime(ctx, p.StartBy, p.EndBy)
 }
 
-// noteClaimRules writes into the audit which rules a task is to have; nil: the same as before.
+// noteClaimRules writes into the audit which rules a task is to get; nil: the same as before.
 func noteClaimRules(ctx context.Context, r *asyncflow.ClaimRules) {
 	if r != nil {
 		store.AuditedCallOf(ctx).Note("claim", r)
 	}
 }
 
-// noteLifetime writes into the audit which lifetime a task is to have, as it was given.
+// noteLifetime writes into the audit which lifetime a task is to get, as it was given.
 func noteLifetime(ctx context.Context, start, end asyncflow.Deadline) {
 	if !start.IsZero() {
 		store.AuditedCallOf(ctx).Note("start_by", start.Text())
@@ -178,11 +178,11 @@ func (s *Server) RedriveTask(
 	return RedriveTask200JSONResponse(s.changedTask(tenant, task)), err
 }
 
-// changedContext is the longest context, result and list that a task has in the answer to a change,
-// in bytes.
+// changedContext is the longest context, result and list of a task in the answer to a change, in
+// bytes.
 const changedContext = 8 << 10
 
-// dependencyBytes is the most bytes that a dependency has in an answer, without its key.
+// dependencyBytes is the most bytes of a dependency in an answer, without its key.
 const dependencyBytes = 300
 
 // changedTask is taskOut for the answer to a change, with its bounded length (see reserveAnswer):

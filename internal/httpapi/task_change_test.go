@@ -133,8 +133,8 @@ func TestIfMatchOfATaskAtOnce(t *testing.T) {
 	assert.Equal(t, map[int]int{200: 1, 412: 3}, count)
 }
 
-// Each change of a task's options has a row in the journal with what it was before: the first one
-// has that of the submit. An erasure takes it away.
+// Each change of a task's options is a row in the journal with what it was before: the first one
+// with that of the submit. An erasure takes it away.
 func TestChangesStayReadable(t *testing.T) {
 	b := setup(t)
 	b.claimed()

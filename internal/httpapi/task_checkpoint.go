@@ -6,7 +6,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// GetCheckpoint returns what the latest attempt of a task has left for the next one.
+// GetCheckpoint returns what the latest attempt of a task left for the next one.
 func (s *Server) GetCheckpoint(
 	ctx context.Context, r GetCheckpointRequestObject,
 ) (GetCheckpointResponseObject, error) {

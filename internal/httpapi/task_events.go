@@ -53,7 +53,7 @@ type taskStream struct {
 	task    asyncflow.TaskID
 	seq     int  // of the last attempt sent
 	outputs bool // the client asked for long outputs too
-	behind  bool // the journal has more rows after seq
+	behind  bool // there are more rows after seq in the journal
 	slow    bool // the task is read only so often: see slowPause
 
 	changed <-chan struct{}
@@ -78,8 +78,7 @@ func (s *Server) newTaskStream(
 // VisitTaskEventsResponse begins the answer.
 func (e *taskStream) VisitTaskEventsResponse(c *fiber.Ctx) error { return e.begin(c, e) }
 
-// waitForTask waits until the task has changed here, or may have changed on another node, and
-// reads it.
+// waitForTask waits until the task changes here, or may be changed on another node, and reads it.
 func (e *taskStream) waitForTask() {
 	if e.behind {
 		e.readAgain()
@@ -102,7 +101,7 @@ func (e *taskStream) waitForTask() {
 }
 
 // slowPause is the least time between two reads of a task that waits for its children, as it may
-// hear of each of them, or has a long path, as each read counts its visits.
+// hear of each of them, or whose path is long, as each read counts its visits.
 const slowPause = 200 * time.Millisecond
 
 // readAgain reads within the time of a request. An error ends the stream: the client connects
@@ -115,7 +114,7 @@ func (e *taskStream) readAgain() {
 	}
 }
 
-// There are many streams, so each has little in memory at a time.
+// There are many streams, so each keeps little in memory at a time.
 const (
 	streamRows  = 100      // attempts
 	streamBytes = 64 << 10 // about as many bytes of their outputs

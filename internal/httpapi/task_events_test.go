@@ -29,7 +29,7 @@ type events struct {
 	lines *bufio.Reader
 }
 
-// event is one event of a stream; a comment has no kind.
+// event is one event of a stream; a comment is without a kind.
 type event struct{ kind, id, data string }
 
 // follow opens the stream of a task. It ends with the test unless ctx does before.

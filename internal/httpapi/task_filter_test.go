@@ -27,7 +27,7 @@ type filtered struct {
 }
 
 // setupFiltered makes four tasks. Their last attempts failed, and they wait for the next one; if
-// they are to be final, they have failed for good. The fourth one has another status.
+// they are to be final, they failed for good. The fourth one is in another status.
 func setupFiltered(t *testing.T, final bool) *filtered {
 	b := &filtered{bundle: setup(t)}
 	status := "pending"
@@ -170,7 +170,7 @@ func TestEachFilterOfLiveTasks(t *testing.T) {
 			}
 		})
 	}
-	for _, name := range []string{"ended_since", "ended_until"} { // no live task has ended
+	for _, name := range []string{"ended_since", "ended_until"} { // no live task is over
 		for call, more := range map[string]string{"cancel": ``, "priority": `,"priority":60`,
 			"delay": `,"delay":"2h"`} {
 			a := b.call("POST", "/v1/tasks/"+call,
@@ -180,10 +180,10 @@ func TestEachFilterOfLiveTasks(t *testing.T) {
 	}
 }
 
-// The same is so for tasks that have failed for good.
+// The same is so for tasks that failed for good.
 func TestEachFilterOfFinalTasks(t *testing.T) {
 	b := setupFiltered(t, true)
-	tried := []string{"ids", "all_types", "children"} // they have tests of their own
+	tried := []string{"ids", "all_types", "children"} // there are tests of their own for them
 	for _, filter := range b.filters {
 		tried = slices.AppendSeq(tried, maps.Keys(filter))
 	}

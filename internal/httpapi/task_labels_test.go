@@ -20,7 +20,7 @@ var (
 const labels = `"user":"customer-17","tags":["eu","nightly"],"metadata":{"order":"4711"},` +
 	`"trace":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`
 
-// isLabelled requires that a task has the labels.
+// isLabelled requires that a task carries the labels.
 func isLabelled(t *testing.T, task api.Task) {
 	t.Helper()
 	assert.Equal(t, []any{"customer-17", []string{"eu", "nightly"}, api.Metadata{"order": "4711"},

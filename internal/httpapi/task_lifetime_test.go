@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// endNow has the end_by of the one task have come.
+// endNow moves the end_by of the one task to now.
 func (b *bundle) endNow() {
 	b.t.Helper()
 	at := b.store.Clock.Now().Add(-time.Second)
@@ -27,7 +27,7 @@ func (b *bundle) endNow() {
 }
 
 // A worker hears by its heartbeat and its report that the lifetime of its task is over, whether the
-// job has ended the task already or not.
+// job ended the task already or not.
 func TestReportAfterLifetime(t *testing.T) {
 	reports := map[string]string{"/fail": `{"error":"x"}`, "/snooze": `{"retry_after":"1m"}`,
 		"/progress": `{"percent":50}`}
@@ -148,7 +148,7 @@ func TestNoStartByOfAWait(t *testing.T) {
 	assert.Equal(t, "stages[1].start_by", a.problem.Errors[0].Field)
 }
 
-// A task that runs again has the lifetime of its own that it is given, not that of the old one. So
+// A task that runs again gets the lifetime of its own that it is given, not that of the old one. So
 // do the tasks of operations.
 func TestLifetimeOfRerun(t *testing.T) {
 	b := setup(t)
@@ -181,7 +181,7 @@ func TestLifetimeOfRerun(t *testing.T) {
 	assert.Equal(t, 409, a.status, "it is live again: %s", a.body)
 }
 
-// The stats of a type say how many of its failed tasks have expired.
+// The stats of a type say how many of its failed tasks expired.
 func TestExpiredInStats(t *testing.T) {
 	b := setup(t)
 	b.pipe()

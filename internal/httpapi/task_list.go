@@ -122,7 +122,7 @@ func (s *Server) listOut(tenant string, tasks []store.Task) []api.Task {
 }
 
 // readTaskCursor reads the number behind which a page of tasks begins. The cursors of a list of all
-// types also have the type at which the page begins.
+// types also name the type at which the page begins.
 func readTaskCursor(
 	list cursor.List, taskType, text string,
 ) (after int64, from string, err error) {

@@ -77,7 +77,7 @@ func TestRedriveRefused(t *testing.T) {
 		"a cancelled one goes on")
 }
 
-// Of several redrives at once, one counts: the task has one token row.
+// Of several redrives at once, one counts: there is one token row of the task.
 func TestRedriveAtOnce(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -67,7 +67,7 @@ func (s *Server) RerunTask(
 	return RerunTask200JSONResponse(submittedOut(result)), nil
 }
 
-// rerunMade returns the task that the same call made before. The task that it runs again may have
+// rerunMade returns the task that the same call made before. Perhaps the task that it runs again
 // changed since: it may be live again, or gone.
 func (s *Server) rerunMade(
 	ctx context.Context, of asyncflow.TaskID, key string, changes rerunChanges,
@@ -87,7 +87,7 @@ func (s *Server) rerunMade(
 		OrderTime: t.OrderTime, CreatedAt: t.CreatedAt}, true
 }
 
-// rerunChanges is what a caller wants to have otherwise than in the task that runs again.
+// rerunChanges is what a caller wants otherwise than in the task that runs again.
 type rerunChanges struct {
 	asyncflow.NewTask
 	patch json.RawMessage // of the context
@@ -101,7 +101,7 @@ func (c rerunChanges) edit(context json.RawMessage) (json.RawMessage, error) {
 	return asyncflow.PatchContext(context, c.patch)
 }
 
-// rerunIn returns what a caller wants to have otherwise than in the task that runs again.
+// rerunIn returns what a caller wants otherwise than in the task that runs again.
 func (s *Server) rerunIn(ctx context.Context, in *api.Rerun) (task rerunChanges, err error) {
 	if in == nil {
 		return task, nil

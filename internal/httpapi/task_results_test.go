@@ -48,7 +48,7 @@ func (b *bundle) parent() (id string) {
 	return id
 }
 
-// fanOut has the next task of a type fan out, as a dispatcher does.
+// fanOut makes the next task of a type fan out, as a dispatcher does.
 func (b *bundle) fanOut(name string) {
 	b.t.Helper()
 	l, _ := b.leaseOf(name)
@@ -64,8 +64,8 @@ func (b *bundle) fanOut(name string) {
 			Verdict: asyncflow.Decide(t.TaskType, l, o, b.store.Clock.Now())}}}))
 }
 
-// The results of children are read by the deliveries whose contexts may have their URL (of the next
-// stage, of children, of dependents), and by callers who may read tasks.
+// The results of children are read by the deliveries with contexts that may hold their URL (of the
+// next stage, of children, of dependents), and by callers who may read tasks.
 func TestResultsOfChildren(t *testing.T) {
 	b := setup(t)
 	id := b.parent()
@@ -126,7 +126,7 @@ func TestResultsOfChildren(t *testing.T) {
 	assert.Equal(t, &api.ChildOf{Parent: id, Index: 1, Count: 2}, list.Data[0].ChildOf)
 }
 
-// A vote is cast without knowing the other votes, but the context may have the URL of other results
+// A vote is cast without knowing the other votes, but the context may hold the URL of other results
 // of its parent. While the tenant is suspended, no delivery opens results.
 func TestAVoteCanNotReadTheOthers(t *testing.T) {
 	b := setup(t)

@@ -32,7 +32,7 @@ func (b *bundle) attempts(id string) []api.Attempt {
 	return read[api.AttemptList](b, 200, b.call("GET", "/v1/tasks/"+id+"/attempts", "")).Data
 }
 
-// found returns the ids of the tasks that a list with a filter has.
+// found returns the ids of the tasks in a list with a filter.
 func (b *bundle) found(filter string) (ids []string) {
 	b.t.Helper()
 	for _, task := range read[api.TaskList](b, 200, b.call("GET", "/v1/tasks?"+filter, "")).Data {
@@ -138,7 +138,7 @@ func TestFilterByWorkerBesideAnOlderNode(t *testing.T) {
 	require.Equal(t, 200, b.call("GET", "/v1/tasks?worker=worker-1", "").status)
 }
 
-// A claim has the name of the worker that asked. Its late reports still belong to its claimer.
+// A claim bears the name of the worker that asked. Its late reports still belong to its claimer.
 func TestWorkerOfAClaim(t *testing.T) {
 	b := setup(t)
 	b.claimed()

@@ -49,7 +49,7 @@ func (s *Server) submitTask(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if wait > 0 { // before the submit: a caller that can't wait has submitted nothing
+	if wait > 0 { // before the submit: a caller that can't wait submitted nothing
 		give, err := s.takeWait(tenant)
 		if err != nil {
 			return err

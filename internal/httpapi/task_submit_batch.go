@@ -14,7 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// submitTasks accepts a batch: each task has a result of its own.
+// submitTasks accepts a batch: each task gets a result of its own.
 func (s *Server) submitTasks(c *fiber.Ctx) error {
 	var body api.NewTaskBatch
 	if err := decodeBody(c, &body); err != nil {
@@ -83,8 +83,8 @@ func (s *Server) itemIn(item *api.BatchItem) (asyncflow.NewTask, error) {
 	return asyncflow.NewTask{}, s.explainTask(item.Raw, item.Err)
 }
 
-// batchResults returns the answer to a batch. refused has the result of each task that was refused
-// before; submitted has the results of the others, in their order.
+// batchResults returns the answer to a batch. refused holds the result of each task that was
+// refused before; submitted holds the results of the others, in their order.
 func (s *Server) batchResults(refused [][]byte, submitted []store.Submitted) ([]byte, error) {
 	size := len(refused) * submittedBytes
 	for _, result := range refused {

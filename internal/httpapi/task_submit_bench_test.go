@@ -57,7 +57,7 @@ func BenchmarkSubmit(b *testing.B) {
 }
 
 // poster opens a connection and returns a function that sends a request over it and reads the
-// answer, which must have a status.
+// answer, which must be of a status.
 func (b *bundle) poster(t testing.TB, status int) func(request []byte) {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
 	require.NoError(t, err)

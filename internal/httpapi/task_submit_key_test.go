@@ -65,7 +65,7 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 }
 
-// A submit may be refused for its key, or cancel the task that has it: this needs the scope
+// A submit may be refused for its key, or cancel the task that holds it: this needs the scope
 // operate.
 func TestOnConflict(t *testing.T) {
 	b := setup(t)
@@ -140,8 +140,8 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 	assert.Equal(t, "Idempotency-Key", a.problem.Errors[0].Field)
 }
 
-// A change with a header that would be ignored is refused, and changes nothing. What reads, and
-// what workers report, may have them.
+// A change with a header that would be ignored is refused, and changes nothing. They are allowed
+// for reads, and for reports of workers.
 func TestHeadersThatWouldBeIgnored(t *testing.T) {
 	b := setup(t)
 	b.pipe()
@@ -220,7 +220,7 @@ func TestHeadersThatAnyChangeWouldIgnore(t *testing.T) {
 	assert.Equal(t, before, b.contents())
 }
 
-// The answer to a repeated key has the order_time of a task that is still in the order, and none
+// The answer to a repeated key shows the order_time of a task that is still in the order, and none
 // for a running or final task.
 func TestIdempotencyKeyOfATaskOutOfOrder(t *testing.T) {
 	b := setup(t)
@@ -323,7 +323,7 @@ func TestIdempotencyKeysInABatch(t *testing.T) {
 	assert.Equal(t, asyncflow.StatusPending, a.Tasks[4].Task.Status)
 }
 
-// A submit replaces the task with its key, if that has not begun, by a call or in a batch. The
+// A submit replaces the task with its key, if that is not begun, by a call or in a batch. The
 // answer says so, and shows nobody else's context.
 func TestOnConflictReplace(t *testing.T) {
 	b := setup(t)

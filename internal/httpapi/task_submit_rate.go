@@ -10,10 +10,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// limitSubmits refuses submits of a tenant that is over its quota submits_per_second, and has
-// the answer say how the tenant stands. A node gives each tenant its share: the quota divided by
-// the number of nodes that take requests. Children count like tasks that are submitted, as far as
-// they are known now.
+// limitSubmits refuses submits of a tenant that is over its quota submits_per_second, and makes the
+// answer say how the tenant stands. A node gives each tenant its share: the quota divided by the
+// number of nodes that take requests. Children count like tasks that are submitted, as far as they
+// are known now.
 func (s *Server) limitSubmits(ctx context.Context, tasks ...asyncflow.NewTask) error {
 	tenant := principalOf(ctx).Tenant
 	t, ok := s.cfg.Store.Catalog.Tenant(tenant)
@@ -89,7 +89,7 @@ func (s *Server) followCharges(ctx context.Context) {
 	}
 }
 
-// limitsSubmits reports whether a tenant has a quota of submits.
+// limitsSubmits reports whether there is a quota of submits for a tenant.
 func (s *Server) limitsSubmits() bool {
 	for slug := range s.cfg.Store.Catalog.Tenants() {
 		if t, ok := s.cfg.Store.Catalog.Tenant(slug); ok && t.Quotas.SubmitsPerSecond > 0 {

@@ -31,7 +31,7 @@ func setupSQL(t *testing.T) *bundle {
 	return b
 }
 
-// limited waits until the limits of submits by SQL have a value.
+// limited waits until the limits of submits by SQL reach a value.
 func (b *bundle) limited(how string) {
 	b.t.Helper()
 	require.Eventually(b.t, func() (so bool) {
@@ -133,7 +133,7 @@ func TestSQLSaysWhatTheAPISays(t *testing.T) {
 	assert.Equal(t, 7, n, "only those three, in both ways")
 }
 
-// Quotas and a suspension apply to SQL too, once a node has written them into the database.
+// Quotas and a suspension apply to SQL too, once a node writes them into the database.
 func TestSQLHasTheTenantsLimits(t *testing.T) {
 	b := setupSQL(t)
 	b.pipe()

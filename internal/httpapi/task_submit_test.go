@@ -39,8 +39,8 @@ func TestSubmittedByHand(t *testing.T) {
 	})
 }
 
-// A list of priorities must have one entry for each stage of the type, in every call that accepts
-// one.
+// There must be one entry in a list of priorities for each stage of the type, in every call that
+// accepts one.
 func TestPriorityForEachStage(t *testing.T) {
 	b := setup(t)
 	b.pipe()

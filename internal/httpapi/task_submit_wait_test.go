@@ -92,8 +92,8 @@ func TestSubmitAttaches(t *testing.T) {
 		strings.Replace(body, "1", "2", 1)).status, "another context is another task")
 }
 
-// The answer to a repeated key, and to a submit that waited, has all that a read of the task has,
-// also of one that failed.
+// The answer to a repeated key, and to a submit that waited, shows all that a read of the task
+// shows, also of one that failed.
 func TestSubmitAnswersTheWholeTask(t *testing.T) {
 	b := setup(t)
 	b.single()

@@ -198,7 +198,7 @@ func (s *Server) ResumeTaskType(
 	return ResumeTaskType200JSONResponse(s.taskTypeOut(t)), nil
 }
 
-// ReleaseFlowKey lets the tasks of a flow key continue after one of them has failed.
+// ReleaseFlowKey lets the tasks of a flow key continue after one of them failed.
 func (s *Server) ReleaseFlowKey(
 	ctx context.Context, r ReleaseFlowKeyRequestObject,
 ) (ReleaseFlowKeyResponseObject, error) {
@@ -238,7 +238,7 @@ func (s *Server) taskTypeOut(t store.StoredType) api.TaskType {
 	}
 }
 
-// ListTaskTypeRolls returns the rolls that may have tasks of a type, newest first.
+// ListTaskTypeRolls returns the rolls that may keep tasks of a type, newest first.
 func (s *Server) ListTaskTypeRolls(
 	ctx context.Context, r ListTaskTypeRollsRequestObject,
 ) (ListTaskTypeRollsResponseObject, error) {

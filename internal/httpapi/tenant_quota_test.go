@@ -67,7 +67,7 @@ func TestQuotaOfTaskTypes(t *testing.T) {
 	var mu sync.Mutex
 	statuses := map[int]int{}
 	release := b.hold(`SELECT FROM asyncflow.tenants WHERE slug = 'acme' FOR UPDATE`)
-	for i := range 6 { // fewer than the connections that a tenant may have
+	for i := range 6 { // fewer than the connections that a tenant may use
 		wg.Go(func() {
 			a := put(fmt.Sprint("t", i), "")
 			mu.Lock()
@@ -507,7 +507,7 @@ func TestQuotaOfSubmitsGivesBackChildren(t *testing.T) {
 }
 
 // What a tenant makes without a submit over HTTP is never refused; its next submits wait until the
-// rate has made up for it.
+// rate makes up for it.
 func TestQuotaOfSubmitsCountsTicks(t *testing.T) {
 	b := setup(t)
 	a := b.call("PUT", "/v1/task-types/fan", `{"stages":[{"name":"only","fan_out":{"items":""}}]}`)

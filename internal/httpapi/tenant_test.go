@@ -196,7 +196,7 @@ func TestStreamOfASuspendedTenant(t *testing.T) {
 	require.NoError(t, ctx.Err(), "the stream ended by itself: %v", err)
 }
 
-// When a name is used again, the new tenant has nothing of the old one: neither its tasks nor its
+// When a name is used again, the new tenant gets nothing of the old one: neither its tasks nor its
 // tokens.
 func TestNameUsedAgain(t *testing.T) {
 	b := setup(t)
@@ -243,7 +243,7 @@ func TestNameUsedAgain(t *testing.T) {
 		read[api.Task](b, 200, b.call("GET", "/v1/tasks/"+again, "")).Status)
 }
 
-// If administration has its own address, neither address serves the calls of the other.
+// If administration gets its own address, neither address serves the calls of the other.
 func TestSurfaces(t *testing.T) {
 	var cfg httpapi.Config
 	b := setupWith(t, func(c *httpapi.Config) { c.Surface, cfg = httpapi.SurfacePublic, *c })

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	troublePage  = 500             // tenants of which the database is asked in a row
+	troublePage  = 500             // tenants that the database is asked about in a row
 	troubleCount = time.Second     // bounds the counting of one tenant's tasks
 	troubleTime  = 5 * time.Second // bounds the counting for all tenants
 	// readTime and readOne bound the reading of all tenants, and of one.

@@ -27,7 +27,7 @@ func TestTroubleAmongManyTenants(t *testing.T) {
 			b.admin("POST", "/v1/tenants", fmt.Sprintf(`{"slug":"many%05d"}`, i)))
 	}
 	t.Logf("%d tenants were made in %v", *manyTenants, time.Since(began).Round(time.Second))
-	for i := 0; i < *manyTenants; i += 3 { // a third of them has trouble, each more than the last
+	for i := 0; i < *manyTenants; i += 3 { // a third of them is in trouble, each more than the last
 		slug := fmt.Sprintf("many%05d", i)
 		_, _, err := b.store.PutTaskType(t.Context(), slug, asyncflow.TaskType{Name: "pipe",
 			Stages: []asyncflow.Stage{{Name: "only"}}}.WithDefaults())

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 )
 
-// revoke has the node refuse a token, as if it had read that in the database.
+// revoke makes the node refuse a token, as if it had read that in the database.
 func (b *bundle) revoke(tokens ...string) {
 	b.t.Helper()
 	var names []auth.TokenName
@@ -46,7 +46,7 @@ func TestRevokedToken(t *testing.T) {
 		"what isn't revoked any more expired, or another database was restored")
 }
 
-// What a token has open ends when it is revoked: streams, calls that wait for a task's end, and
+// What is open by a token ends when it is revoked: streams, calls that wait for a task's end, and
 // calls that wait for tasks.
 func TestRevokedStreams(t *testing.T) {
 	b := setup(t)

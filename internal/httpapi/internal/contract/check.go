@@ -97,8 +97,8 @@ func (o *Operation) Media() string {
 	return mediaJSON
 }
 
-// ReadQuery parses the query parameters. It refuses parameters that the operation doesn't have,
-// and ones that are given twice: the first by name. Pages have none, and ignore them.
+// ReadQuery parses the query parameters. It refuses parameters that are not the operation's, and
+// ones that are given twice: the first by name. Pages take none, and ignore them.
 func (o *Operation) ReadQuery(raw []byte) (url.Values, error) {
 	if o.Page {
 		return nil, nil
@@ -122,8 +122,8 @@ func (o *Operation) ReadQuery(raw []byte) (url.Values, error) {
 	return query, nil
 }
 
-// CheckRetry checks the retry policy of a task, if the task has one. The type that the task is
-// read into can't tell a limit of 0 from none.
+// CheckRetry checks the retry policy of a task, if there is one. The type that the task is read
+// into can't tell a limit of 0 from none.
 func (c *Contract) CheckRetry(task []byte) error {
 	if !bytes.Contains(task, []byte(`"retry"`)) {
 		return nil
@@ -229,8 +229,8 @@ func (o *Operation) readScheme(scheme string, op *openapi3.Operation) error {
 	return nil
 }
 
-// Allow returns nil if callers of p's kind may call the operation, and p has the scope that the
-// operation asks of them.
+// Allow returns nil if callers of p's kind may call the operation, and p's scopes include the scope
+// that the operation asks of them.
 func (o *Operation) Allow(p auth.Principal) error {
 	if scope, ok := o.Scopes[p.Kind]; ok {
 		return p.Require(scope)

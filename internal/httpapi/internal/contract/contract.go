@@ -39,7 +39,7 @@ type Operation struct {
 
 	Action     string // the operation's word in the audit
 	ObjectType string // what the operation is about
-	Audited    bool   // every call has an entry in the audit, not only a denied one
+	Audited    bool   // every call leaves an entry in the audit, not only a denied one
 	Status     int    // of the answer to a change
 	StatusNew  int    // of the answer to a change that made something new
 
@@ -108,9 +108,9 @@ func newContract(doc *openapi3.T) (*Contract, error) {
 	return c, nil
 }
 
-// readAudit reads how the audit names an operation, and whether it has an entry for every call:
-// it does for calls that manage something, and for calls that change something. Submits,
-// signals and claims are the exception, because the tasks themselves tell of them.
+// readAudit reads how the audit names an operation, and whether it lists every call: it does for
+// calls that manage something, and for calls that change something. Submits, signals and claims are
+// the exception, because the tasks themselves tell of them.
 func (o *Operation) readAudit(op *openapi3.Operation) {
 	o.Action, o.ObjectType = asyncflow.ActionOf(o.ID)
 	manages := o.Scopes[auth.KindTenant] == auth.ScopeManage || o.Scopes[auth.KindOperator] != ""
@@ -176,8 +176,9 @@ func (o *Operation) match(segments []string) (map[string]string, bool) {
 
 // prune removes most of what a schema doesn't allow from a JSON value: of an array or a map that is
 // too long all but one entry too many, and of unknown fields all but MaxFaults and one. The
-// validator makes an error of some 450 bytes for each fault, and a body of 1 MB can have 400,000
-// faults. A value that the schema doesn't allow stays so, with the faults that an answer names.
+// validator makes an error of some 450 bytes for each fault, and there can be 400,000 faults in a
+// body of 1 MB. A value that the schema doesn't allow stays so, with the faults that an answer
+// names.
 func prune(s *openapi3.Schema, value any) any {
 	for _, ref := range s.AllOf {
 		value = prune(ref.Value, value)

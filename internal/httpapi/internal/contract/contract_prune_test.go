@@ -16,7 +16,7 @@ import (
 )
 
 // A body of 1 MB with a fault in each of its values uses little more memory than the values
-// themselves, and still has more faults than an answer names.
+// themselves, and there are still more faults in it than an answer names.
 func TestManyFaultsAreBounded(t *testing.T) {
 	c, err := New(func(*Operation) bool { return true })
 	require.NoError(t, err)

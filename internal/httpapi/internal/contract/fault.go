@@ -17,7 +17,8 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// MaxFaults is how many faults of a request an answer names. A body of 1 MB can have 400,000.
+// MaxFaults is how many faults of a request an answer names. There can be 400,000 in a body of 1
+// MB.
 const MaxFaults = 20
 
 // faults turns the errors of the validator into fields, each with its first fault, up to a little
@@ -272,7 +273,7 @@ func kindOf(s *openapi3.Schema) string {
 	return "a " + (*s.Type)[0] + rangeOf(s)
 }
 
-// variants names the values and the objects that a schema allows; "": it has no such list.
+// variants names the values and the objects that a schema allows; "": there is no such list.
 func variants(s *openapi3.Schema) string {
 	var all []string
 	named := false

@@ -39,7 +39,7 @@ func Of(name string, params any) List {
 }
 
 // Write returns the cursor of the page after the entry with a key, or "" if there are no more
-// entries. No part of a key is empty or has a space.
+// entries. No part of a key is empty or contains a space.
 func (l List) Write(more bool, key ...string) string {
 	if !more {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A cursor that is read has the key that was written; the first page has none.
+// A cursor that is read holds the key that was written; the first page is without one.
 func TestCursors(t *testing.T) {
 	t.Parallel()
 	l := Of("list", struct{}{})

@@ -20,8 +20,8 @@ const (
 	window = time.Minute
 	// flushInterval is how soon the first call of a kind is in the audit.
 	flushInterval = time.Second
-	// maxKinds is how many kinds of a budget a node writes one by one in an hour. A kind has at
-	// most two entries: one for its first call, and one for all that follow in its window. The
+	// maxKinds is how many kinds of a budget a node writes one by one in an hour. There are at most
+	// two entries of a kind: one for its first call, and one for all that follow in its window. The
 	// calls of all further kinds share one entry a minute.
 	maxKinds = 300
 	// maxPending is how many entries of a budget wait for a database that doesn't take them, and
@@ -37,7 +37,7 @@ const (
 	writeTimeout = 3 * time.Second
 )
 
-// Key is what the calls of a kind have in common.
+// Key is what the calls of a kind share.
 type Key struct {
 	// Budget is the name under which kinds are limited: a tenant with a proven token, or some text
 	// that is no tenant's name. One budget can't use up another.
@@ -67,7 +67,7 @@ type Counter struct {
 	failing bool // the last write failed
 }
 
-// budget has the kinds that are limited together.
+// budget holds the kinds that are limited together.
 type budget struct {
 	kinds   map[Key]*kind
 	left    int       // kinds that may still begin before refill
@@ -85,7 +85,7 @@ type kind struct {
 	early       bool // the first entry doesn't wait for the end of the window
 }
 
-// New returns a counter that has counted nothing yet.
+// New returns a counter at zero.
 func New(write WriteFunc, now func() time.Time, log *slog.Logger) *Counter {
 	return &Counter{write: write, now: now, log: log, budgets: map[string]*budget{}}
 }
@@ -191,7 +191,7 @@ func (c *Counter) writePending(b *budget) bool {
 	return err == nil
 }
 
-// dateLate gives entries that the database takes late the time of the write. Their detail has the
+// dateLate gives entries that the database takes late the time of the write. Their detail gives the
 // time of the first call, and of the last one.
 func (c *Counter) dateLate(entries []*store.AuditedCall) {
 	now := c.now()

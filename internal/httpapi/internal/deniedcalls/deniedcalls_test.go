@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// book has the entries that were written.
+// book keeps the entries that were written.
 type book struct {
 	calls []*store.AuditedCall
 	err   error
@@ -172,7 +172,7 @@ func TestWithoutDatabase(t *testing.T) {
 	require.LessOrEqual(t, c.pending, maxPending)
 }
 
-// An entry that the database takes late has the time of the write, as exports are over its own.
+// An entry that the database takes late bears the time of the write, as exports are over its own.
 func TestLateEntryHasTheTimeOfItsWrite(t *testing.T) {
 	t.Parallel()
 	c, b, now := newCounter()

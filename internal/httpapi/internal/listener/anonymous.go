@@ -1,16 +1,16 @@
 package listener
 
 // Strangers must not keep callers out by opening connections. So a connection is anonymous until
-// one of its calls is let in by a token (Identify), and anonymous connections have a limit of their
-// own. When that limit or the limit of all connections is reached, a new connection evicts an
-// anonymous one: the first in the order of their last answers that waits for its client. One
-// without an answer has the time of its accept. Bytes that trickle in don't renew it.
+// one of its calls is let in by a token (Identify), and there is a limit of their own for anonymous
+// connections. When that limit or the limit of all connections is reached, a new connection evicts
+// an anonymous one: the first in the order of their last answers that waits for its client. For one
+// without an answer the time of its accept counts. Bytes that trickle in don't renew it.
 //
-// A connection waits while the server reads from it, and from an answer on: also if its client has
-// sent half a request, or doesn't take the answer. It doesn't wait while its request is handled.
+// A connection waits while the server reads from it, and from an answer on: also if its client sent
+// half a request, or doesn't take the answer. It doesn't wait while its request is handled.
 
-// Identify ends the anonymity of a connection: a token has let a call in. It may be called more
-// than once, while the call is being handled.
+// Identify ends the anonymity of a connection: a token let a call in. It may be called more than
+// once, while the call is being handled.
 func (c *Conn) Identify() {
 	if c.identified.Load() {
 		return

@@ -78,8 +78,8 @@ func requireEvicted(t *testing.T, server *Conn, client *net.TCPConn) {
 	require.Error(t, server.Close())
 }
 
-// A new connection evicts the one that waits and whose last answer is the oldest. No connection is
-// evicted while its request is handled, or after Identify.
+// A new connection evicts, of those that wait, the one with the oldest last answer. No connection
+// is evicted while its request is handled, or after Identify.
 func TestEviction(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]Limits{

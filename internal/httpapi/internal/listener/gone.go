@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Gone reports whether the client has closed the connection, as far as can be seen. It may be
-// called while nobody reads.
+// Gone reports whether the client closed the connection, as far as can be seen. It may be called
+// while nobody reads.
 func (c *Conn) Gone() bool {
 	under, ok := c.Conn.(syscall.Conn)
 	if !ok {

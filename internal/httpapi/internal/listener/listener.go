@@ -1,4 +1,4 @@
-// Package listener limits how many connections a server has open.
+// Package listener limits how many connections to a server are open.
 package listener
 
 import (
@@ -151,8 +151,8 @@ func (l *Listener) remove(c *Conn) {
 	}
 }
 
-// refuse sends the refusal and closes the connection. It reads what the client has sent first:
-// closing with unread bytes would reset the connection and lose the answer.
+// refuse sends the refusal and closes the connection. It reads what the client sent first: closing
+// with unread bytes would reset the connection and lose the answer.
 func (l *Listener) refuse(c net.Conn, reason string) {
 	select {
 	case l.refusing <- struct{}{}:
@@ -182,8 +182,8 @@ func addressOf(c net.Conn) netip.Addr {
 	return HolderOf(to.Addr())
 }
 
-// HolderOf returns what an address counts for. The holder of an IPv6 address has its whole /64, so
-// the /64 counts.
+// HolderOf returns what an address counts for. The holder of an IPv6 address holds its whole /64,
+// so the /64 counts.
 func HolderOf(addr netip.Addr) netip.Addr {
 	addr = addr.Unmap().WithZone("")
 	if addr.Is6() {
@@ -210,18 +210,18 @@ type Conn struct {
 	taken    atomic.Int64 // bytes that the client had acknowledged at the end
 }
 
-// Ended reports whether the client has sent its last byte, and all its bytes were read.
+// Ended reports whether the client sent its last byte, and all its bytes were read.
 func (c *Conn) Ended() bool { return c.ended }
 
 // Linger makes Close read and drop, for a short time, what the client still sends.
 func (c *Conn) Linger() { c.linger = true }
 
-// Read reads what the client has sent.
+// Read reads what the client sent.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.setWaits(true)
 	n, err := c.Conn.Read(p)
 	if !c.setWaits(false) {
-		return 0, net.ErrClosed // no request begins whose answer would be lost
+		return 0, net.ErrClosed // no request begins if its answer would be lost
 	}
 	if errors.Is(err, io.EOF) && !c.ended {
 		c.ended = true
@@ -260,8 +260,8 @@ func (c *Conn) Close() error {
 // Sent returns how many bytes were written to the connection.
 func (c *Conn) Sent() int64 { return c.sent.Load() }
 
-// Took reports whether the client's machine has acknowledged the first n bytes that were written to
-// the connection. It is false where the system can't tell.
+// Took reports whether the client's machine acknowledged the first n bytes that were written to the
+// connection. It is false where the system can't tell.
 func (c *Conn) Took(n int64) bool {
 	if c.finished.Load() {
 		return c.taken.Load() >= n
@@ -269,8 +269,8 @@ func (c *Conn) Took(n int64) bool {
 	return c.acknowledged() >= n
 }
 
-// finish records how much the client has taken, as the connection ends. A client that is killed
-// before it has read all resets the connection instead.
+// finish records how much the client took, as the connection ends. A client that is killed before
+// it read all resets the connection instead.
 func (c *Conn) finish() {
 	if !c.finished.Load() {
 		c.taken.Store(c.acknowledged())
@@ -278,7 +278,7 @@ func (c *Conn) finish() {
 	}
 }
 
-// acknowledged returns about how many bytes the client's machine has acknowledged, or fewer.
+// acknowledged returns about how many bytes the client's machine acknowledged, or fewer.
 func (c *Conn) acknowledged() int64 {
 	under, ok := c.Conn.(syscall.Conn)
 	if !ok {

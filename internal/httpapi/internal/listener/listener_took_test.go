@@ -24,7 +24,7 @@ func eventually(t *testing.T, c *Conn, n int64) {
 	require.Eventually(t, func() bool { return c.Took(n) }, patience, 20*time.Millisecond)
 }
 
-// An answer has arrived when the client's machine has acknowledged all of it.
+// An answer is there when the client's machine acknowledged all of it.
 func TestTook(t *testing.T) {
 	t.Parallel()
 	t.Run("nothing written", func(t *testing.T) {

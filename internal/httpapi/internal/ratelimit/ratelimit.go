@@ -10,21 +10,21 @@ import (
 )
 
 // burstTime sets the size of a bucket: the tasks of this time at the tenant's rate. A tenant that
-// has submitted nothing for as long may submit that many at once.
+// submitted nothing for as long may submit that many at once.
 const burstTime = 2 * time.Second
 
-// maxDebt is for how long a tenant waits at most after it has taken more tasks than a bucket has.
+// maxDebt is for how long a tenant waits at most after it took more tasks than a bucket holds.
 const maxDebt = time.Hour
 
-// Tenants has the bucket of each tenant. It is safe for concurrent use. The zero value is ready
+// Tenants holds the bucket of each tenant. It is safe for concurrent use. The zero value is ready
 // to use.
 type Tenants struct {
 	mu      sync.Mutex
 	buckets map[string]*bucket
 }
 
-// bucket has the tasks that a tenant may submit now. It is negative while the rate makes up for a
-// batch that was larger than the bucket: rate.Limiter of x/time can't be taken from so.
+// bucket counts the tasks that a tenant may submit now. It is negative while the rate makes up for
+// a batch that was larger than the bucket: rate.Limiter of x/time can't be taken from so.
 type bucket struct {
 	left      float64
 	at        time.Time // when left was right
@@ -41,7 +41,7 @@ type Allowance struct {
 
 // Take takes n tasks of a tenant with the rate perSecond. It takes all of them or none; when it
 // takes none, wait is the time until it would take them. A batch larger than the bucket is taken
-// when the bucket is full; the tenant then waits until the rate has made up for it, up to maxDebt.
+// when the bucket is full; the tenant then waits until the rate makes up for it, up to maxDebt.
 func (t *Tenants) Take(
 	tenant string, perSecond float64, n int, now time.Time,
 ) (a Allowance, wait time.Duration) {
@@ -61,8 +61,8 @@ func (t *Tenants) Take(
 	}, wait
 }
 
-// Charge takes n tasks that the tenant has made without asking: it waits until the rate has made up
-// for them, up to maxDebt.
+// Charge takes n tasks that the tenant made without asking: it waits until the rate makes up for
+// them, up to maxDebt.
 func (t *Tenants) Charge(tenant string, perSecond, n float64, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +70,7 @@ func (t *Tenants) Charge(tenant string, perSecond, n float64, now time.Time) {
 	b.left = max(b.left-max(0, n), -perSecond*maxDebt.Seconds())
 }
 
-// Give gives back n tasks of a tenant that it has taken and that were not submitted.
+// Give gives back n tasks that a tenant took and that were not submitted.
 func (t *Tenants) Give(tenant string, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

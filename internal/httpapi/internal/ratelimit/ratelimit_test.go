@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A bucket has the tasks of two seconds, and fills at the rate.
+// A bucket holds the tasks of two seconds, and fills at the rate.
 func TestTakeSubmits(t *testing.T) {
 	t.Parallel()
 	ts := &Tenants{}
@@ -74,7 +74,7 @@ func TestTakeFarMoreThanTheBurst(t *testing.T) {
 	}
 }
 
-// What was taken in vain is given back, but a bucket has never more than its burst.
+// What was taken in vain is given back, but a bucket never holds more than its burst.
 func TestGive(t *testing.T) {
 	t.Parallel()
 	ts := &Tenants{}
@@ -90,8 +90,8 @@ func TestGive(t *testing.T) {
 	assert.Equal(t, 20, a.Left)
 }
 
-// A charge is never refused: the tenant waits until the rate has made up for it, an hour at most.
-// Time in which it submits nothing counts.
+// A charge is never refused: the tenant waits until the rate makes up for it, an hour at most. Time
+// in which it submits nothing counts.
 func TestCharge(t *testing.T) {
 	t.Parallel()
 	ts := &Tenants{}

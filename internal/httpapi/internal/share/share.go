@@ -1,4 +1,4 @@
-// Package share divides what a node has of a resource, such as memory, between its tenants.
+// Package share divides what there is of a resource on a node, such as memory, between its tenants.
 package share
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Pool is a resource that has one limit for all tenants together and one for each tenant. It is
-// safe for concurrent use.
+// Pool is a resource with one limit for all tenants together and one for each tenant. It is safe
+// for concurrent use.
 type Pool struct {
 	all, each  int
 	units      string        // the plural noun of what is taken
@@ -18,7 +18,7 @@ type Pool struct {
 
 	mu   sync.Mutex
 	used int
-	by   map[string]int // the part of used that each tenant has
+	by   map[string]int // each tenant's part of used
 }
 
 // NewPool returns a full pool: all bounds all tenants together, each bounds
@@ -58,7 +58,7 @@ func (p *Pool) Give(tenant string, n int) {
 	}
 }
 
-// InUse returns how many units all tenants together have taken.
+// InUse returns how many units all tenants together took.
 func (p *Pool) InUse() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +68,7 @@ func (p *Pool) InUse() int {
 // Lend returns an empty loan.
 func (p *Pool) Lend(tenant string) Loan { return Loan{pool: p, tenant: tenant} }
 
-// Loan is what one call has taken from a pool.
+// Loan is what one call took from a pool.
 type Loan struct {
 	pool   *Pool
 	tenant string

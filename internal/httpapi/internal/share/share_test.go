@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// A tenant has at most its share, and all tenants together at most the whole.
+// A tenant gets at most its share, and all tenants together at most the whole.
 func TestPool(t *testing.T) {
 	t.Parallel()
 	p := NewPool(10, 6, "bytes", time.Second)
@@ -27,7 +27,7 @@ func TestPool(t *testing.T) {
 	assert.Equal(t, 5, p.InUse())
 }
 
-// A loan gives back what it has taken, once.
+// A loan gives back what it took, once.
 func TestLoan(t *testing.T) {
 	t.Parallel()
 	p := NewPool(10, 6, "bytes", time.Second)
