@@ -13,13 +13,13 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// Writes has the changes of one task type in one transaction. Commit tries all of them at once. If
-// that fails, ExtendAgain, SettleAgain and InsertAgain find out what is left to do.
+// Writes holds the changes of one task type in one transaction. Commit tries all of them at once.
+// If that fails, ExtendAgain, SettleAgain and InsertAgain find out what is left to do.
 type Writes struct {
 	Type *config.Type
 	// New are tasks without idempotency keys, in the order of their ids.
 	New []*Insertion
-	// Extended are leases whose ends move, in the order of their tasks, one of each lease.
+	// Extended are leases with ends that move, in the order of their tasks, one of each lease.
 	Extended []*Extension
 	// Settled are leases that end, in the order of their tasks, one of each task.
 	Settled []*Ending
@@ -153,8 +153,7 @@ func (s *Path) announceWrites(w *Writes, now time.Time) {
 	s.tellPending(w.Type.Tenant, w.left)
 }
 
-// AnnounceLeases announces leases that have begun: the background jobs check when the first one
-// ends.
+// AnnounceLeases announces begun leases: the background jobs check when the first one ends.
 func AnnounceLeases(s *Path, t *config.Type, leases []*asyncflow.Lease) {
 	key := t.Key()
 	for _, l := range leases {
@@ -175,8 +174,8 @@ func AnnounceEnds(s *Path, key config.TypeKey, leases []*asyncflow.Lease) {
 	s.core.Wakeups.Announce(key, first)
 }
 
-// HasUnknownLeases reports whether the server of a tenant may have committed leases that no node
-// knows. Until a Lease succeeds there, no task should begin with its insert, or go on with its
+// HasUnknownLeases reports whether leases that no node knows are perhaps committed on the server of
+// a tenant. Until a Lease succeeds there, no task should begin with its insert, or go on with its
 // settlement.
 func (s *Path) HasUnknownLeases(tenant string) bool {
 	_, unknown := s.unknownLeases.Load(s.core.Server(tenant))
@@ -187,5 +186,5 @@ func (s *Path) HasUnknownLeases(tenant string) bool {
 // the statements of its tables. Writes of tenants with the same home should go together.
 func (s *Path) Home(tenant string) int { return s.core.Home(tenant) }
 
-// Distributed reports whether a transaction should have one tenant, see Core.
+// Distributed reports whether a transaction should be of one tenant, see Core.
 func (s *Path) Distributed() bool { return s.core.Distributed() }

@@ -25,9 +25,9 @@ type Extension struct {
 	Knew       time.Time
 	Checkpoint Checkpoint
 	Seen       Seen
-	// Sooner reports whether the lease ends sooner than it would have.
+	// Sooner reports whether the lease ends sooner than without the change.
 	Sooner bool
-	// Stands is the result: the lease stands, and has the new end.
+	// Stands is the result: the lease stands, with the new end.
 	Stands bool
 }
 
@@ -67,7 +67,7 @@ type leaseName struct {
 
 // queueExtensions adds the statements that move the ends of leases, and sets their results.
 func queueExtensions(b *pgx.Batch, all []*Writes, now time.Time) {
-	var plain, seen, checked extensions // checked have checkpoints
+	var plain, seen, checked extensions // checked come with checkpoints
 	for _, w := range all {
 		for _, item := range w.Extended {
 			switch {
@@ -100,7 +100,7 @@ func queueExtensions(b *pgx.Batch, all []*Writes, now time.Time) {
 	}
 }
 
-// extensions has the columns of what one statement extends.
+// extensions holds the columns of what one statement extends.
 type extensions struct {
 	types     []int32
 	ids       []int64

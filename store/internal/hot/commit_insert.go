@@ -227,7 +227,7 @@ func checkOwn(
 	return err
 }
 
-// insertedOf returns which ids of a roll have tasks.
+// insertedOf returns the ids of a roll for which there are tasks.
 func (s *Path) insertedOf(
 	ctx context.Context, t *config.Type, position int, ids []int64,
 ) (map[int64]bool, error) {

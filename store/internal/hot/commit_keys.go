@@ -21,10 +21,10 @@ type Key struct {
 	Name    string
 	Hash    [sha256.Size]byte // of the context
 	Expires time.Time         // config.KeyUntilFinal: with the end of its task
-	Takes   int64             // the task from which it takes the key, if that still has it; 0: none
+	Takes   int64             // the task from which it takes the key, if it is still there; 0: none
 	Replace *Replace          // it replaces the context of the existing task; nil: it doesn't
 
-	// Holder is the existing task with this key; zero: the new task has it.
+	// Holder is the existing task with this key; zero: the new task holds it.
 	Holder asyncflow.TaskID
 	// Reused reports whether that task was submitted with another context, byte by byte.
 	Reused bool
@@ -46,8 +46,8 @@ func (k *Key) onlyReplaces() error {
 	return k.Replace.OnlyReplaces
 }
 
-// newKey returns the idempotency key of a new task; nil: it has none. The key ends no later than
-// the task's retention.
+// newKey returns the idempotency key of a new task; nil: none. The key ends no later than the
+// task's retention.
 func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
 	if t.Options.Key == "" {
 		return nil
@@ -74,8 +74,8 @@ func newKey(t *asyncflow.NewTask, now time.Time, retention time.Duration) *Key {
 // their tasks were dropped with their roll because the retention was lowered; $7 is the least
 // number that is kept. The rows are sorted by key, so that two batches wait for each other in one
 // order. The statement locks the rows of the other keys, which is a write: so the commit waits
-// until a synchronous standby has the rows, too. With a table of the tenant in it, Citus runs it as
-// it is: otherwise it would lose the parameters of the last condition.
+// until the rows are on a synchronous standby, too. With a table of the tenant in it, Citus runs it
+// as it is: otherwise it would lose the parameters of the last condition.
 const claimKeysSQL = `
 INSERT INTO {keys} AS k (type, key, id, hash, expires_at)
 SELECT $1, u.key, u.id, u.hash, u.expires_at
@@ -120,11 +120,11 @@ const (
 	KeysApart                   // take the other keys
 )
 
-// InsertWithKeys inserts the tasks of one roll, sorted by key, that have free keys. For the
-// remaining tasks it sets the existing task with their key, or replaces its context. It is one
-// transaction, which may be repeated: a task keeps the key that it took in an earlier try. If other
-// transactions lock keys, InsertWithKeys returns their tasks if wait is KeysApart; otherwise it
-// fails, see IsHeld.
+// InsertWithKeys inserts the tasks of one roll, sorted by key, with free keys. For the remaining
+// tasks it sets the existing task with their key, or replaces its context. It is one transaction,
+// which may be repeated: a task keeps the key that it took in an earlier try. If other transactions
+// lock keys, InsertWithKeys returns their tasks if wait is KeysApart; otherwise it fails, see
+// IsHeld.
 func InsertWithKeys(
 	ctx context.Context, s *Path, t *config.Type, items []*Insertion, wait KeyWait,
 	replace ReplaceFunc,
@@ -181,7 +181,7 @@ type Holder struct {
 
 // ClaimKeys takes the free keys, and returns the task to which each key belongs afterwards. Of
 // several items with the same key, the first one takes it. If other transactions lock keys,
-// ClaimKeys fails unless wait is KeysApart. Then others has the keys that it didn't take: true if
+// ClaimKeys fails unless wait is KeysApart. Then others holds the keys that it didn't take: true if
 // they are locked, false if it didn't look at them.
 func ClaimKeys(
 	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, now time.Time, wait KeyWait,

@@ -28,7 +28,7 @@ WHERE j.final IS NOT NULL`
 
 // takeKeys gives keys that belong to other tasks to new ones: to the first item that takes a key
 // from its task, or else to the first item with a key that stood for a task until that was final.
-// It changes the holders. The statements that read them have locked the rows.
+// It changes the holders. The statements that read them locked the rows.
 func takeKeys(
 	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion,
 	holders map[string]Holder, others map[string]bool,

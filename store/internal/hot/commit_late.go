@@ -17,7 +17,7 @@ import (
 // seq but with the number of the lost attempt.
 //
 // taken reports whether the outcome counts: it was accepted now, or the same report was accepted
-// before. written has the settlement if it was accepted now. If another outcome of this attempt was
+// before. written is the settlement if it was accepted now. If another outcome of this attempt was
 // accepted before, the error is CodeConflict.
 func (s *Path) SettleLate(
 	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
@@ -80,7 +80,7 @@ func (s *Path) trySettleLate(
 		}
 		now := s.core.Clock.Now()
 		if o.Kind == asyncflow.OutcomeSnoozed {
-			l.LeasedAt = now // the journal may have no delivery: a silent claim is none
+			l.LeasedAt = now // perhaps no delivery is in the journal: a silent claim is none
 			if o.FirstSent, err = firstSent(ctx, tx, t, l); err != nil {
 				return err
 			}
@@ -125,9 +125,9 @@ func lostAttempt(
 }
 
 // reportedLate reports whether the same report was accepted before: then the row of the next seq
-// has the number and the claimer of the lost attempt. After a claim that was released, the next
-// attempt has the number, too, but most often another claimer. If that row has another outcome, the
-// error says so.
+// bears the number and the claimer of the lost attempt. After a claim that was released, the next
+// attempt bears the number, too, but most often another claimer. If that row is of another outcome,
+// the error says so.
 func reportedLate(
 	ctx context.Context, tx pgx.Tx, t *config.Type, l asyncflow.Lease, o asyncflow.Outcome,
 ) (same bool, err error) {

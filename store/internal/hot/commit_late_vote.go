@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// mayVote reports whether a claimer may vote by a late report: it has no other vote on the task,
-// and gets none until the end of the transaction.
+// mayVote reports whether a claimer may vote by a late report: the claimer cast no other vote on
+// the task, and gets none until the end of the transaction.
 func mayVote(
 	ctx context.Context, tx pgx.Tx, t *config.Type, l asyncflow.Lease, o asyncflow.Outcome,
 ) (may bool, err error) {

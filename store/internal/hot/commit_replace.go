@@ -75,15 +75,15 @@ type Replaced struct {
 	CreatedAt time.Time
 }
 
-// ReplaceFunc replaces the contexts of the tasks with the keys of some items. An item has another
-// key than the others. It sets Key.Replaced of an item for a task that it replaced, and Key.Refused
-// of one that may not be; the remaining items are to take their keys. The rows of the keys are
-// locked.
+// ReplaceFunc replaces the contexts of the tasks with the keys of some items. The key of an item
+// differs from those of the others. It sets Key.Replaced of an item for a task that it replaced,
+// and Key.Refused of one that may not be; the remaining items are to take their keys. The rows of
+// the keys are locked.
 type ReplaceFunc func(
 	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, holders map[string]Holder,
 ) error
 
-// replaceHolders has items replace the contexts of the tasks with their keys, or gives them the
+// replaceHolders makes items replace the contexts of the tasks with their keys, or gives them the
 // keys. It changes the holders. Of several items with a key, the last one does.
 func replaceHolders(
 	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion,

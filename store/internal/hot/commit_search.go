@@ -9,8 +9,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// queueSearch adds the rows by which new tasks of one roll are found, if the type has searchable
-// fields there. They are inserted after the tasks: Postgres refuses tasks of a sealed roll.
+// queueSearch adds the rows by which new tasks of one roll are found, if there are searchable
+// fields of the type there. They are inserted after the tasks: Postgres refuses tasks of a sealed
+// roll.
 func queueSearch(b *pgx.Batch, t *config.Type, items []*Insertion) {
 	position := items[0].ID.Position()
 	fields := t.Searchable(position)

@@ -165,8 +165,8 @@ func (s *Path) trySettle(ctx context.Context, w *Writes, items []*Ending) (map[i
 	return ended, err
 }
 
-// explainStale handles settlements of missing leases. If the journal has the same outcome for that
-// seq, it is this very settlement (the answer of its COMMIT was lost), or a repeated report.
+// explainStale handles settlements of missing leases. If the same outcome stands in the journal for
+// that seq, it is this very settlement (the answer of its COMMIT was lost), or a repeated report.
 func (s *Path) explainStale(ctx context.Context, t *config.Type, items []*Ending) error {
 	confirmed := false // everything written so far is durable
 	for _, item := range items {

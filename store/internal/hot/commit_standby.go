@@ -6,8 +6,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// With a synchronous standby, an answer must follow a commit that the standby has. In two
-// cases Postgres doesn't wait for the standby, see ADR 26:
+// With a synchronous standby, an answer must follow a commit that is on the standby. In two cases
+// Postgres doesn't wait for the standby, see ADR 26:
 //
 //   - A transaction that wrote nothing doesn't wait. So the caller calls Core.Confirm before it
 //     gives an answer that depends on rows of an earlier commit.

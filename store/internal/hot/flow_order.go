@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// keyOrder decides which tasks of a flow key may run. The caller has the type's lock, so that no
+// keyOrder decides which tasks of a flow key may run. The caller holds the type's lock, so that no
 // other lease of the type is under way: see catalog.LeaseLock.
 type keyOrder struct {
 	left   int   // how many more may run; -1: any number
@@ -139,7 +139,7 @@ func ReadKeys(ctx context.Context, conn interface {
 }
 
 // KeyStatesSQL reads one index entry of each table for a key, and counts its tasks in flight. The
-// children of a task have no flow key: it stands for them.
+// children of a task are without a flow key: it stands for them.
 const KeyStatesSQL = `
 SELECT k, ` + keyInFlightSQL + `, false, w.order_time, w.id,
   NULL::timestamptz, NULL::bigint, NULL::bigint[], NULL::bigint[]
@@ -154,9 +154,9 @@ LEFT JOIN LATERAL (
   WHERE w.type = $2 AND w.key = k AND w.reason = 'flow_key'
   ORDER BY w.order_time, w.id LIMIT 1) w ON true`
 
-// OrderedKeyStatesSQL also reads the first task in ready, and whether a task has begun: see begun.
-// A task that was postponed before its first attempt has not begun, regardless of its stage. OFFSET
-// 0 keeps the planner from reading all tasks of the type into a hash.
+// OrderedKeyStatesSQL also reads the first task in ready, and whether a task is begun: see begun. A
+// task that was postponed before its first attempt is not begun, regardless of its stage. OFFSET 0
+// keeps the planner from reading all tasks of the type into a hash.
 const OrderedKeyStatesSQL = `
 SELECT k, ` + keyInFlightSQL + `,
   EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND CASE WHEN $6

@@ -10,20 +10,20 @@ type turn struct {
 }
 
 // ring are flow keys with due tasks, in the order of their turns. In its turn, a key may start as
-// many tasks as its weight. Since every task counts as one, a key that starts fewer has no other
-// task that is due, and saves nothing for its next turn: this is deficit round robin.
+// many tasks as its weight. Since every task counts as one, a key that starts fewer is without
+// another due task, and saves nothing for its next turn: this is deficit round robin.
 type ring struct {
 	keys []ringKey
-	// whole: no other key has due tasks, so that the turns begin anew after the last key
+	// whole: there are no due tasks of another key, so that the turns begin anew after the last key
 	whole bool
-	at    int // whose turn it is
+	at    int // of the turn
 	left  int // how many tasks it may still start
 }
 
 type ringKey struct {
 	key    string
 	weight int
-	empty  bool // it has no further due task
+	empty  bool // without a further due task
 }
 
 // newRing returns a ring that goes on after the last turn.
@@ -60,7 +60,7 @@ func (r *ring) deal(n int) []int {
 	return shares
 }
 
-// next gives the turn to the next key. After the last one nobody has it, unless the ring is whole.
+// next gives the turn to the next key. After the last one it is nobody's, unless the ring is whole.
 func (r *ring) next() {
 	r.at++
 	if r.at == len(r.keys) && r.whole {

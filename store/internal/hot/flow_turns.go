@@ -13,14 +13,14 @@ import (
 // mostTurns is how many flow keys TurnsBefore counts at most.
 const mostTurns = 1000
 
-// KeysBefore are the flow keys with due tasks that have their turn before a key of a fair type.
+// KeysBefore are the flow keys with due tasks that get their turn before a key of a fair type.
 type KeysBefore struct {
-	First string // the key that has the turn, if there is any
+	First string // the key of the turn, if there is any
 	Keys  int    // mostTurns at most
 	More  bool   // there may be others
 }
 
-// TurnsBefore finds the flow keys that have their turn before one. It passes up to mostTurns keys
+// TurnsBefore finds the flow keys that get their turn before one. It passes up to mostTurns keys
 // without a due task.
 func TurnsBefore(
 	ctx context.Context, db postgres.Querier, t *config.Type, key string, now time.Time,

@@ -30,8 +30,8 @@ var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,
 const historyTries = 2
 
 // EnterHistory opens a new roll of a table set if the open one belongs to another history of the
-// database, or has no more numbers, and reports whether it opened one. It doesn't wait until
-// earlier rolls are drained.
+// database, or is out of numbers, and reports whether it opened one. It doesn't wait until earlier
+// rolls are drained.
 func (s *Path) EnterHistory(ctx context.Context, set *config.TableSet) (bool, error) {
 	opened := 0
 	err := audit.ChangeSet(ctx, s.core, set, func(

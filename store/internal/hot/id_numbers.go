@@ -15,7 +15,7 @@ import (
 // A node takes task numbers from the roll's row in blocks, before the insert, so that after an
 // unknown commit the insert can be repeated with the same ids. A block lasts for about ten seconds
 // of submits. So the numbers of several nodes follow the order of time to about ten seconds. Lists
-// have that order. Numbers left over are never used.
+// are in that order. Numbers left over are never used.
 const (
 	blockLife  = 10 * time.Second
 	blockLeast = 16
@@ -102,7 +102,8 @@ func (ns *numbers) allotFrom(
 	return out, nil
 }
 
-// atHand returns n fresh numbers of the current block, ascending; nil: it has fewer, or is expired.
+// atHand returns n fresh numbers of the current block, ascending; nil: there are fewer, or it is
+// expired.
 func (ns *numbers) atHand(t *config.Type, n int) []int64 {
 	b := ns.block(t.Set().Key())
 	b.mu.Lock()
@@ -145,7 +146,7 @@ const UsedUp = asyncflow.FirstBySQL - 1<<32
 // refill takes a block. It is twice as long as the last one if that was used up within its life,
 // otherwise half as long. The block is durable before its first number is used: after a crash of
 // the server another node must not get the same numbers. The same statement checks that the
-// database has not lost history since the roll was opened.
+// database did not lose history since the roll was opened.
 func (ns *numbers) refill(ctx context.Context, t *config.Type, b *block, need int64) error {
 	if time.Since(b.taken) < blockLife {
 		b.size *= 2

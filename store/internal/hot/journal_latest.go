@@ -13,9 +13,9 @@ import (
 )
 
 // A task's options, its context and the outputs of stages are each in the latest journal row of a
-// kind. To find that there is none, a statement reads the whole journal, and a task that loops may
-// have thousands of rows. So a node remembers about long journals what it found, and up to which
-// row it looked: the next statement reads only the rows since.
+// kind. To find that there is none, a statement reads the whole journal, and there may be thousands
+// of rows of a task that loops. So a node remembers about long journals what it found, and up to
+// which row it looked: the next statement reads only the rows since.
 
 // longJournal is the number of rows from which on a journal is long.
 const longJournal = 500
@@ -35,8 +35,8 @@ const (
 	contextKind = "context"
 )
 
-// outputKind is the kind of the rows that have the output of a stage: under all of its names. Many
-// names become a hash: each task of the type keeps the text.
+// outputKind is the kind of the rows with the output of a stage: under all of its names. Many names
+// become a hash: each task of the type keeps the text.
 func outputKind(t *config.Type, stage string) string {
 	names := t.NamesOf(stage)
 	slices.Sort(names[1:])
@@ -49,7 +49,7 @@ func outputKind(t *config.Type, stage string) string {
 }
 
 // latest is what is known of a kind of row. It counts only while the row at which the look ended is
-// still there with its time: a database that has gone back may have other rows by now.
+// still there with its time: a database that is back at an earlier time may hold other rows by now.
 type latest struct {
 	until int16 // the seq of the last row that was looked at; 0: none
 	at    time.Time
@@ -101,7 +101,7 @@ const topSQL = `LATERAL (
   SELECT seq, at FROM {journal} WHERE type = $2 AND id = u.id ORDER BY seq DESC LIMIT 1)`
 
 // LatestSQL finds the latest journal row j of task u.id for which a condition holds, with a column.
-// hint has what is known of it.
+// hint is what is known of it.
 func LatestSQL(column, condition, hint string) string {
 	return strings.NewReplacer("{column}", column, "{condition}", condition, "{hint}", hint).
 		Replace(`LATERAL (

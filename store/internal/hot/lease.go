@@ -60,8 +60,8 @@ func (s *Path) Lease(
 // other, each in a transaction.
 const (
 	mostRuns = 16
-	// After exactRuns, a run has shortestRun tasks at least, if they are due, although tasks in the
-	// other table come before: where their orders mix, all runs would be short.
+	// After exactRuns, a run takes shortestRun tasks at least, if they are due, although tasks in
+	// the other table come before: where their orders mix, all runs would be short.
 	exactRuns   = 4
 	shortestRun = 10
 )
@@ -109,8 +109,8 @@ func (s *Path) tryLease(
 	return leases, next, cut && len(leases) > 0, NoteFailure(s, t.Tenant, conn.Send(ctx, b))
 }
 
-// queueHeads reads the heads of the live ready tables; if a table has a mark, from that time on. It
-// calls tell for each table that has a head.
+// queueHeads reads the heads of the live ready tables; if there is a mark for a table, from that
+// time on. It calls tell for each table with a head.
 func queueHeads(
 	b *pgx.Batch, t *config.Type, marks map[int]time.Time, tell func(position int, order time.Time),
 ) {

@@ -11,10 +11,10 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// begunSQL reports whether an attempt of a task has begun before the row $3 of its journal, since
-// its submit or its last redrive; with $4, in this visit of its stage, which has the names $5. A
-// visit begins behind the last row that ended one, and behind the last row of another stage: an
-// on_failure or a timeout leads there, too.
+// begunSQL reports whether an attempt of a task began before the row $3 of its journal, since its
+// submit or its last redrive; with $4, in this visit of its stage, of the names $5. A visit begins
+// behind the last row that ended one, and behind the last row of another stage: an on_failure or a
+// timeout leads there, too.
 var begunSQL = `
 SELECT EXISTS (SELECT FROM {journal} WHERE type = $1 AND id = $2 AND seq < $3
   AND outcome NOT IN (` + asyncflow.NotBegun + `) AND seq > coalesce((

@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// takeCandidates takes token rows: the blocked rows of each stage that has capacity, and the due
-// rows in ready until an order_time. looked is the number of due rows, and last their greatest
+// takeCandidates takes token rows: the blocked rows of each stage with capacity, and the due rows
+// in ready until an order_time. looked is the number of due rows, and last their greatest
 // order_time.
 func takeCandidates(
 	ctx context.Context, conn *postgres.TenantConn, t *config.Type, from int,
@@ -124,8 +124,8 @@ func (c *candidates) collectReady(rows pgx.Rows) error {
 	return err
 }
 
-// blockBehindLines blocks the tasks behind the lines of their stages. A stage may have two lines:
-// before it was renamed, and since.
+// blockBehindLines blocks the tasks behind the lines of their stages. There may be two lines of a
+// stage: before it was renamed, and since.
 func (c *candidates) blockBehindLines() {
 	for i := range c.found {
 		one := &c.found[i]

@@ -20,8 +20,8 @@ import (
 //  4. takes as many of the first due tasks of each key
 //  5. deals out anew what keys had too few tasks for
 //
-// Tasks may stand in two ready tables, and in wait under a stage that has capacity again. These are
-// the sources; within a key, tasks are taken in their order over all sources.
+// Tasks may stand in two ready tables, and in wait under a stage with capacity again. These are the
+// sources; within a key, tasks are taken in their order over all sources.
 
 const (
 	// mostIdle is how many keys without a due task a lease passes.
@@ -40,10 +40,10 @@ type fairTake struct {
 	start     turn   // after it the lease looks for keys: see filing
 	passed    string // the last key that was looked at
 	least     time.Time
-	saturated bool        // no stage has capacity: what is due is only filed
+	saturated bool        // there is no capacity in any stage: what is due is only filed
 	closed    []string    // the stages without capacity
 	beside    []Candidate // what it takes beside its walk
-	seen      bool        // it has looked at all due tasks
+	seen      bool        // it looked at all due tasks
 	more      bool        // there may be more due tasks
 	memory    *fairType
 	marks     *markedKeys          // while many tasks are due
@@ -125,8 +125,8 @@ func (l *limitedLease) leaseMarked(
 // longAgo is before each order_time.
 var longAgo = time.Unix(0, 0)
 
-// addSources finds the sources. Blocked tasks of a stage whose endpoints are tried after a failure
-// have no turns.
+// addSources finds the sources. Blocked tasks of a stage with endpoints that are tried after a
+// failure get no turns.
 func (f *fairTake) addSources(b *pgx.Batch) {
 	t := f.l.t
 	f.sources = liveSources(t)
@@ -191,7 +191,7 @@ func (f *fairTake) taken(after turn) []Candidate {
 	return some
 }
 
-// takeTurns takes tasks of the keys whose turn it is.
+// takeTurns takes tasks of the keys by their turns.
 func (f *fairTake) takeTurns(ctx context.Context) ([]Candidate, error) {
 	if len(f.sources) == 1 { // the mark says nothing about other tables
 		f.least = f.l.scan.From()
@@ -219,8 +219,8 @@ func (f *fairTake) takeTurns(ctx context.Context) ([]Candidate, error) {
 }
 
 // turn returns the state of the turns after a lease. A lease that only files tasks moves it only to
-// come to further keys: otherwise a key that submits while its stage has no capacity would again
-// and again give the next turn to the key behind it.
+// come to further keys: otherwise a key that submits while its stage is without capacity would
+// again and again give the next turn to the key behind it.
 func (f *fairTake) turn(found []Candidate) turn {
 	found = slices.DeleteFunc(slices.Clone(found), func(c Candidate) bool { return c.raised })
 	last, any := lastTurn(found)

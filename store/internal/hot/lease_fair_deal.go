@@ -25,7 +25,7 @@ func (f *fairTake) takeFrom(ctx context.Context, r *ring, n int) ([]Candidate, e
 	return r.inTurn(f.taken(turn{}), first), nil
 }
 
-// some reports whether a key may have further due tasks in this lease.
+// some reports whether there may be further due tasks of a key in this lease.
 func (r *ring) some() bool {
 	return r.at < len(r.keys) &&
 		slices.ContainsFunc(r.keys, func(k ringKey) bool { return !k.empty })

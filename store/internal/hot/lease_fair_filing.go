@@ -6,13 +6,13 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// The turn belongs to the keys of which a task was started. A lease that only files tasks, as their
-// stages have no capacity, keeps it. While other stages have capacity, keys behind the filed ones
-// may have tasks for them. So a lease deals on past the tasks that it files, and if it still starts
-// nothing, the next lease of the node looks further on. As soon as other stages have capacity, it
-// looks from the turn again.
+// The turn belongs to the keys with a started task. A lease that only files tasks, as their stages
+// are without capacity, keeps it. While there is capacity in other stages, keys behind the filed
+// ones may offer tasks for them. So a lease deals on past the tasks that it files, and if it still
+// starts nothing, the next lease of the node looks further on. As soon as other stages have
+// capacity, it looks from the turn again.
 
-// filing is how far the leases of a node have come that only filed tasks.
+// filing is how far the leases of a node came that only filed tasks.
 type filing struct {
 	last   turn     // the turn that they kept
 	closed []string // the stages without capacity
@@ -27,7 +27,7 @@ func (f filing) start(last turn, closed []string) turn {
 	return last
 }
 
-// open counts the tasks whose stages have capacity; all count if no stage has any.
+// open counts the tasks in stages with capacity; all count if there is none anywhere.
 func (f *fairTake) open(found []Candidate) (n int) {
 	if f.saturated {
 		return len(found)
@@ -41,7 +41,7 @@ func (f *fairTake) open(found []Candidate) (n int) {
 }
 
 // onlyFiled reports whether a lease starts nothing and keeps the turn. Keys that their own limits
-// block are passed, unless the lease has seen all due tasks.
+// block are passed, unless the lease saw all due tasks.
 func (f *fairTake) onlyFiled(found []Candidate) bool {
 	for _, c := range found {
 		if c.Blocked == "" {

@@ -13,13 +13,13 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/lowwater"
 )
 
-// A walk from key to key ends when it has passed mostIdle keys without a due task, perhaps before
-// it has found a key for each task of the lease. The next lease, of whichever node, walks on from
-// there. Meanwhile the lease uses its capacity for other keys, which also take turns. These are
+// A walk from key to key ends when it passed mostIdle keys without a due task, perhaps before it
+// found a key for each task of the lease. The next lease, of whichever node, walks on from there.
+// Meanwhile the lease uses its capacity for other keys, which also take turns. These are
 //
 //   - the keys of the tasks that are due longest, and of the tasks that became due last: there a
 //     key with few tasks is found before the walk comes to it
-//   - the keys that leases of this node have found on their walks
+//   - the keys that leases of this node found on their walks
 //
 // Each node remembers these turns by itself. Nothing depends on them but who uses that capacity.
 

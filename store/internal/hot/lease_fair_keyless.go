@@ -7,17 +7,17 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Rows without a key have no turn: they were inserted before the type was fair, or by a node that
+// Rows without a key get no turn: they were inserted before the type was fair, or by a node that
 // didn't know yet. Leases give them the key "". A lease looks at sweepRows rows of each source in
-// order, and the next one goes on from there. While a sweep has found such rows, or is the first
-// one of a version of the type, each lease takes part; else one lease a second.
+// order, and the next one goes on from there. While a sweep found such rows, or is the first one of
+// a version of the type, each lease takes part; else one lease a second.
 
 const (
 	sweepRows  = 1000
 	sweepPause = time.Second
 )
 
-// keylessSweep is how far the leases of a type have looked for rows without a key.
+// keylessSweep is how far the leases of a type looked for rows without a key.
 type keylessSweep struct {
 	version int
 	last    time.Time            // when a lease looked

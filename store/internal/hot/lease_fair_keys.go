@@ -15,11 +15,11 @@ import (
 )
 
 // A lease of a fair type finds keys with due tasks in one of two ways. While few tasks are due, it
-// reads all of them: so it knows all keys, and passes none that has only tasks that are due later.
+// reads all of them: so it knows all keys, and passes none with only tasks that are due later.
 // While more are due, it goes from key to key by the index (type, key, order_time, id), from the
-// last turn on, until it has a key for each of its tasks, or the ring is round. It passes mostIdle
-// keys without a due task at most, and the next lease goes on from there: see lease_fair_fill.go.
-// So no statement grows with the number of keys or tasks.
+// last turn on, until it found a key for each of its tasks, or the ring is round. It passes
+// mostIdle keys without a due task at most, and the next lease goes on from there: see
+// lease_fair_fill.go. So no statement grows with the number of keys or tasks.
 
 // fairSource is a table with due tasks: the ready table at a position, or wait for a stage.
 type fairSource struct {

@@ -14,11 +14,11 @@ import (
 // from key to key reads the dead entries of each key on its way. If a walk was slow and found all
 // keys, the node remembers them, each with a mark: nothing of the key is left below it, as far as
 // the node knows. The next leases read the keys from their marks on, and find other keys among the
-// tasks that came since. Package lowwater says since when, and when the next lease has to walk: a
+// tasks that came since. Package lowwater says since when, and when the next lease must walk: a
 // mark of KeyMarks is where unknown tasks begin, not where any do.
 
 const (
-	// mostKnown is how many keys have marks: with more, leases walk.
+	// mostKnown is for how many keys there are marks: with more, leases walk.
 	mostKnown = 1000
 	// mostCame is how many tasks a lease reads to find keys that came.
 	mostCame = 5000
@@ -70,7 +70,7 @@ func (m *markedKeys) from() time.Time {
 	return m.scan.From()
 }
 
-// filled notes that a lease has read beside its walk, too.
+// filled notes that a lease read beside its walk, too.
 func (m *markedKeys) filled() {
 	if m != nil {
 		m.scan.Taken()

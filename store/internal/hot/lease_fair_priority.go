@@ -100,7 +100,7 @@ SELECT EXISTS (SELECT FROM head WHERE id = $6 AND raised)`), t.Number(), now, st
 }
 
 // headSQL reads the first $5 due tasks from $4 on. raised are the tasks that go before the turns:
-// they have a head start, as do all tasks before them.
+// they are ahead by their priority, as are all tasks before them.
 func headSQL(t *config.Type, sources []fairSource) string {
 	selects := make([]string, len(sources))
 	for i, s := range sources {
@@ -116,7 +116,7 @@ WITH head AS MATERIALIZED (
     ORDER BY order_time, id LIMIT $5) first)`
 }
 
-// raisedSQL counts, by key and source, the tasks that go before the turns. A row without any has
+// raisedSQL counts, by key and source, the tasks that go before the turns. A row without any gives
 // the first order_time.
 func raisedSQL(t *config.Type, sources []fairSource) string {
 	return headSQL(t, sources) + `

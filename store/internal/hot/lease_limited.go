@@ -15,11 +15,11 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// A type is limited if it has limits, flow keys, or an endpoint with a circuit breaker that isn't
-// closed. Its tasks are leased under a lock of the type, so that the tasks in flight on all nodes
-// can be counted. A task that may not run now moves from ready to wait, filed under what blocks it:
-// its stage, or its flow key. So the head of ready can always run, and no lease reads blocked
-// tasks. They come back
+// A type is limited if there are limits, flow keys, or an endpoint with a circuit breaker that
+// isn't closed. Its tasks are leased under a lock of the type, so that the tasks in flight on all
+// nodes can be counted. A task that may not run now moves from ready to wait, filed under what
+// blocks it: its stage, or its flow key. So the head of ready can always run, and no lease reads
+// blocked tasks. They come back
 //
 //	by stage     with a lease that finds capacity for the stage: it takes from wait and ready
 //	by flow key  when a task of the key ends, or the key's rate allows another: see ReleaseKeys
@@ -178,7 +178,7 @@ func (l *limitedLease) queueNext(b *pgx.Batch) {
 const limitPause = 5 * time.Millisecond
 
 // inFlightSQL counts the leases of a type by endpoint: all, and those that count for the health of
-// an endpoint that is tried or ramped up. An endpoint of the first array has its time in the
+// an endpoint that is tried or ramped up. The time of an endpoint of the first array is in the
 // second. A list instead of a join: the hot connections leave a join only nested loops.
 const inFlightSQL = `
 SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE
@@ -186,7 +186,7 @@ SELECT coalesce(endpoint::text, ''), count(*), count(*) FILTER (WHERE
 FROM {lease} WHERE type = $3 GROUP BY 1`
 
 // beginLimited begins the transaction under the type's lock, and returns the tasks in flight and
-// the stages with blocked tasks. If another lease of the type has the lock, the caller doesn't
+// the stages with blocked tasks. If another lease of the type holds the lock, the caller doesn't
 // wait, since there are other types.
 func (s *Path) beginLimited(
 	ctx context.Context, conn *postgres.TenantConn, t *config.Type, last *turn,

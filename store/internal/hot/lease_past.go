@@ -17,7 +17,7 @@ import (
 // is: the input in its row, and outputs in its journal, of the same roll. A live task keeps both.
 
 // inputsSQL reads the contexts of tasks as they were submitted, with their lengths. It leaves out
-// contexts that are longer than the limit of their task. $3 has an empty name for each.
+// contexts that are longer than the limit of their task. $3 holds an empty name for each.
 const inputsSQL = `
 SELECT u.id, u.name, octet_length(t.context), CASE WHEN octet_length(t.context) <= u.most
   THEN t.context END
@@ -37,7 +37,7 @@ FROM unnest($1::bigint[], $3::text[], $4::int[], $7::smallint[], $8::timestamptz
 		"o") + ` o ON true`
 
 // ReadPast reads the past of leases for which their stages ask, into Past: for as many of the first
-// leases as have no more than most bytes of it together, but for at least one. It returns for how
+// leases as take no more than most bytes of it together, but for at least one. It returns for how
 // many; the other leases stay as they are. Leases of other stages get nothing.
 //
 // It is one round trip, and another one if documents are long: the first one reads only
@@ -79,9 +79,9 @@ func (s *Path) PastDocument(
 	return doc, postgres.Wrap(err, "PastDocument(%q, %s, %q)", t.Tenant, l.ID, name)
 }
 
-// pastOwner returns the number of the task that has a document of a lease's past. A child has only
-// its own part to work on, as its input: the outputs are its parent's, and a vote has the input of
-// the task that is voted on. What earlier votes in its stage have decided it doesn't know.
+// pastOwner returns the number of the task with a document of a lease's past. A child gets only its
+// own part to work on, as its input: the outputs are its parent's, and a vote gets the input of the
+// task that is voted on. What earlier votes in its stage have decided it doesn't know.
 func pastOwner(l *asyncflow.Lease, name string) int64 {
 	switch c := l.Options.Child; {
 	case c == nil, !c.Vote && name == "", c.Vote && name == l.Stage:
@@ -112,8 +112,8 @@ type pasts struct {
 	inline []map[string]bool // by lease: the documents that are part of its delivery
 }
 
-// newPasts knows what needs no read: before its first journal row, a task has its input as context,
-// and no outputs.
+// newPasts knows what needs no read: before its first journal row, a task's context is its input,
+// and there are no outputs.
 func newPasts(t *config.Type, leases []asyncflow.Lease, known *latestRows) *pasts {
 	p := &pasts{t: t, leases: leases, latest: known, docs: map[pastKey]pastRead{}}
 	for i := range leases {
@@ -133,7 +133,7 @@ func newPasts(t *config.Type, leases []asyncflow.Lease, known *latestRows) *past
 	return p
 }
 
-// namesFor returns the names of the documents that the delivery of a lease has.
+// namesFor returns the names of the documents in the delivery of a lease.
 func namesFor(t *config.Type, l *asyncflow.Lease) []string {
 	if rule := t.Delivers(l.Stage); rule != nil {
 		return rule.Names()
@@ -141,7 +141,7 @@ func namesFor(t *config.Type, l *asyncflow.Lease) []string {
 	return nil
 }
 
-// all returns the documents to be read first, each up to a length with which all together have no
+// all returns the documents to be read first, each up to a length with which all together take no
 // more than most bytes.
 func (p *pasts) all(most int) map[pastKey]int {
 	wanted := map[pastKey]int{}
@@ -160,7 +160,7 @@ func (p *pasts) all(most int) map[pastKey]int {
 	return wanted
 }
 
-// choose decides which documents are part of deliveries. It returns how many of the leases may have
+// choose decides which documents are part of deliveries. It returns how many of the leases may get
 // them.
 func (p *pasts) choose(most int) (n int) {
 	sum := 0
@@ -260,7 +260,7 @@ func (p *pasts) queue(b *pgx.Batch, part pastPart, keys []pastKey, wanted map[pa
 	b.Queue(p.t.SQL(part.position, outputsSQL), args...).Query(p.scanOutputs)
 }
 
-// kinds returns the kinds of journal rows that have outputs.
+// kinds returns the kinds of journal rows with outputs.
 func (p *pasts) kinds(keys []pastKey) []latestKey {
 	kinds := make([]latestKey, len(keys))
 	for i, key := range keys {

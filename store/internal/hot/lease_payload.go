@@ -28,7 +28,7 @@ func QueuePayloads(
 	}
 }
 
-// QueueBoundedPayloads is QueuePayloads, but a statement reads no more contexts once they have some
+// QueueBoundedPayloads is QueuePayloads, but a statement reads no more contexts once they take some
 // bytes: there is one for each roll, and another for long journals.
 func QueueBoundedPayloads(
 	s *Path, b *pgx.Batch, t *config.Type, leases []asyncflow.Lease,
@@ -44,7 +44,7 @@ func QueueBoundedPayloads(
 	}
 }
 
-// boundedSQL is a statement that reads payloads until they have some bytes. It also returns other
+// boundedSQL is a statement that reads payloads until they take some bytes. It also returns other
 // columns.
 func boundedSQL(sql, bytes, others string) string {
 	return strings.NewReplacer("{sql}", sql, "{bytes}", bytes, "{others}", others).Replace(`
@@ -70,7 +70,7 @@ func (p payloadPart) sql() string {
 	return records.PayloadsSQL
 }
 
-// wideSQL is sql with the columns of checkpoints also for first attempts, which have none.
+// wideSQL is sql with the columns of checkpoints also for first attempts, which come without.
 func (p payloadPart) wideSQL() string {
 	if p.later {
 		return p.sql()
@@ -127,7 +127,7 @@ func scanPayload(rows pgx.Rows, t *config.Type, byID map[int64]*asyncflow.Lease)
 }
 
 // longPayloadsSQL is LaterPayloadsSQL for long journals. It also returns their last rows, and the
-// rows that have options and context.
+// rows with options and context.
 var longPayloadsSQL = `
 SELECT t.id, coalesce(p.options, t.options) AS options, coalesce(o.output, t.context) AS context,
   t.created_at, c.stage, c.document, coalesce(top.seq, 0) AS until,
@@ -141,7 +141,7 @@ FROM unnest($1::bigint[], $3::smallint[], $4::timestamptz[], $5::smallint[],
 	LatestSQL("options", "j.options IS NOT NULL", "p") + ` p ON true, ` +
 	LatestSQL("output", "j.output IS NOT NULL", "o") + ` o ON true` + records.CheckpointJoin
 
-// boundedLongPayloadsSQL is longPayloadsSQL until the payloads have some bytes.
+// boundedLongPayloadsSQL is longPayloadsSQL until the payloads take some bytes.
 var boundedLongPayloadsSQL = boundedSQL(longPayloadsSQL, "$9",
 	", until, at, options_row, context_row")
 

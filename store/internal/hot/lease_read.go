@@ -37,7 +37,8 @@ func (s *Path) LeasesOf(
 	return leases, postgres.Wrap(err, "LeasesOf(%q, %q)", t.Tenant, t.Name)
 }
 
-// leasesBatch reads the leases of some tasks, by the rolls in their ids. A dropped roll has none.
+// leasesBatch reads the leases of some tasks, by the rolls in their ids. There are none of a
+// dropped roll.
 func (s *Path) leasesBatch(
 	t *config.Type, ids []asyncflow.TaskID, into map[asyncflow.TaskID]asyncflow.Lease,
 ) *pgx.Batch {

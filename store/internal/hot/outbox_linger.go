@@ -8,7 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// tellEnds says that FollowUp has something to do after settlements of a type.
+// tellEnds says that there is something to do for FollowUp after settlements of a type.
 func (s *Path) tellEnds(t *config.Type, settled []asyncflow.Settlement) {
 	var pending pendingFollowUp
 	for i := range settled {

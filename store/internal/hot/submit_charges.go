@@ -41,8 +41,8 @@ func (c *submitCharges) read() map[string]int64 {
 	return all
 }
 
-// ChargeSubmits counts n tasks that a tenant didn't submit over HTTP in its rate of submits, if it
-// has a quota of them. The total of the tenant has them within about a second.
+// ChargeSubmits counts n tasks that a tenant didn't submit over HTTP in its rate of submits, if
+// there is a quota of them. They are in the total of the tenant within about a second.
 func (s *Path) ChargeSubmits(tenant string, n int) {
 	t, ok := s.core.Catalog.Tenant(tenant)
 	if ok && t.Quotas.SubmitsPerSecond > 0 && n > 0 {

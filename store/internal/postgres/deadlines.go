@@ -105,7 +105,7 @@ func (d *deadlines) TraceBatchStart(
 	return d.begin(ctx)
 }
 
-// TraceBatchQuery does nothing: the batch has the deadline, not its statements.
+// TraceBatchQuery does nothing: the deadline is on the batch, not on its statements.
 func (d *deadlines) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
 // TraceBatchEnd ends a batch.

@@ -29,8 +29,8 @@ var dialer = net.Dialer{
 }
 
 // dial opens a connection of a pool. Its deadline is ConnectTimeout, which
-// liftConnectDeadline lifts. A connection that only carries the request to stop a
-// statement has closeTime.
+// liftConnectDeadline lifts. A connection that only carries the request to stop a statement gets
+// closeTime.
 func (f *PoolGroup) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	began := time.Now()
 	connecting := ctx.Value(connectingKey{}) != nil

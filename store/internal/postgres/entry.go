@@ -9,11 +9,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// entry is what the transactions of a connection begin with. A direct connection has its settings
-// and needs a tenant's role only. A pooled one has nothing between two transactions: each takes
+// entry is what the transactions of a connection begin with. A direct connection keeps its settings
+// and needs a tenant's role only. A pooled one keeps nothing between two transactions: each takes
 // its role and all settings, in one statement.
 type entry struct {
-	settings string // as calls of set_config; "": the connection has them
+	settings string // as calls of set_config; "": the connection keeps them
 	alone    string // the statement without a role; "" for none
 	withRole string // the statement that takes the role $1
 }

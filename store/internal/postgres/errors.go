@@ -65,9 +65,9 @@ func isNotifyQueueFull(err error) bool {
 }
 
 // isChanging reports whether an error comes from a database that isn't as this program knows it.
-// After a failover or a restore it may lack tables, functions or roles that this node has just
-// used; and a table may be dropped, or sealed, under a statement. The same works a moment later,
-// once the node has read what there is.
+// After a failover or a restore it may lack tables, functions or roles that this node just used;
+// and a table may be dropped, or sealed, under a statement. The same works a moment later, once the
+// node read what there is.
 func isChanging(err error) bool {
 	switch State(err) {
 	case pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn, pgerrcode.UndefinedFunction,
@@ -84,7 +84,7 @@ func isChanging(err error) bool {
 // Sealed is the name of the constraint that seals a table against inserts.
 const Sealed = "sealed"
 
-// RolledBack reports whether the server says that a transaction has failed: nothing of it stands.
+// RolledBack reports whether the server says that a transaction failed: nothing of it stands.
 func RolledBack(err error) bool {
 	var pg *pgconn.PgError
 	return errors.Is(err, pgx.ErrTxCommitRollback) ||
@@ -189,8 +189,8 @@ func IsDataException(err error) bool {
 	return pgerrcode.IsDataException(State(err)) && !isRoleRefused(err) && !isSettingRefused(err)
 }
 
-// IsRefused reports whether Postgres refused a statement for want of a right: the role fence has
-// held, and another try would be refused too.
+// IsRefused reports whether Postgres refused a statement for want of a right: the role fence held,
+// and another try would be refused too.
 func IsRefused(err error) bool {
 	return State(err) == pgerrcode.InsufficientPrivilege && !isRoleRefused(err)
 }
@@ -201,5 +201,5 @@ var ErrSame = errors.New("there is nothing to change")
 // ErrDry ends the transaction of a dry run.
 var ErrDry = errors.New("a dry run changes nothing")
 
-// ErrIdle ends a transaction that has written nothing.
+// ErrIdle ends a transaction that wrote nothing.
 var ErrIdle = errors.New("there was nothing to do")

@@ -17,7 +17,7 @@ func TestErrorsOfAChangingDatabaseAreUnavailable(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]asyncflow.Code{
 		"25006": asyncflow.CodeUnavailable, // a standby takes no writes
-		"25P02": asyncflow.CodeUnavailable, // the transaction has failed
+		"25P02": asyncflow.CodeUnavailable, // the transaction failed
 		"25P03": asyncflow.CodeUnavailable, // the transaction was idle for too long
 		"26000": asyncflow.CodeUnavailable, // no such prepared statement
 		"3F000": asyncflow.CodeUnavailable, // no such schema

@@ -14,7 +14,7 @@ func OrderHosts(found string, cfg *pgx.ConnConfig) error {
 	return FoundAt(found).order(context.Background(), cfg)
 }
 
-// FoundAt returns a group whose server was found at a host.
+// FoundAt returns a group with a server that was found at a host.
 func FoundAt(host string) *PoolGroup { return &PoolGroup{first: host} }
 
 // Replace is Server.replace.
@@ -38,7 +38,7 @@ func (p *Prober) Due(now time.Time) bool { return p.due(now) }
 // Probe is probe, now.
 func (p *Prober) Probe(ctx context.Context) { p.probe(ctx, time.Now()) }
 
-// ProbeSince is a probe that has begun already.
+// ProbeSince is a probe that began already.
 func (p *Prober) ProbeSince(ctx context.Context, began time.Time) { p.probe(ctx, began) }
 
 // Suspicious is suspicious, now.
@@ -46,7 +46,7 @@ func (f *PoolGroup) Suspicious() bool { return f.suspicious(time.Now()) }
 
 // Choose returns which of the servers of all hosts that take writes is chosen, given their answers
 // so far, and whether one is full. An empty one is a host without such a server, and "full" one
-// without a connection. One such as "old@1" has a timeline.
+// without a connection. One such as "old@1" comes with a timeline.
 func Choose(present string, wait time.Duration, hosts int, servers ...string) string {
 	answers := make(chan answer, hosts)
 	for _, name := range servers {
@@ -79,7 +79,7 @@ func (p *Prober) Present() (cluster, timeline string) {
 	return p.present.cluster, p.present.timeline
 }
 
-// ForgetHistory has the prober know no history of its server.
+// ForgetHistory makes the prober know no history of its server.
 func (p *Prober) ForgetHistory() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +89,7 @@ func (p *Prober) ForgetHistory() {
 	}
 }
 
-// SearchFor has connections been suspicious for a time, without the server being found.
+// SearchFor makes connections suspicious for a time, without the server being found.
 func (p *Prober) SearchFor(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

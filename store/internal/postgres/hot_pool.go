@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// HotPool has the connections that submit, lease and settle. Each tenant has tables of its
-// own, which a backend has to learn: it parses and plans statements for them, and fills its
-// caches. So each tenant has a home among the connections, and takes another one only while
-// its home is in use. Callers that find no connection free wait in turn.
+// HotPool holds the connections that submit, lease and settle. Each tenant keeps tables of its own,
+// which a backend must learn: it parses and plans statements for them, and fills its caches. So
+// each tenant gets a home among the connections, and takes another one only while its home is in
+// use. Callers that find no connection free wait in turn.
 type HotPool struct {
 	seed  maphash.Seed
 	seats []*pgxpool.Pool     // of one connection each, opened at its first use
@@ -54,8 +54,8 @@ func NewHotPool(ctx context.Context, config PoolConfig) (*HotPool, error) {
 	return p, nil
 }
 
-// Acquire returns a connection for the work of a tenant. The caller calls released
-// after it has released the connection.
+// Acquire returns a connection for the work of a tenant. The caller calls released after it
+// released the connection.
 func (p *HotPool) Acquire(
 	ctx context.Context, tenant string,
 ) (conn *pgxpool.Conn, released func(), err error) {
@@ -119,8 +119,8 @@ func (p *HotPool) Homes() int { return (len(p.seats) + 1) / 2 }
 // Size returns how many connections there are at most.
 func (p *HotPool) Size() int { return len(p.seats) }
 
-// best returns the index of the free seat that was released last. It prefers seats whose
-// connection is open.
+// best returns the index of the free seat that was released last. It prefers seats with an open
+// connection.
 func (p *HotPool) best() int {
 	best, state := -1, seatChanging
 	for i, seat := range slices.Backward(p.free) {
@@ -148,7 +148,7 @@ type seatState int
 
 const (
 	seatOpen     seatState = iota
-	seatEmpty              // the connection has to be opened
+	seatEmpty              // the connection is to be opened
 	seatChanging           // it is being opened or closed
 )
 
@@ -162,8 +162,8 @@ func stateOf(seat *pgxpool.Pool) seatState {
 	return seatChanging
 }
 
-// Stat returns the pool's counts. An acquire that has to open a connection counts as a
-// wait, as it does in any pool.
+// Stat returns the pool's counts. An acquire that must open a connection counts as a wait, as it
+// does in any pool.
 func (p *HotPool) Stat() PoolStat {
 	p.mu.Lock()
 	all := PoolStat{Name: "hot-pool", Waits: p.waits, WaitSeconds: p.waited.Seconds()}

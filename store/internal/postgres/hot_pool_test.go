@@ -25,7 +25,7 @@ const patience = 2 * time.Minute
 
 const tenant = "acme"
 
-// hotBundle is a hot pool with the roles of a database that has a tenant.
+// hotBundle is a hot pool with the roles of a database with a tenant.
 type hotBundle struct {
 	*postgres.HotPool
 	t     *testing.T
@@ -118,7 +118,7 @@ func (b *hotBundle) homes() map[string]int {
 	return homes
 }
 
-// A tenant has the same connection each time, also when others had it in between.
+// A tenant gets the same connection each time, also when others got it in between.
 func TestHotHomeIsTakenWhenFree(t *testing.T) {
 	b := setupHot(t, 8)
 	homes := b.homes()
@@ -129,8 +129,8 @@ func TestHotHomeIsTakenWhenFree(t *testing.T) {
 	assert.Zero(t, b.Stat().InUse)
 }
 
-// While its home is in use a tenant has the connection that was used last. The pool opens no
-// more connections than are used at once.
+// While its home is in use a tenant gets the connection that was used last. The pool opens no more
+// connections than are used at once.
 func TestHotHomeInUse(t *testing.T) {
 	b := setupHot(t, 8)
 	home, release := b.hold(guest(1))
@@ -197,7 +197,7 @@ func (b *hotBundle) kill(pid int) {
 	require.True(b.t, ended)
 }
 
-// replacement returns the process that serves a guest whose home was killed. It is not one of
+// replacement returns the process that serves a guest with a killed home. It is not one of
 // the known ones. The first caller to get the broken connection gets an error.
 func (b *hotBundle) replacement(guest string, known []int) (pid int) {
 	b.t.Helper()

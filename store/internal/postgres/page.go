@@ -6,13 +6,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PageBytes is about how many bytes of long columns make a page of a list full, however few
-// rows the page has. A page has at least one row.
+// PageBytes is about how many bytes of long columns make a page of a list full, however few rows
+// are on it. There is at least one row on a page.
 const PageBytes = 1 << 20
 
-// CollectPage reads a page of at most limit rows, and of about full bytes, and reports
-// whether there are more rows. size returns how many bytes the long columns of a row have. The
-// query must order the rows and return up to one more than limit.
+// CollectPage reads a page of at most limit rows, and of about full bytes, and reports whether
+// there are more rows. size returns how many bytes the long columns of a row take. The query must
+// order the rows and return up to one more than limit.
 func CollectPage[T any](
 	rows pgx.Rows, limit, full int, scan pgx.RowToFunc[T], size func(T) int,
 ) (page []T, more bool, err error) {

@@ -21,17 +21,17 @@ type lifetimes struct {
 }
 
 var (
-	// baseLifetimes are for connections that see the tables of all tenants. (Measured with
-	// 10,000 types in 1,000 tenants: 120 MB for one that has opened the tables of each.) A new one
-	// costs some ms.
+	// baseLifetimes are for connections that see the tables of all tenants. (Measured with 10,000
+	// types in 1,000 tenants: 120 MB for one that opened the tables of each.) A new one costs some
+	// ms.
 	baseLifetimes = lifetimes{age: 2 * time.Minute, idle: 30 * time.Second, statements: 128}
 	// hotLifetimes are for the connections that submit, lease and settle. A task that comes
 	// after a longer silence waits for the connection.
 	hotLifetimes = lifetimes{age: 30 * time.Minute, idle: 2 * time.Minute, statements: 2048}
 )
 
-// idleCheck is how often connections are closed that have been idle for too long. It is longer than
-// the idle time of connections that are used in turn: pgx puts all of them at the front of the line
+// idleCheck is how often connections are closed that are idle for too long. It is longer than the
+// idle time of connections that are used in turn: pgx puts all of them at the front of the line
 // after each check, so that each is used once more.
 const idleCheck = time.Minute
 
@@ -43,7 +43,7 @@ type PoolConfig struct {
 	NoRoles   bool              // else connections take the base role
 	Statement time.Duration     // bounds each statement
 	Hot       bool              // for submits, leases and settlements
-	Group     *PoolGroup        // the pools whose connections break together
+	Group     *PoolGroup        // the pools with connections that break together
 	Pooler    *Pooler           // instead of URL, for pooled connections; nil: they are direct
 	// Distributed says that tenants may be on workers of Citus.
 	Distributed bool
@@ -56,8 +56,8 @@ type Server struct {
 	Port uint16
 }
 
-// replace lets a connection lead to the server, in each of the ways that the URL has for its first
-// host: some modes of sslmode try one after the other.
+// replace lets a connection lead to the server, in each of the ways of the URL to its first host:
+// some modes of sslmode try one after the other.
 func (s Server) replace(cfg *pgconn.Config) {
 	if s == (Server{}) {
 		return
@@ -74,7 +74,7 @@ func (s Server) replace(cfg *pgconn.Config) {
 	cfg.TLSConfig = s.named(cfg.TLSConfig)
 }
 
-// named has a certificate name this server, if it has to name any.
+// named makes a certificate name this server, if it must name any.
 func (s Server) named(c *tls.Config) *tls.Config {
 	if c == nil || c.ServerName == "" {
 		return c

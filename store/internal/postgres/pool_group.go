@@ -12,10 +12,9 @@ import (
 // resetEvery is the least time between two resets.
 const resetEvery = time.Second
 
-// PoolGroup has pools with connections that break together. When the server is silent on one
-// connection, the rest are likely to be dead too, and each would cost a caller the time of
-// a deadline to notice. So all pools open their connections anew. It is safe for concurrent
-// use.
+// PoolGroup joins pools with connections that break together. When the server is silent on one
+// connection, the rest are likely to be dead too, and each would cost a caller the time of a
+// deadline to notice. So all pools open their connections anew. It is safe for concurrent use.
 type PoolGroup struct {
 	mu     sync.Mutex
 	pools  []*pgxpool.Pool
@@ -92,7 +91,7 @@ func (f *PoolGroup) follow(present server, found time.Time) {
 }
 
 // suspicious reports whether the server may be lost: connections or attempts to connect are silent,
-// or attempts have failed.
+// or attempts failed.
 func (f *PoolGroup) suspicious(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,7 +115,7 @@ func (f *PoolGroup) suspicious(now time.Time) bool {
 	return false
 }
 
-// laterServer returns a server that has replaced the present one, if a connection to it is open.
+// laterServer returns a server that replaced the present one, if a connection to it is open.
 func (f *PoolGroup) laterServer(present server) (later server, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,8 +141,8 @@ func (f *PoolGroup) calmDown(at time.Time, host string) {
 	f.first = host
 }
 
-// checkFailed notes that a probe found no server. What failed counts no longer if a connection has
-// been opened since: the probe has less time than the pools, and may be one connection too many.
+// checkFailed notes that a probe found no server. What failed counts no longer if a connection was
+// opened since: the probe gets less time than the pools, and may be one connection too many.
 func (f *PoolGroup) checkFailed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// A connection to a worker tries TLS in the ways that the URL has for its first host.
+// A connection to a worker tries TLS in the ways of the URL to its first host.
 func TestReplaceKeepsTheWaysOfTheFirstHost(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string][]bool{

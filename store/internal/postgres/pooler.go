@@ -43,7 +43,7 @@ const (
 )
 
 // OpenPooler looks at the way through a pooler. It refuses one that leads to another database than
-// the connections of direct, or by a user that can't take the roles there. group has the pools of
+// the connections of direct, or by a user that can't take the roles there. group joins the pools of
 // the direct connections, nil for none. With noRoles there are no roles.
 func OpenPooler(
 	ctx context.Context, url string, direct Querier, group *PoolGroup, noRoles bool,
@@ -161,9 +161,10 @@ func (p *Pooler) askDirect(ctx context.Context) (text string, err error) {
 	return text, nil
 }
 
-// lackedRoleSQL selects a role that the user $1 can't take, or of which it doesn't inherit the
-// rights: statements are prepared as that user. Another user than the one of the direct connections
-// needs the roles of later tenants, too, so it must be a member of the owner of the schema.
+// lackedRoleSQL selects a role that the user $1 can't take, or the rights of which it doesn't
+// inherit: statements are prepared as that user. Another user than the one of the direct
+// connections needs the roles of later tenants, too, so it must be a member of the owner of the
+// schema.
 const lackedRoleSQL = `
 SELECT r.rolname FROM pg_catalog.pg_roles r
 WHERE (NOT $2::boolean AND r.rolname IN (
@@ -185,7 +186,7 @@ func (p *Pooler) checkUser(ctx context.Context, conn *pgconn.PgConn, noRoles boo
 	var role string
 	err = p.direct.QueryRow(ctx, lackedRoleSQL, user, noRoles).Scan(&role)
 	if errors.Is(err, pgx.ErrNoRows) || State(err) == pgerrcode.UndefinedTable {
-		return nil // without the table, nobody has migrated the database yet
+		return nil // without the table, nobody migrated the database yet
 	}
 	if err != nil {
 		return err
@@ -249,7 +250,7 @@ func keepsPrepared(
 }
 
 // runPrepared prepares, runs and forgets a statement in the open transaction, and reports whether
-// the server has it under another name.
+// the server keeps it under another name.
 func runPrepared(ctx context.Context, conn *pgconn.PgConn) (renamed bool, err error) {
 	if _, err := conn.Prepare(ctx, probe, "SELECT 1", nil); err != nil {
 		return false, err
@@ -266,8 +267,8 @@ func runPrepared(ctx context.Context, conn *pgconn.PgConn) (renamed bool, err er
 }
 
 // refusesPrepared reports whether an error says that prepared statements don't last: a client that
-// was cut off has left one of that name, the server lacks what was prepared a moment ago, or the
-// pooler knows none.
+// was cut off left one of that name, the server lacks what was prepared a moment ago, or the pooler
+// knows none.
 func refusesPrepared(err error) bool {
 	switch State(err) {
 	case pgerrcode.DuplicatePreparedStatement, pgerrcode.InvalidSQLStatementName,

@@ -17,12 +17,12 @@ import (
 const processSQL = `pg_catalog.pg_backend_pid()`
 
 // isDirect is a condition that holds when nothing stands between this machine and the server. A
-// pooler gives its clients numbers of processes that the server doesn't have.
+// pooler gives its clients numbers of processes that don't exist on the server.
 func isDirect(conn *pgconn.PgConn) string {
 	return fmt.Sprintf("%s OPERATOR(pg_catalog.=) %d", processSQL, conn.PID())
 }
 
-// sessionChecks has a sessionCheck for each pooler, by address, database and user.
+// sessionChecks holds a sessionCheck for each pooler, by address, database and user.
 var sessionChecks sync.Map
 
 // sessionCheck is the check of one pooler. It succeeds once: later, all connections of the pooler
@@ -33,8 +33,8 @@ type sessionCheck struct {
 }
 
 const (
-	// otherClients is how many clients of a pooler a new connection is compared with. As many
-	// poolers behind one address have two of the clients on one pooler.
+	// otherClients is how many clients of a pooler a new connection is compared with. With as many
+	// poolers behind one address, two of the clients are on one pooler.
 	otherClients = 3
 	// otherClient bounds the time that another client than the first takes.
 	otherClient = time.Second
@@ -102,7 +102,7 @@ func keepsSession(
 			}
 			seen = append(seen, its)
 		}
-		if err != nil && i > 0 { // the pooler has no connection for that many clients
+		if err != nil && i > 0 { // there is no connection for that many clients at the pooler
 			break
 		}
 		if err != nil {
@@ -113,7 +113,7 @@ func keepsSession(
 	return kept && again == first, err
 }
 
-// connectBeside opens another connection to the address of a connection, also where a URL has
+// connectBeside opens another connection to the address of a connection, also where a URL names
 // several hosts.
 func connectBeside(
 	ctx context.Context, conn *pgconn.PgConn, config *pgconn.Config,

@@ -24,7 +24,7 @@ import (
 )
 
 // Poolers in transaction mode are refused, also if they seem to keep a session at first: two of
-// them behind one address, one whose connections take turns, and one of several hosts of a URL.
+// them behind one address, one with connections that take turns, and one of several hosts of a URL.
 func TestTransactionPoolersAreFound(t *testing.T) {
 	t.Parallel()
 	refused := func(t *testing.T, through string) {
@@ -184,7 +184,7 @@ func TestPoolerFollowsASwitchoverFirst(t *testing.T) {
 	require.NoError(t, standbyDB.QueryRow(t.Context(), `SELECT pg_promote()`).Scan(&promoted))
 	require.True(t, promoted)
 	require.ErrorContains(t, open(nil), "leads to another database", "the connection is an old one")
-	require.Eventually(t, func() bool { // resets have a pause between them
+	require.Eventually(t, func() bool { // resets leave a pause between them
 		return open(group) == nil
 	}, patience, 100*time.Millisecond)
 }
@@ -375,7 +375,7 @@ func passOn(client net.Conn, host string, refuse func() *pgproto3.ErrorResponse)
 		return
 	}
 	var answer *pgproto3.ErrorResponse // until the client waits for it
-	for head := 4; ; head = 5 {        // the first message has no type
+	for head := 4; ; head = 5 {        // the first message is without a type
 		message := make([]byte, head)
 		if _, err := io.ReadFull(client, message); err != nil {
 			return

@@ -29,15 +29,15 @@ const (
 	probeTime = time.Second
 	// probesAtOnce is the most probes under way.
 	probesAtOnce = 4
-	// searchParts is how many times as long as its next pause a search has taken, once that is
-	// more than probeCheck: a server that is lost for long, or too busy to answer, is asked less
-	// and less often. The most is busyTime.
+	// searchParts is how many times as long as its next pause a search took, once that is more than
+	// probeCheck: a server that is lost for long, or too busy to answer, is asked less and less
+	// often. The most is busyTime.
 	searchParts = 20
 	// presentFirst is how long after the start of a probe the server that was found last may
 	// answer, before another one that takes writes is believed.
 	presentFirst = 200 * time.Millisecond
 	// replacedTime is how long the present server must be gone before a server is believed that it
-	// has replaced: an old primary that nobody has stopped.
+	// replaced: an old primary that nobody stopped.
 	replacedTime = 10 * time.Second
 )
 
@@ -53,7 +53,7 @@ type Prober struct {
 
 	mu        sync.Mutex
 	present   server    // that was found last
-	at        string    // the host where a probe found it last; "": none has yet
+	at        string    // the host where a probe found it last; "": none did yet
 	found     time.Time // when the probe began that found it
 	searching time.Time // since when connections are suspicious, but for pauses up to busyTime
 	suspected time.Time // when connections were suspicious last
@@ -86,10 +86,10 @@ func NewProber(
 	return p, nil
 }
 
-// hostsOf returns a configuration for each host. pgx has several ways to a host one after the
-// other, such as with TLS and then without (sslmode=prefer): they stay together, in that order.
-// ask looks itself whether a host takes writes: with target_session_attrs, pgx would try the second
-// way where the first one led to a standby.
+// hostsOf returns a configuration for each host. pgx tries several ways to a host one after the
+// other, such as with TLS and then without (sslmode=prefer): they stay together, in that order. ask
+// looks itself whether a host takes writes: with target_session_attrs, pgx would try the second way
+// where the first one led to a standby.
 func hostsOf(cfg *pgx.ConnConfig) (hosts []*pgx.ConnConfig) {
 	for _, way := range waysOf(cfg) {
 		if last := len(hosts) - 1; last >= 0 &&
@@ -203,7 +203,7 @@ func (p *Prober) probe(ctx context.Context, began time.Time) {
 	}
 }
 
-// pause is for a server that is there, but has no connection for a probe.
+// pause is for a server that is there, but without a connection for a probe.
 func (p *Prober) pause(began time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,10 +220,10 @@ type answer struct {
 	crowded bool // the present server is there, or may be, without a connection for a probe
 }
 
-// choose returns the answer of the present server, or else of another one, once all hosts have
-// answered or the present one has had its time: an old primary that was not stopped takes writes,
-// too. It prefers a server to one that it has replaced. It waits for all hosts if only a server is
-// found that the present one has replaced. The answer is crowded if one was that it has heard.
+// choose returns the answer of the present server, or else of another one, once all hosts answered
+// or the time of the present one is over: an old primary that was not stopped takes writes, too. It
+// prefers a server to one that it replaced. It waits for all hosts if only a server is found that
+// the present one has replaced. The answer is crowded if one was that it has heard.
 func choose(present server, answers <-chan answer, wait time.Duration) (found answer) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -283,7 +283,7 @@ func ask(ctx context.Context, host *pgx.ConnConfig) (a answer) {
 
 const writableSQL = `SELECT pg_catalog.current_setting('transaction_read_only')`
 
-// adopt notes where the server is. It reports false for one that the present server has replaced,
+// adopt notes where the server is. It reports false for one that the present server replaced,
 // unless that is gone for long. A probe that began before the one that found the present server
 // says nothing.
 func (p *Prober) adopt(a answer, began time.Time) bool {

@@ -178,7 +178,7 @@ func TestListenWhereTheServerWasFound(t *testing.T) {
 	assert.Equal(t, u.Host, conn.PgConn().Conn().RemoteAddr().String())
 }
 
-// A host is asked once, with TLS if the server has it, however many ways to it a URL allows.
+// A host is asked once, with TLS if the server offers it, however many ways to it a URL allows.
 func TestProberPrefersTLS(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, devpg.Config{})
@@ -259,7 +259,7 @@ func TestProberBacksOff(t *testing.T) {
 	assert.Equal(t, 20, probes(4*time.Second), "it begins anew")
 }
 
-// A probe that gets no connection because the pool has all of them leads to no further ones.
+// A probe that gets no connection because all of them are in the pool leads to no further ones.
 func TestProberWithoutAConnection(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, devpg.Config{})
@@ -298,7 +298,7 @@ func TestProberWithoutAConnection(t *testing.T) {
 }
 
 // Of two servers that take writes, as after an old primary came back, the present one stays. One
-// that it has replaced comes last.
+// that it replaced comes last.
 func TestProberStaysWithItsServer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

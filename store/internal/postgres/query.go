@@ -56,8 +56,8 @@ func OrNull[V comparable](v V) *V {
 	return &v
 }
 
-// DistributedSQL reports whether Citus has distributed a schema of the database: then its table of
-// schemas isn't empty. Plain Postgres has no such table.
+// DistributedSQL reports whether Citus distributed a schema of the database: then its table of
+// schemas isn't empty. There is no such table in plain Postgres.
 const DistributedSQL = `coalesce(pg_catalog.pg_relation_size(
 	pg_catalog.to_regclass('pg_catalog.pg_dist_schema')) > 0, false)`
 
@@ -75,8 +75,8 @@ func QueueSettings(b *pgx.Batch, settings map[string]string) {
 		names, values)
 }
 
-// SearchSettings plan a search, and the work on its findings, like the hot statements: the
-// small tables are never analysed. A lock that the search can't have it tries again later.
+// SearchSettings plan a search, and the work on its findings, like the hot statements: the small
+// tables are never analysed. A lock that the search can't get it tries again later.
 var SearchSettings = merged(PinnedSettings, map[string]string{"lock_timeout": "2000"})
 
 // Pin plans the rest of a transaction like the hot statements, whatever its connection. Postgres

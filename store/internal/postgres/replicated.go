@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// ErrNotReplicated is the error of a commit that no synchronous standby may have: the wait
-// for it was cancelled. To Postgres such a commit is done and has a warning only, see ADR 26.
-// Callers treat it as a commit with a lost answer.
+// ErrNotReplicated is the error of a commit that may be on no synchronous standby: the wait for it
+// was cancelled. To Postgres such a commit is done and gives a warning only, see ADR 26. Callers
+// treat it as a commit with a lost answer.
 var ErrNotReplicated = errors.New("the wait for a synchronous standby was cancelled: " +
 	"the transaction is committed on the primary alone")
 
@@ -32,8 +32,8 @@ func forgetNotReplicated(_ context.Context, conn *pgx.Conn) (usable bool, err er
 	return true, nil
 }
 
-// BeginFunc is pgx.BeginFunc on a connection outside any pool. After a commit that no synchronous
-// standby may have it returns ErrNotReplicated.
+// BeginFunc is pgx.BeginFunc on a connection outside any pool. After a commit that may be on no
+// synchronous standby it returns ErrNotReplicated.
 func BeginFunc(ctx context.Context, conn *pgx.Conn, do func(pgx.Tx) error) error {
 	return FirstError(pgx.BeginFunc(ctx, conn, do), replicated(conn))
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// A warning about the standby is for the use of the connection that it came in. The next user,
-// perhaps another tenant, has nothing to do with it.
+// A warning about the standby is for the use of the connection that it came in. It is nothing to
+// the next user, perhaps another tenant.
 func TestAWarningIsForItsUserOnly(t *testing.T) {
 	t.Parallel()
 	pool, err := postgres.NewPool(t.Context(), postgres.PoolConfig{

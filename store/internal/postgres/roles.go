@@ -14,13 +14,12 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// The role fence is the second fence between tenants. The first one is the verified token,
-// which says whose schema a request uses. Should the store ever name another tenant's
-// schema, Postgres refuses the statement: each tenant's schema belongs to a role of its own,
-// and all work of the tenant runs in transactions under that role (see TenantDB). At other
-// times, and for work that belongs to no tenant, a connection has the base role. That role
-// owns the rights to the schema asyncflow, and may read the columns of tenants' tables
-// that package schema names (surveyed).
+// The role fence is the second fence between tenants. The first one is the verified token, which
+// says what schema a request uses. Should the store ever name another tenant's schema, Postgres
+// refuses the statement: each tenant's schema belongs to a role of its own, and all work of the
+// tenant runs in transactions under that role (see TenantDB). At other times, and for work that
+// belongs to no tenant, a connection keeps the base role. That role owns the rights to the schema
+// asyncflow, and may read the columns of tenants' tables that package schema names (surveyed).
 
 // Roles are the roles of a database, as asyncflow.tenants and asyncflow.fence name them.
 // It is safe for concurrent use.

@@ -17,7 +17,7 @@ type server struct {
 	timeline string // in hexadecimal, of one length
 }
 
-// historySQL tells which of two servers has replaced the other one: each promotion begins a later
+// historySQL tells which of two servers replaced the other one: each promotion begins a later
 // timeline of the same cluster.
 const historySQL = `SELECT system_identifier::text,
   pg_catalog."left"(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)
@@ -43,10 +43,10 @@ func (s server) replacedBy(other server) bool {
 
 var errReplaced = errors.New("this server is an old primary: a later one has replaced it")
 
-// refuseReplaced has new connections go on to the next host where a server is an old primary that
-// nobody has stopped: the present one has replaced it. They do so until the prober, which looks at
-// all hosts, takes that server for the present one. It costs each new connection a statement,
-// unless the history of the present server is unknown.
+// refuseReplaced makes new connections go on to the next host where a server is an old primary that
+// nobody stopped: the present one replaced it. They do so until the prober, which looks at all
+// hosts, takes that server for the present one. It costs each new connection a statement, unless
+// the history of the present server is unknown.
 func (f *PoolGroup) refuseReplaced(cfg *pgx.ConnConfig) {
 	before := cfg.ValidateConnect
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
@@ -79,8 +79,8 @@ func (f *PoolGroup) knowsHistory() bool {
 	return f.present.cluster != ""
 }
 
-// admit notes which server a connection has reached, and refuses one that the present one has
-// replaced. The refusal counts as a failure, so the prober goes on looking.
+// admit notes which server a connection reached, and refuses one that the present one replaced. The
+// refusal counts as a failure, so the prober goes on looking.
 func (f *PoolGroup) admit(s server, c *watched) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +94,7 @@ func (f *PoolGroup) admit(s server, c *watched) error {
 	return nil
 }
 
-// watchedOf returns the connection that dial has opened; nil: another dialer has.
+// watchedOf returns the connection that dial opened; nil: another dialer did.
 func watchedOf(conn *pgconn.PgConn) *watched {
 	nc := conn.Conn()
 	if encrypted, ok := nc.(*tls.Conn); ok {

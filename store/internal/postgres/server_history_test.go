@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// promoted are two servers that take writes: a standby was promoted, and nobody has stopped the old
+// promoted are two servers that take writes: a standby was promoted, and nobody stopped the old
 // primary.
 type promoted struct {
 	old, present *devpg.Server
@@ -91,9 +91,9 @@ func (p pooled) requireEnd(era context.Context) {
 	}, patience, time.Millisecond, "there is no other server")
 }
 
-// An old primary that nobody has stopped takes writes. Neither the prober nor a connection of a
-// pool goes there, unless the server that has replaced it is gone for long. The search for that one
-// goes on meanwhile.
+// An old primary that nobody stopped takes writes. Neither the prober nor a connection of a pool
+// goes there, unless the server that replaced it is gone for long. The search for that one goes on
+// meanwhile.
 func TestPoolsAvoidTheOldPrimary(t *testing.T) {
 	t.Parallel()
 	for name, refuses := range map[string]bool{"it refuses": true, "it is silent": false} {
@@ -146,8 +146,8 @@ func TestPoolsAvoidTheOldPrimary(t *testing.T) {
 	}
 }
 
-// A node that works with an old primary goes on to the later server as soon as a connection has
-// reached that one: no connection stays behind, even if the old primary answers.
+// A node that works with an old primary goes on to the later server as soon as a connection reaches
+// that one: no connection stays behind, even if the old primary answers.
 func TestPoolsFollowTheLaterServer(t *testing.T) {
 	t.Parallel()
 	servers := promote(t)

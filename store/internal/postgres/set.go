@@ -50,8 +50,8 @@ func merged(all ...map[string]string) map[string]string {
 }
 
 // set sets the settings of a new connection, and checks in a second transaction that they last:
-// behind a pooler, that may be another session's. A pooler gets no setting before it has shown that
-// it keeps sessions. Functions are named with their schema, as the search path is still any.
+// behind a pooler, that may be another session's. A pooler gets no setting before it is shown to
+// keep sessions. Functions are named with their schema, as the search path is still any.
 func set(
 	ctx context.Context, conn *pgconn.PgConn, config *pgconn.Config, settings map[string]string,
 ) error {

@@ -55,13 +55,13 @@ const applicationName = "asyncflow"
 var transactionSettings = merged(commonSettings, map[string]string{
 	// Clients share what is prepared on a connection of the server, and a plan that one keeps is
 	// another's, too. So statements are planned each time, unless their plan is pinned: whoever
-	// pins it has the same settings. A statement without parameters has one plan for all.
+	// pins it keeps the same settings. There is one plan for all of a statement without parameters.
 	"plan_cache_mode": "force_custom_plan",
 })
 
 // AdminSettings are the settings of connections outside the pools, whatever the server's defaults:
 // for administration and migrations. ctx is the only deadline of their statements, and a session
-// that has a lock for another one is idle meanwhile.
+// that holds a lock for another one is idle meanwhile.
 var AdminSettings = merged(connectionSettings, map[string]string{
 	"statement_timeout":                   "0",
 	"lock_timeout":                        "0",
@@ -103,7 +103,7 @@ var HotSettings = merged(PinnedSettings, map[string]string{
 })
 
 // compressionSQL asks whether long contexts and outputs are compressed by lz4: unless an operator
-// has chosen for the server or the server has no lz4. Behind a pooler the search path is any.
+// chose for the server or there is no lz4 on the server. Behind a pooler the search path is any.
 const compressionSQL = `
 SELECT EXISTS (SELECT FROM pg_catalog.pg_settings
   WHERE name OPERATOR(pg_catalog.=) 'default_toast_compression'
@@ -133,7 +133,7 @@ func (c *compression) choose(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// forget has all servers asked again.
+// forget makes all servers be asked again.
 func (c *compression) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

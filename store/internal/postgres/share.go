@@ -24,9 +24,9 @@ func NewShares(pool *pgxpool.Pool, size int) *Shares {
 // Each returns how many connections a tenant may use.
 func (s *Shares) Each() int { return int(s.each) }
 
-// Acquire takes a connection for a tenant. Work that belongs to no tenant ("") has no
-// share. Acquire waits at most acquireTime for the share. The caller calls released after
-// it has released the connection.
+// Acquire takes a connection for a tenant. There is no share for work that belongs to no tenant
+// (""). Acquire waits at most acquireTime for the share. The caller calls released after it
+// released the connection.
 func (s *Shares) Acquire(
 	ctx context.Context, tenant string,
 ) (conn *pgxpool.Conn, released func(), err error) {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUserTimeout makes the system give up a connection whose peer doesn't acknowledge what it
+// setUserTimeout makes the system give up a connection with a peer that doesn't acknowledge what it
 // was sent. A read that waits for the answer then fails.
 func setUserTimeout(network, _ string, conn syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {

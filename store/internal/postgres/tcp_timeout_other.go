@@ -4,5 +4,6 @@ package postgres
 
 import "syscall"
 
-// setUserTimeout does nothing: only Linux has the option. Deadlines of statements are enough.
+// setUserTimeout does nothing: the option is there on Linux only. Deadlines of statements are
+// enough.
 func setUserTimeout(string, string, syscall.RawConn) error { return nil }

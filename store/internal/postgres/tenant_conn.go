@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// rollbackTime bounds the end of a transaction that has failed.
+// rollbackTime bounds the end of a failed transaction.
 const rollbackTime = time.Second
 
 // TenantConn is a connection for batches of a tenant.
@@ -48,7 +48,7 @@ func (c *TenantConn) Send(ctx context.Context, b *pgx.Batch) error {
 	return FirstError(roleError(c.conn.SendBatch(ctx, b).Close()), c.replicated())
 }
 
-// replicated returns ErrNotReplicated after a commit that no standby may have.
+// replicated returns ErrNotReplicated after a commit that may be on no standby.
 func (c *TenantConn) replicated() error { return replicated(c.conn.Conn()) }
 
 // Query runs a statement in the open transaction.
@@ -56,8 +56,8 @@ func (c *TenantConn) Query(ctx context.Context, sql string, args ...any) (pgx.Ro
 	return c.conn.Query(ctx, sql, args...)
 }
 
-// Release gives the connection back. It ends a transaction that has failed; if the transaction is
-// open for another reason, the pool closes the connection. A second call does nothing.
+// Release gives the connection back. It ends a failed transaction; if the transaction is open for
+// another reason, the pool closes the connection. A second call does nothing.
 func (c *TenantConn) Release() {
 	if c.released != nil {
 		// otherwise each locked table costs a connection
@@ -95,7 +95,7 @@ type tenantTx struct {
 }
 
 // CommitWith runs the last statements of a transaction of a TenantDB and commits it, in one round
-// trip. Commit has nothing left to do then but to be called.
+// trip. Then nothing is left to Commit but to be called.
 func CommitWith(ctx context.Context, tx pgx.Tx, last *pgx.Batch) error {
 	t := tx.(*tenantTx)
 	last.Queue("COMMIT")
@@ -113,16 +113,16 @@ func (tx *tenantTx) Commit(ctx context.Context) error {
 	return FirstError(tx.Tx.Commit(ctx), tx.conn.replicated())
 }
 
-// Rollback rolls the transaction back, unless it has ended.
+// Rollback rolls the transaction back, unless it is over.
 func (tx *tenantTx) Rollback(ctx context.Context) error {
 	defer tx.conn.Release()
-	if tx.committed { // pgx doesn't know, and another caller may have the connection by now
+	if tx.committed { // pgx doesn't know, and the connection may be with another caller by now
 		return pgx.ErrTxClosed
 	}
 	return tx.Tx.Rollback(ctx)
 }
 
-// tenantRows are rows whose end also ends their batch or transaction.
+// tenantRows are rows that at their end also end their batch or transaction.
 type tenantRows struct {
 	pgx.Rows
 	end func() error // nil once called

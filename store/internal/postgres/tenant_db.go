@@ -21,8 +21,8 @@ type TenantDB struct {
 	tenant  string
 }
 
-// Acquire takes a connection from a pool. The caller calls released after it has released
-// the connection.
+// Acquire takes a connection from a pool. The caller calls released after it released the
+// connection.
 type Acquire func(context.Context) (conn *pgxpool.Conn, released func(), err error)
 
 // NewTenantDB returns the database for a tenant's work, over connections from acquire. Work
@@ -152,7 +152,7 @@ func (db TenantDB) Acquire(ctx context.Context) (*TenantConn, error) {
 	return &TenantConn{conn, role, entryOf(conn), released}, nil
 }
 
-// role returns the tenant's role. Work that belongs to no tenant has "": it keeps the
+// role returns the tenant's role. For work that belongs to no tenant it is "": it keeps the
 // connection's role.
 func (db TenantDB) role(ctx context.Context) (string, error) {
 	if db.tenant == "" {

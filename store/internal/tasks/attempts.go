@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// ShortOutput is the size in bytes of the longest output that an attempt has when the
-	// caller doesn't ask for outputs. A longer output has an excerpt of outputExcerpt
+	// ShortOutput is the size in bytes of the longest output that comes with an attempt when the
+	// caller doesn't ask for outputs. A longer output comes as an excerpt of outputExcerpt
 	// characters.
 	ShortOutput   = 1 << 10
 	outputExcerpt = 256
@@ -67,8 +67,8 @@ type AttemptPage struct {
 // maxBytes returns how many bytes fill the page.
 func (p AttemptPage) maxBytes() int { return cmp.Or(p.Bytes, postgres.PageBytes) }
 
-// attemptsSQL reads the rows of a page and one more. A row beyond the bytes of the page has no
-// output, so that only outputs that are shown are read.
+// attemptsSQL reads the rows of a page and one more. A row beyond the bytes of the page comes
+// without output, so that only outputs that are shown are read.
 const attemptsSQL = `
 SELECT seq, at, stage, attempt, outcome, coalesce(final, ''), coalesce(endpoint, ''),
   coalesce(duration, 0), coalesce(status, 0), coalesce(error, ''), next_time,
@@ -132,7 +132,7 @@ func (s *Tasks) AttemptPage(
 
 // JournalOf is what belongs to all rows of a task's journal.
 type JournalOf struct {
-	Erased *asyncflow.Erasure // when and by whom its contents were erased; nil: it has them
+	Erased *asyncflow.Erasure // when and by whom its contents were erased; nil: they are there
 	Trace  string             // the W3C traceparent that the task was submitted with; "": none
 }
 

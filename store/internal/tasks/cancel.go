@@ -80,7 +80,7 @@ func takeResting(
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return c, err
 	}
-	// ready has no index by id: the last journal row or the task has the order_time.
+	// there is no index of ready by id: the order_time is in the last journal row or the task.
 	var order time.Time
 	err = tx.QueryRow(ctx, t.SQL(id.Position(), `
 		SELECT coalesce((SELECT j.next_time FROM {journal} j WHERE j.type = t.type AND j.id = t.id

@@ -18,8 +18,8 @@ import (
 
 // Change changes when a pending or waiting task runs or what its stage gets, and returns the task.
 // A precondition of ctx is about the task's ETag. A task that is running or final is CodeConflict.
-// A patch that the task already has changes nothing. The priority of a task that waits for its
-// children goes down to them, soon after.
+// A patch of what is so already changes nothing. The priority of a task that waits for its children
+// goes down to them, soon after.
 func (s *Tasks) Change(
 	ctx context.Context, tenant string, id asyncflow.TaskID, p asyncflow.Patch,
 ) (Task, error) {
@@ -74,7 +74,7 @@ func (s *Tasks) tryChange(
 		if err != nil {
 			return err
 		}
-		state, err := readTokenState(ctx, tx, t, id) // it can't change, as we have the token row
+		state, err := readTokenState(ctx, tx, t, id) // it can't change, as we hold the token row
 		if err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (s *Tasks) tryChange(
 		return writeChange(ctx, tx, t, c, p, state, now, ts)
 	})
 	switch {
-	case errors.Is(err, pgx.ErrNoRows): // its row has just moved, or it is final
+	case errors.Is(err, pgx.ErrNoRows): // its row just moved, or it is final
 		return false, nil
 	case errors.Is(err, postgres.ErrSame):
 		return true, nil
@@ -141,8 +141,8 @@ func checkChange(c hot.Candidate, p asyncflow.Patch) error {
 	return nil
 }
 
-// checkEdit returns a patch without a context that the task's stage has now, byte by byte. It
-// refuses another context, retry policy or rules of a task that was given too many.
+// checkEdit returns a patch without a context that is the present one of the task's stage, byte by
+// byte. It refuses another context, retry policy or rules of a task that was given too many.
 func checkEdit(
 	ctx context.Context, tx pgx.Tx, t *config.Type, id asyncflow.TaskID, p asyncflow.Patch,
 ) (asyncflow.Patch, error) {
@@ -173,7 +173,7 @@ func checkEdit(
 	return p, err
 }
 
-// tokenState says since when a task's token row has had its place, and has the task's options and
+// tokenState says since when a task's token row is in its place, and holds the task's options and
 // the number of its last journal row.
 type tokenState struct {
 	at      time.Time
@@ -214,8 +214,8 @@ func writeChange(
 }
 
 // patch changes the priority or the time of the pending and waiting tasks among some tasks of one
-// roll, as Change does for one, and returns how many have it now. A task that waits for its
-// children has no time of its own, and keeps it.
+// roll, as Change does for one, and returns how many are so now. A task that waits for its children
+// is without a time of its own, and stays so.
 func (st *step) patch(ctx context.Context, tx pgx.Tx, ids []int64) (done int, err error) {
 	p := trees.BulkChange{
 		Patch:   asyncflow.Patch{Priority: st.o.Priority, RunAt: st.o.RunAt},
@@ -225,7 +225,7 @@ func (st *step) patch(ctx context.Context, tx pgx.Tx, ids []int64) (done int, er
 		if err := trees.LockFanOuts(ctx, tx, st.t, ids); err != nil {
 			return 0, err
 		}
-		st.now = st.clock() // children may have been made since the step began
+		st.now = st.clock() // perhaps children were made since the step began
 	}
 	done, st.changed, err = trees.ChangeAll(ctx, tx, st.t, ids, p, &st.tokens, st.now)
 	if err != nil || st.tokens.Empty() {

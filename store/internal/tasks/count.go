@@ -39,8 +39,8 @@ type TaskCount struct {
 
 // TaskCount counts the tasks that TaskPage would list on all pages of a filter without a text, up
 // to MaxTaskCount. The time for it doesn't grow with the history: after many candidates it returns
-// what it has counted. Above MaxTaskCount it estimates the tasks of a filter that has no more than
-// a final status. Tasks that change meanwhile may be counted as before or as after.
+// what it counted. Above MaxTaskCount it estimates the tasks of a filter with no more than a final
+// status. Tasks that change meanwhile may be counted as before or as after.
 func (s *lists) TaskCount(ctx context.Context, tenant string, f Filter) (TaskCount, error) {
 	types, err := s.typesFor(ctx, tenant, f)
 	if err != nil {
@@ -170,7 +170,7 @@ FROM (SELECT count(*) AS looked, min(t.id) AS least,
 		})
 	b.Queue("COMMIT")
 	err = s.core.DB(t.Tenant).Send(ctx, b)
-	if v.looked < window { // the range has no more
+	if v.looked < window { // there are no more in the range
 		v.last = w.least
 	}
 	return found, v, err

@@ -12,7 +12,7 @@ import (
 // estimateSQL adds up the tallies of the types $1: their live tasks, exactly, and the tasks that
 // became final since their oldest roll was opened, in the statuses $4. Tasks that ended before that
 // went with their roll. It is 0 if a roll of their tables was compacted or trimmed: tasks are gone
-// that ended later. $2 and $3 have the table set and the position of the oldest roll of each.
+// that ended later. $2 and $3 hold the table set and the position of the oldest roll of each.
 const estimateSQL = `
 SELECT CASE WHEN EXISTS (SELECT FROM {rolls} r WHERE r.table_set = ANY ($2)
     AND (r.remaining_since IS NOT NULL OR r.remaining_types IS NOT NULL OR r.trim_at IS NOT NULL))
@@ -54,7 +54,7 @@ func (s *lists) estimate(
 	return n, postgres.Wrap(err, "estimate(%q, %q)", tenant, f.Type)
 }
 
-// onlyStatus reports whether a filter selects only by a type and a status that the tallies have.
+// onlyStatus reports whether a filter selects only by a type and a status that the tallies count.
 func (f Filter) onlyStatus() bool {
 	if f.Status != "" && !f.Status.Final() || !f.Labels.IsZero() || len(f.IDs) > 0 {
 		return false

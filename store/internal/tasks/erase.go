@@ -25,8 +25,8 @@ import (
 var erasureNeeds = []asyncflow.Capability{asyncflow.CapErasure}
 
 // Erase erases the contents of a final task, and returns what remains of it. by is who asks. A task
-// that was erased before is returned as it is; one that is not final, or of which others still need
-// something, is CodeConflict.
+// that was erased before is returned as it is; one that is not final, or that others still need
+// something of, is CodeConflict.
 func (s *Tasks) Erase(
 	ctx context.Context, tenant string, id asyncflow.TaskID, by string,
 ) (Task, error) {
@@ -124,7 +124,7 @@ type erasure struct {
 	by  asyncflow.Erasure
 }
 
-// FinalsSQL has the form of records.TakeAnyWaitSQL.
+// FinalsSQL is written like records.TakeAnyWaitSQL.
 const FinalsSQL = `
 SELECT t.id, coalesce(j.final, '') <> '', coalesce({options}, '{}')
 FROM unnest($1::bigint[]) AS u (id), LATERAL (
@@ -133,8 +133,8 @@ LEFT JOIN LATERAL (SELECT * FROM {journal} j WHERE j.type = t.type AND j.id = t.
   ORDER BY seq DESC LIMIT 1) j ON true
 ORDER BY t.id`
 
-// finals returns the tasks that are final and have their contents. For each that is live, or that
-// there isn't, it returns why it can't be erased.
+// finals returns the tasks that are final and still with their contents. For each that is live, or
+// that there isn't, it returns why it can't be erased.
 func (e *erasure) finals(
 	t *config.Type, ids []int64,
 ) (all []erasable, refused map[int64]error, err error) {

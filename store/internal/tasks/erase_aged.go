@@ -16,7 +16,7 @@ import (
 )
 
 // The contents of the tasks of a type with a ContextRetention are erased that long after the end of
-// each task. Tasks end in another order than that of their numbers, and nothing has an index on the
+// each task. Tasks end in another order than that of their numbers, and there is no index on the
 // end. So cursors go over the numbers of each roll, once, that long after the tasks were submitted:
 // whatever ended at once is due then. Each other task that a cursor passes gets a row in
 // content_waits: one that is live can't be due earlier than that long after the visit, and so it is
@@ -64,8 +64,8 @@ func (s *Tasks) AgingTypes(tenant string) (names []string) {
 	return names
 }
 
-// BeginAging makes the cursors of a tenant's types in rolls that have none. It returns the names
-// of the types for which a step is due, and when the next one is due of any other; zero: none is.
+// BeginAging makes the cursors of a tenant's types in rolls without them. It returns the names of
+// the types for which a step is due, and when the next one is due of any other; zero: none is.
 // CodeConflict while a node runs that doesn't know erased tasks.
 func (s *Tasks) BeginAging(
 	ctx context.Context, tenant string,
@@ -165,8 +165,8 @@ type aging struct {
 
 // EraseAged takes a step for a type: it erases the contents of some tasks that ended long
 // enough ago. A step is one transaction, which one node at a time takes for a tenant. A step that
-// waits for a lock for too long has done nothing, and is due again. The step leaves the rolls
-// without alone: a transaction may hold them for long, and other rolls don't wait for it.
+// waits for a lock for too long did nothing, and is due again. The step leaves the rolls without
+// alone: a transaction may hold them for long, and other rolls don't wait for it.
 func (s *Tasks) EraseAged(
 	ctx context.Context, tenant, name string, without []int,
 ) (AgedStep, error) {
@@ -203,7 +203,7 @@ func (s *Tasks) EraseAged(
 	return x.step, nil
 }
 
-// take takes the step that has been due for longest, if any is.
+// take takes the step that is due for longest, if any is.
 func (x *aging) take() error {
 	if _, err := x.tx.Exec(x.ctx, erasurePatience); err != nil {
 		return err

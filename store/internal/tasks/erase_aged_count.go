@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// OverdueContents returns for how long contents of a tenant's tasks may have been due to be erased:
+// OverdueContents returns for how long at most contents of a tenant's tasks are due to be erased:
 // since the end of the retention that ended first. Zero: none are.
 func (s *Tasks) OverdueContents(
 	ctx context.Context, tenant string,

@@ -72,11 +72,12 @@ type plan struct {
 	bytes       int64
 	waits       []int64 // are kept in content_waits
 	waitsSince  []time.Time
-	without     []int64 // have no contents any more
+	without     []int64 // without contents
 	mostReached bool    // nothing more may be erased in this step
 }
 
-// add plans for a task that is live, or final; it reports whether the step has no room for it.
+// add plans for a task that is live, or final; it reports whether there is no room for it in the
+// step.
 func (p *plan) add(x *aging, v visited) (full bool) {
 	switch {
 	case v.erased:
@@ -102,12 +103,12 @@ func (p *plan) wait(id int64, since time.Time) {
 	p.waitsSince = append(p.waitsSince, since)
 }
 
-// DueWaitsSQL reads the tasks of a roll in content_waits that have been due for longest.
+// DueWaitsSQL reads the tasks of a roll in content_waits that are due for longest.
 const DueWaitsSQL = `
 SELECT id FROM {content_waits} WHERE type = $1 AND id >> 40 BETWEEN $4 AND $4 AND since <= $2
 ORDER BY id >> 40, since LIMIT $3`
 
-// visitWaits visits the tasks of content_waits of one roll that have been due for longest.
+// visitWaits visits the tasks of content_waits of one roll that are due for longest.
 func (x *aging) visitWaits(position int) error {
 	rows, _ := x.tx.Query(x.ctx, x.t.SQL(0, DueWaitsSQL), x.t.Number(), x.now.Add(-x.keep),
 		agedTasks, position)
@@ -129,7 +130,7 @@ func (x *aging) visitWaits(position int) error {
 		left = slices.DeleteFunc(left, func(id int64) bool { return id == v.id })
 		p.add(x, v)
 	}
-	p.without = append(p.without, left...) // a compaction has left them out
+	p.without = append(p.without, left...) // a compaction left them out
 	return x.write(p)
 }
 
@@ -191,7 +192,7 @@ func (x *aging) end(c contentCursor, position int) error {
 	return err
 }
 
-// TakeContentWaitsSQL has the form of records.TakeAnyWaitSQL.
+// TakeContentWaitsSQL is written like records.TakeAnyWaitSQL.
 const TakeContentWaitsSQL = `
 DELETE FROM {content_waits} WHERE ctid = ANY (ARRAY(
   SELECT k.t FROM unnest($2::bigint[]) AS u (id), LATERAL (

@@ -11,9 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// withoutNeeded leaves out, and refuses, tasks of which others still need something: children of
-// live tasks, which may read their results, tasks that still start others, and tasks whose end is
-// to be told.
+// withoutNeeded leaves out, and refuses, tasks that others still need something of: children of
+// live tasks, which may read their results, tasks that still start others, and tasks with an end
+// that is to be told.
 func (e *erasure) withoutNeeded(
 	t *config.Type, all []erasable, refused map[int64]error,
 ) (left []erasable, err error) {
@@ -129,7 +129,7 @@ func (e *erasure) isLive(t *config.Type, parent asyncflow.Awaited) (live bool, e
 	return live, err
 }
 
-// StartingSQL has the form of records.TakeAnyWaitSQL.
+// StartingSQL is written like records.TakeAnyWaitSQL.
 const StartingSQL = `
 SELECT u.id FROM (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
 WHERE (SELECT true FROM {spawns} s WHERE s.type = ANY (ARRAY[u.type]) AND s.id BETWEEN u.id AND u.id
@@ -137,8 +137,8 @@ WHERE (SELECT true FROM {spawns} s WHERE s.type = ANY (ARRAY[u.type]) AND s.id B
   OR (SELECT true FROM {outbox} o WHERE o.kind = 'final' AND o.type = ANY (ARRAY[u.type])
     AND o.id BETWEEN u.id AND u.id LIMIT 1)`
 
-// starting returns the tasks that started others which are not all made, and the tasks with an end
-// that is to be told, also by an on_final of their type: whoever makes the notification may have
+// starting returns the tasks that started others if these are not all made, and the tasks with an
+// end that is to be told, also by an on_final of their type: whoever makes the notification perhaps
 // read the result.
 func (e *erasure) starting(t *config.Type, all []erasable) (map[int64]bool, error) {
 	rows, _ := e.tx.Query(e.ctx, t.SQL(0, StartingSQL), t.Number(), idsOf(all))

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// These statements have the form of records.TakeAnyWaitSQL.
+// These statements are written like records.TakeAnyWaitSQL.
 const (
 	NotificationsSQL = `
 SELECT n.target, n.task
@@ -107,7 +107,7 @@ func (e *erasure) eraseNotificationsOf(target *config.Type, position int, ids []
 	return e.shortenEvents(target, position, live)
 }
 
-// shortenEvents leaves of the events of notifications on their way what an erased task still has.
+// shortenEvents leaves of the events of notifications on their way what is still in an erased task.
 func (e *erasure) shortenEvents(target *config.Type, position int, ids []int64) error {
 	if len(ids) == 0 {
 		return nil

@@ -52,7 +52,7 @@ func (e *erasure) write(t *config.Type, position int, all []erasable) error {
 	return t.SetAt(position).Tables.VacuumSoon(e.ctx, e.tx, position, searchable)
 }
 
-// These statements have the form of records.TakeAnyWaitSQL.
+// These statements are written like records.TakeAnyWaitSQL.
 const (
 	EraseTasksSQL = `
 UPDATE {task} t SET context = $4, options = u.options::json

@@ -17,12 +17,12 @@ const (
 	// failureLook candidates: tasks that failed earlier, or were cancelled, are among them.
 	MaxFailures = 10_000
 	failureLook = 20_000
-	// failureTime is how long it reads; failureWindow is how many candidates a statement has.
+	// failureTime is how long it reads; failureWindow is how many candidates are in a statement.
 	failureTime   = 2 * time.Second
 	failureWindow = 500
 	// failureSteps is into how many equal parts a report divides its time.
 	failureSteps = 24
-	// MaxFailureGroups is how many groups a report has at most.
+	// MaxFailureGroups is the most groups in a report.
 	MaxFailureGroups = 100
 )
 
@@ -43,8 +43,8 @@ type FailureFilter struct {
 	Limit int // of groups, at most MaxFailureGroups
 }
 
-// FailureReport has the tasks that failed in a time and have not been started again, by the kinds
-// of their errors.
+// FailureReport lists the tasks that failed in a time and were not started again, by the kinds of
+// their errors.
 type FailureReport struct {
 	Failures int            // that were read
 	Groups   []FailureGroup // up to the limit
@@ -69,7 +69,7 @@ func (s *lists) GroupFailures(
 	return report, postgres.Wrap(err, "GroupFailures(%q, %q)", tenant, f.Type)
 }
 
-// readFailures reads failures until it has enough of them.
+// readFailures reads failures until there are enough of them.
 func (s *lists) readFailures(
 	ctx context.Context, tenant string, f FailureFilter,
 ) (*failureReader, error) {
@@ -123,7 +123,7 @@ func (r *failureReader) readAll(ctx context.Context) error {
 type failureReader struct {
 	tasks    *lists
 	filter   FailureFilter
-	ends     time.Time               // when it must have ended
+	ends     time.Time               // by when it must end
 	lines    []*failureLine          // by the names of the types
 	idle     map[string]map[int]bool // by table sets: rolls where nothing ended in time
 	groups   map[string]*FailureGroup
@@ -139,7 +139,7 @@ type failureLine struct {
 	over bool
 }
 
-// hasEnough reports whether a report has read enough.
+// hasEnough reports whether a report read enough.
 func (r *failureReader) hasEnough() bool {
 	return r.failures >= MaxFailures || r.searched >= failureLook || r.left() < time.Millisecond
 }
@@ -191,9 +191,9 @@ func (r *failureReader) idleRolls(ctx context.Context, t *config.Type) (map[int]
 	return idle, err
 }
 
-// failuresSQL selects the candidates of a window, each with its last failure if that is of the
-// time from $5 until $6, and when the task first failed since $5. A task that was started again has
-// no final row as its last one.
+// failuresSQL selects the candidates of a window, each with its last failure if that is of the time
+// from $5 until $6, and when the task first failed since $5. The last row of a task that was
+// started again is no final one.
 func failuresSQL() string {
 	c := criteria{statuses: []string{string(asyncflow.StatusFailed)}}
 	return `
@@ -228,7 +228,7 @@ func (r *failureReader) readWindow(ctx context.Context, l *failureLine) (v view,
 	if err != nil {
 		return v, err
 	}
-	if v.looked < failureWindow { // the range has no more
+	if v.looked < failureWindow { // there are no more in the range
 		v.last = l.walk.least
 	}
 	r.searched += v.looked

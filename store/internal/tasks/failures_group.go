@@ -13,10 +13,10 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// FailureGroup has the failures with errors of one kind.
+// FailureGroup counts the failures with errors of one kind.
 type FailureGroup struct {
 	Fingerprint string // see asyncflow.Fingerprint
-	Code        string // see asyncflow.ErrorCode; "": the errors have none
+	Code        string // see asyncflow.ErrorCode; "": the errors are without one
 	Pattern     string // see asyncflow.ErrorPattern
 	Count       int
 	First, Last time.Time // when the first and the last of them failed
@@ -30,7 +30,7 @@ type FailureGroup struct {
 	places map[FailurePlace]*placeCount // keys without a count
 }
 
-// FailurePlace is how many failures of a group a stage has.
+// FailurePlace is how many failures of a group a stage counts.
 type FailurePlace struct {
 	Type, Stage string
 	Count       int

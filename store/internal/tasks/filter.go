@@ -43,7 +43,7 @@ type Filter struct {
 	// Reverse lists from the other end: the oldest task first, and the last type.
 	Reverse bool
 	// After is for the next page: only tasks behind this number in the list; 0: the first page. Of
-	// all types, FromType is the one with this number: the page has no types before it.
+	// all types, FromType is the one with this number: there are no types before it on the page.
 	After    int64
 	FromType string
 	Limit    int
@@ -104,7 +104,7 @@ type criteria struct {
 	stage       string
 	text        string // in the last error
 	content     string // in the context or an output
-	bytes       int    // of contexts and outputs that a window may have, for content
+	bytes       int    // of contexts and outputs that may be in a window, for content
 	since       time.Time
 	until       time.Time
 	endedSince  time.Time // zero: at any time, or not at all
@@ -119,7 +119,7 @@ type criteria struct {
 	parent      asyncflow.TaskID   // only of operations: walks find it
 	ids         []asyncflow.TaskID // only of operations: these tasks; none: any
 	noChildren  bool               // no children of fan-outs
-	unerased    bool               // tasks that have their contents
+	unerased    bool               // tasks with their contents
 	fewReady    bool               // at most fewReady tasks are ready
 	idle        map[int]bool       // positions of rolls where nothing happened since endedSince
 	keys        []searchKey        // by which tasks may be found where fields are searchable
@@ -127,7 +127,7 @@ type criteria struct {
 	entries     []int64            // of the roll that is read; nil: none count there
 	fingerprint string             // of the last error
 	members     map[string]int     // tasks of the window with the fingerprint
-	reverse     bool               // windows have the first candidates, not the last
+	reverse     bool               // windows hold the first candidates, not the last
 }
 
 func criteriaOf(f Filter) criteria {
@@ -194,8 +194,8 @@ func idleRolls(
 	return idle, err
 }
 
-// among returns the statuses that the tasks may have, nil for any. A task that has succeeded
-// has no last error, and only final tasks end.
+// among returns the statuses in which the tasks may be, nil for any. A task that succeeded has no
+// last error, and only final tasks end.
 func (c criteria) among() []asyncflow.Status {
 	erred := c.text != "" || c.code != "" || c.fingerprint != ""
 	if c.statuses == nil && !erred && !c.ended() {
@@ -217,7 +217,7 @@ func (c criteria) among() []asyncflow.Status {
 // ended reports whether the tasks are final ones of a range of time.
 func (c criteria) ended() bool { return !c.endedSince.IsZero() || !c.endedUntil.IsZero() }
 
-// places are the tables in which the tasks of a status have a row.
+// places are the tables with a row for each task of a status.
 var places = map[asyncflow.Status]string{
 	asyncflow.StatusRunning:   `{lease} c WHERE type = $1`,
 	asyncflow.StatusWaiting:   `{wait} c WHERE type = $1`,
@@ -226,15 +226,15 @@ var places = map[asyncflow.Status]string{
 	asyncflow.StatusCancelled: otherwise,
 }
 
-// otherwise is the table in which tasks that failed or were cancelled have a row.
+// otherwise is the table with a row for each task that failed or was cancelled.
 const otherwise = `{journal} c WHERE type = $1 AND final <> 'succeeded'`
 
 // candidates returns a query for the ids of all tasks of the type $1 that may meet the criteria,
 // within bounds: a condition, an order by id and a limit, such as "id > $2 ORDER BY id LIMIT $3".
-// As the history is long, it reads the smallest place that has them all: live tasks are in
-// the token tables, and tasks that failed or were cancelled have an index of their own. It
-// reads all tasks instead of a long backlog: the latest of both are the same. Where a field is
-// searchable, they may come from the table search.
+// As the history is long, it reads the smallest place that holds them all: live tasks are in the
+// token tables, and tasks that failed or were cancelled are in an index of their own. It reads all
+// tasks instead of a long backlog: the latest of both are the same. Where a field is searchable,
+// they may come from the table search.
 func (c criteria) candidates(bounds string) string {
 	if c.entries != nil {
 		return c.found(bounds)
@@ -245,7 +245,7 @@ func (c criteria) candidates(bounds string) string {
 	}
 	for i, place := range from {
 		columns := `id`
-		if place == otherwise { // a task may have ended more than once
+		if place == otherwise { // a task may end more than once
 			columns = `DISTINCT id`
 		}
 		from[i] = `(SELECT ` + columns + ` FROM ` + place + ` AND ` + bounds + `)`
@@ -253,7 +253,7 @@ func (c criteria) candidates(bounds string) string {
 	if len(from) == 1 {
 		return from[0]
 	}
-	// Each has bounds of its own: Postgres would read them whole to sort them together.
+	// Each sets bounds of its own: Postgres would read them whole to sort them together.
 	all := strings.Join(from, " UNION ALL ")
 	return `(SELECT DISTINCT id FROM (` + all + `) c WHERE ` + bounds + `)`
 }
@@ -338,8 +338,8 @@ func (c criteria) args(t *config.Type) []any {
 	return args
 }
 
-// stages returns the names that the stage has in token and journal rows: its own, and the
-// names of removed stages that are mapped to it. nil is any stage.
+// stages returns the names of the stage in token and journal rows: its own, and the names of
+// removed stages that are mapped to it. nil is any stage.
 func (c criteria) stages(t *config.Type) []string {
 	if c.stage == "" {
 		return nil

@@ -11,14 +11,14 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// condition is a condition on the rows of stateJoins that only some filters have, so that the
+// condition is a condition on the rows of stateJoins that only some filters set, so that the
 // statements of all other filters stay as they are. Its name stands for its value.
 type condition struct {
 	name, sql string
 	value     any
 }
 
-// conditions returns the conditions of a filter, in a fixed order. Without a type they have no
+// conditions returns the conditions of a filter, in a fixed order. Without a type they are without
 // values.
 func (c criteria) conditions(t *config.Type) (all []condition) {
 	add := func(wanted bool, name, sql string, value any) {
@@ -61,12 +61,12 @@ const (
   AND l.id IS NULL AND w.id IS NULL AND j.final IS NOT NULL`
 
 	// attemptSQL compares the attempt that is shown of a task. One that waits in a stage that was
-	// removed has the first attempt of another: see asyncflow.TaskType.Place.
+	// removed is at the first attempt of another: see asyncflow.TaskType.Place.
 	attemptSQL = `
   AND CASE WHEN l.id IS NULL AND coalesce(w.stage, r.stage) = ANY ($removed::text[]) THEN 1
     ELSE coalesce(l.attempt, w.attempt, r.attempt, j.attempt, 0) END >= $least::int`
 
-	// codeSQL is asyncflow.ErrorCode in SQL, except that an error may have two codes: the status of
+	// codeSQL is asyncflow.ErrorCode in SQL, except that an error may give two codes: the status of
 	// the answer, and the word at its beginning.
 	codeSQL = `
   AND j.error IS NOT NULL AND (j.status = ANY ($answers::smallint[])
@@ -80,14 +80,14 @@ const (
       AND right(o.endpoint, length($mark::text)) = $mark::text OFFSET 0))`
 
 	// parentSQL holds for the children of a task, of all its fan-outs, and the tasks that it
-	// started. The children of fan-outs have its type, and only its number.
+	// started. The children of fan-outs are of its type, and name only its number.
 	parentSQL = `
   AND (t.options->'spawned'->>'parent' = $parent::text
     OR t.options->'child'->>'parent' = $number::bigint::text)`
 )
 
-// optionSQL is a condition on a member of a task's options. Most tasks don't have it: to see that
-// takes less than to parse their options.
+// optionSQL is a condition on a member of a task's options. It is missing in most tasks: to see
+// that takes less than to parse their options.
 func optionSQL(member, value string) string {
 	return fmt.Sprintf(`
   AND position('"%[1]s"' IN t.options::text) > 0 AND t.options->>'%[1]s' = %[2]s::text`, member,
@@ -114,8 +114,8 @@ func removedStages(t *config.Type) []string {
 	return slices.Sorted(maps.Keys(t.StageMapping))
 }
 
-// statusesOf returns what the column status of a journal has for a code: the status of an answer,
-// or the negative of why none came.
+// statusesOf returns what stands in the column status of a journal for a code: the status of an
+// answer, or the negative of why none came.
 func statusesOf(code string) []int16 {
 	if n, err := strconv.Atoi(code); err == nil {
 		if n < 100 || n > 999 {

@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// searchKey is what a filter looks for in a searchable field: the tasks that it finds have one of
-// the entries.
+// searchKey is what a filter looks for in a searchable field: one of the entries is in the tasks
+// that it finds.
 type searchKey struct {
 	field   string
 	entries []int64
@@ -81,8 +81,8 @@ func (c criteria) inRoll(
 	return c, nil
 }
 
-// bestEntries returns the entries of the value that the fewest tasks of a roll have, of the fields
-// that are searchable there. It is nil if there is none, or if many tasks have each value, and the
+// bestEntries returns the entries of the value that is in the fewest tasks of a roll, of the fields
+// that are searchable there. It is nil if there is none, or if each value is in many tasks, and the
 // status leaves a place with fewer. The number of tasks decides only where candidates come from.
 func (c criteria) bestEntries(
 	ctx context.Context, db postgres.Querier, t *config.Type, position int,
@@ -112,8 +112,7 @@ func (c criteria) bestEntries(
 	return keys[slices.Index(counts, fewest)].entries, nil
 }
 
-// countEntries counts the tasks of a roll that have each of some values, up to one more than
-// fewFound.
+// countEntries counts the tasks of a roll with each of some values, up to one more than fewFound.
 func countEntries(
 	ctx context.Context, db postgres.Querier, t *config.Type, position int, keys []searchKey,
 ) ([]int, error) {
@@ -132,8 +131,8 @@ func countEntries(
 	return counts, err
 }
 
-// found is candidates by the table search. Each entry has bounds of its own, so that Postgres reads
-// the index in order.
+// found is candidates by the table search. Each entry sets bounds of its own, so that Postgres
+// reads the index in order.
 func (c criteria) found(bounds string) string {
 	param := `$5`
 	if c.content != "" {
@@ -171,8 +170,8 @@ func keyFor(t *config.Type, keys []searchKey) int {
 	})
 }
 
-// queueFoundTypes queues the query of the types of one table set that have tasks by their key, as
-// keyFor says. After the batch they are in found.
+// queueFoundTypes queues the query of the types of one table set with tasks by their key, as keyFor
+// says. After the batch they are in found.
 func queueFoundTypes(
 	b *pgx.Batch, types []*config.Type, keys []searchKey, found map[int32]bool,
 ) {

@@ -23,7 +23,7 @@ type Link struct {
 	Open bool
 	// Signal is what a decision sends, without its data. It stands for all decisions of the round.
 	Signal asyncflow.Signal
-	// Context is what the task has in its stage, while the link is open.
+	// Context is that of the task in its stage, while the link is open.
 	Context json.RawMessage
 	// Links are the wait's.
 	Links asyncflow.Links
@@ -40,14 +40,14 @@ func (s *Tasks) Link(
 	ctx context.Context, tenant string, id asyncflow.TaskID, seq int, stage string,
 ) (Link, error) {
 	l, err := s.link(ctx, tenant, id, seq, stage)
-	if err == nil && l.taken { // the journal has it by now
+	if err == nil && l.taken { // it is in the journal by now
 		l, err = s.link(ctx, tenant, id, seq, stage)
 	}
 	return l, postgres.Wrap(err, "Link(%q, %s, %d)", tenant, id, seq)
 }
 
 // SentLink is Link right after a decision was sent: if that is what it returns, the task takes it
-// and no other signal. It waits for a transaction that has the task go on.
+// and no other signal. It waits for a transaction that makes the task go on.
 func (s *Tasks) SentLink(
 	ctx context.Context, tenant string, id asyncflow.TaskID, seq int, stage string,
 ) (Link, error) {
@@ -106,8 +106,8 @@ func (s *Tasks) link(
 	return l, s.readOpenLink(ctx, t, &task, &l)
 }
 
-// isOpen reports whether a live task is in the visit after a pass, or has come to the wait of a
-// stage by it.
+// isOpen reports whether a live task is in the visit after a pass, or came to the wait of a stage
+// by it.
 func isOpen(t *config.Type, visits trees.Visits, task Task, stage string, pass int) bool {
 	if visits.Pass(task.seq+1) == pass {
 		return true
@@ -116,7 +116,7 @@ func isOpen(t *config.Type, visits trees.Visits, task Task, stage string, pass i
 	return ok && of == pass && task.Stage == stage
 }
 
-// scanSignals reads the signal of a link that the task has taken or will take, and whether another
+// scanSignals reads the signal of a link that the task took or will take, and whether another
 // signal comes before a decision that a link sends now.
 func (l *Link) scanSignals(row pgx.Row) error {
 	var taken *bool
@@ -165,7 +165,7 @@ func (s *Tasks) readOpenLink(
 ) (err error) {
 	b := &pgx.Batch{}
 	// A task takes the decision of a link first, then the oldest signal. Signals to its key from
-	// before it was there have no task until it waits.
+	// before it was there are without a task until it waits.
 	b.Queue(t.SQL(task.ID.Position(), `
 		SELECT own.taken, own.data, EXISTS (SELECT FROM {signals}
 		    WHERE type = $1 AND task = $2 AND name = $3 AND NOT taken AND kept_until > $5

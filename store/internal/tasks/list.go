@@ -30,7 +30,7 @@ func (p Page) ends(f Filter) bool {
 		(f.Type == "" || f.Parent.Type != "") && p.windows >= pageRuns
 }
 
-// Searched are the tasks among which a page was searched for. A page that is full may have ended
+// Searched are the tasks among which a page was searched for. A page that is full perhaps ended
 // before the last of them.
 type Searched struct {
 	Tasks       int
@@ -56,11 +56,10 @@ func (s *Searched) add(v view) {
 }
 
 // A page is searched for in windows of candidates, small ones first, as most callers look for
-// recent tasks. After PageLook candidates the page ends with the tasks that it has, however
-// few. So the time for a page doesn't grow with the history (measured: 5 µs for each
-// candidate). A page that searches contexts and outputs also ends after about PageText bytes of
-// them, and a page of the tasks of one parent, or of all types, after pageRuns windows: each takes
-// a query.
+// recent tasks. After PageLook candidates the page ends with the tasks found so far, however few.
+// So the time for a page doesn't grow with the history (measured: 5 µs for each candidate). A page
+// that searches contexts and outputs also ends after about PageText bytes of them, and a page of
+// the tasks of one parent, or of all types, after pageRuns windows: each takes a query.
 const (
 	firstLook = 200
 	PageLook  = 5000
@@ -188,7 +187,7 @@ func (s *lists) readPage(ctx context.Context, t *config.Type, f Filter, p Page) 
 	}
 }
 
-// view has the tasks of one window.
+// view holds the tasks of one window.
 type view struct {
 	tasks   []Task    // that meet the criteria
 	looked  int       // candidates
@@ -204,7 +203,7 @@ var listColumns = strings.NewReplacer("t.context", "NULL::text", resultSQL, "NUL
 	Replace(stateColumns)
 
 // readWindow reads the tasks that meet the criteria among the last candidates before a number, or
-// the first ones of a reverse list. All candidates are of one range of a roll, and have the number
+// the first ones of a reverse list. All candidates are of one range of a roll, with the number
 // least or higher. Both statements see the same moment. They are planned like the hot ones: the
 // small tables are never analysed, and the tasks may be anywhere.
 func (s *lists) readWindow(
@@ -242,7 +241,7 @@ func (s *lists) readWindow(
 	if c.entries != nil {
 		v.byIndex = v.looked
 	}
-	if v.looked < window && (c.content == "" || v.bytes < c.bytes) { // the range has no more
+	if v.looked < window && (c.content == "" || v.bytes < c.bytes) { // there are no more in the range
 		v.last = least
 		if c.reverse {
 			v.last = before

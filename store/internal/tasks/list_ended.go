@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// A page of tasks by their ends has to know all tasks that match: there is no index by the time of
-// an end, as each task would pay for it. So few of them may match.
+// A page of tasks by their ends must know all tasks that match: there is no index by the time of an
+// end, as each task would pay for it. So few of them may match.
 const (
 	// MaxSorted is how many tasks may match, and sortLook how many may be searched.
 	MaxSorted = 5000

@@ -82,8 +82,8 @@ func (b *bundle) insert(t *testing.T, n int, sql string) {
 	require.NoError(t, err)
 }
 
-// past writes n ended tasks. One in ten has failed, with its number in the error; one in a hundred
-// was cancelled.
+// past writes n ended tasks. One in ten failed, with its number in the error; one in a hundred was
+// cancelled.
 func (b *bundle) past(t *testing.T, n int) {
 	t.Helper()
 	b.insert(t, n, `

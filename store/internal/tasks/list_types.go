@@ -12,8 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// typesFor returns the types that may have tasks which a filter finds, by their names, from its
-// FromType on.
+// typesFor returns the types with tasks that a filter may find, by their names, from its FromType
+// on.
 func (s *lists) typesFor(ctx context.Context, tenant string, f Filter) ([]*config.Type, error) {
 	if err := f.check(); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (s *lists) typesFor(ctx context.Context, tenant string, f Filter) ([]*confi
 }
 
 // searchableNow returns types with their searchable fields as they are now, if these matter for a
-// filter. Another node may have left out a field this second: its tasks aren't found by the field
+// filter. Perhaps another node left out a field this second: its tasks aren't found by the field
 // any more.
 func (s *lists) searchableNow(
 	ctx context.Context, tenant string, types []*config.Type, f Filter,
@@ -73,11 +73,11 @@ func (s *lists) searchableNow(
 	return all, nil
 }
 
-// hasSearch reports whether a type has searchable fields.
+// hasSearch reports whether there are searchable fields in a type.
 func hasSearch(t *config.Type) bool { return len(t.SearchFrom()) > 0 }
 
-// namesFor returns the names of the types that may have tasks which a filter without a type finds,
-// in order. Those of a parent's children, or of the tasks with a key, are few.
+// namesFor returns the names of the types with tasks that a filter without a type may find, in
+// order. Those of a parent's children, or of the tasks with a key, are few.
 func (s *lists) namesFor(ctx context.Context, tenant string, f Filter) (names []string, err error) {
 	tables := config.NewTables(tenant, config.SharedSet)
 	query := func(sql string, args ...any) error {
@@ -121,7 +121,7 @@ func (s *lists) checkParent(ctx context.Context, tenant string, parent asyncflow
 	return err
 }
 
-// checkedRolls is the most rolls of a table set of which withCandidates asks.
+// checkedRolls is the most rolls of a table set that withCandidates asks about.
 const checkedRolls = 50
 
 // withCandidates leaves out types without any task that may match. Otherwise a list of all types
@@ -170,7 +170,7 @@ func (s *lists) withCandidates(
 	return kept, err
 }
 
-// foundTypes returns the types, by table sets, that have tasks by their searchable fields.
+// foundTypes returns the types, by table sets, with tasks by their searchable fields.
 func foundTypes(
 	ctx context.Context, tx pgx.Tx, bySet map[string][]*config.Type, keys []searchKey,
 ) (found []*config.Type, err error) {

@@ -11,7 +11,7 @@ import (
 // shownNotifications is how many of a task's notifications it shows.
 const shownNotifications = 10
 
-// tellNotifications reads where the end of a task is told, and which tasks have told its ends, the
+// tellNotifications reads where the end of a task is told, and which tasks told its ends, the
 // latest first.
 func (s *Tasks) tellNotifications(ctx context.Context, tenant string, task *Task) error {
 	t, err := s.core.TypeOf(ctx, tenant, task.ID)

@@ -32,9 +32,9 @@ type OperationState string
 const (
 	// OperationRunning: a background job takes the next step when it is due.
 	OperationRunning OperationState = "running"
-	// OperationDone: the operation has visited all its tasks.
+	// OperationDone: the operation visited all its tasks.
 	OperationDone OperationState = "done"
-	// OperationStopped: a caller has stopped it.
+	// OperationStopped: a caller stopped it.
 	OperationStopped OperationState = "stopped"
 	// OperationFailed: it can't go on; Error says why.
 	OperationFailed OperationState = "failed"
@@ -59,7 +59,7 @@ type NewOperation struct {
 	RunAt     time.Time          // of DelayTasks: when they may run; one in the past: at once
 	Pace      float64            // the most tasks a second; 0: as fast as possible
 	// StartBy and EndBy are the lifetime of the tasks of a rerun or a redrive; zero: that which
-	// they have without.
+	// they get without.
 	StartBy, EndBy asyncflow.Deadline
 	// ContextPatch changes the context of each task of a rerun: see asyncflow.PatchContext. A task
 	// with a context that is no object is skipped. nil: the contexts stay.
@@ -74,7 +74,7 @@ type Operation struct {
 	NewOperation
 	State OperationState
 	// Total is how many tasks it concerned when it began. For a count it is about how many it looks
-	// at, and at the end how many it has looked at.
+	// at, and at the end how many it looked at.
 	Total int64
 	// Done is how many tasks it changed, or counted. Skipped is how many no longer met the filter;
 	// for a count, how many it looked at that don't.

@@ -18,9 +18,9 @@ import (
 // the step by a due time of its own, in one transaction, and submits the tasks of the step outside
 // of it. A submit needs connections of the same tenant, so it must not wait for one that the step
 // holds. Meanwhile no other node takes the step. A second transaction writes how far the operation
-// came, unless another node has taken the step since. The key of a new task names the operation and
-// the final task. So when the step is taken again, because the node died or was slow, the submit
-// gives the same tasks. The keys are kept as long as keys can be, or until a day after the step was
+// came, unless another node took the step since. The key of a new task names the operation and the
+// final task. So when the step is taken again, because the node died or was slow, the submit gives
+// the same tasks. The keys are kept as long as keys can be, or until a day after the step was
 // written.
 
 const (
@@ -28,7 +28,7 @@ const (
 	// node takes the step.
 	rerunPatience = 4 * time.Second
 	rerunTaken    = 5 * time.Second
-	// rerunBytes is about how many bytes the contexts of the tasks of a step have.
+	// rerunBytes is about how many bytes the contexts of the tasks of a step take.
 	rerunBytes = 4 << 20
 	// rerunKeyKept is how long the key of a new task is kept after its step was written.
 	rerunKeyKept = 24 * time.Hour
@@ -52,8 +52,7 @@ type reruns struct {
 }
 
 // prepareReruns reads the final tasks that a search found, and takes the step for a while if some
-// can be submitted. It leaves findings from the first task on that has too much context for this
-// step.
+// can be submitted. It leaves findings from the first task on with too much context for this step.
 func (st *step) prepareReruns(ctx context.Context, tx pgx.Tx, f findings) error {
 	st.reruns = &reruns{found: f}
 	st.o.Error = ""
@@ -79,7 +78,7 @@ func (st *step) prepareReruns(ctx context.Context, tx pgx.Tx, f findings) error 
 }
 
 // rerun submits the new tasks of a step, outside of any transaction, and then writes the progress
-// of the operation; pgx.ErrNoRows when another node has taken the step.
+// of the operation; pgx.ErrNoRows when another node took the step.
 func (s *operations) rerun(ctx context.Context, st *step) error {
 	taken := st.o.nextAt
 	done, stop := st.submitReruns(ctx)
@@ -121,7 +120,7 @@ func (st *step) writeRerun(ctx context.Context, tx pgx.Tx, now OperationState) e
 	return err
 }
 
-// advanceReruns updates the operation after a step, and has the next one wait for the tenant's
+// advanceReruns updates the operation after a step, and makes the next one wait for the tenant's
 // rate of submits: a rerun leaves half of it to others.
 func (st *step) advanceReruns() {
 	now := st.now
@@ -158,7 +157,7 @@ func (st *step) submitReruns(ctx context.Context) (done, stop int) {
 	return done, len(results)
 }
 
-// newTasks adds the new tasks of final ones that may have them. It leaves findings from the first
+// newTasks adds the new tasks of final ones that may get them. It leaves findings from the first
 // one on that is too much for a second of the tenant's rate of submits.
 func (st *step) newTasks(all []rerun) {
 	window := min(asyncflow.MaxKeyWindow, st.t.Retention.Std())
@@ -190,7 +189,7 @@ func (st *step) newTasks(all []rerun) {
 	}
 }
 
-// patchContext applies the patch of the operation, if it has one, to the context of a new task. A
+// patchContext applies the patch of the operation, if there is one, to the context of a new task. A
 // context that the patch makes longer must keep to the node's limit. One that is over it already,
 // since the limit was lowered, runs again as long as it doesn't grow.
 func (st *step) patchContext(task *asyncflow.NewTask) error {
@@ -274,7 +273,7 @@ func (s *operations) chargeReruns(st *step) {
 // rerunShare is the part of a tenant's rate of submits that a rerun uses.
 const rerunShare = 0.5
 
-// rerunLimits has a step of a rerun keep to the quotas of its tenant.
+// rerunLimits makes a step of a rerun keep to the quotas of its tenant.
 func (st *step) rerunLimits(tenant *config.Tenant) {
 	st.rate = rerunShare * tenant.Quotas.SubmitsPerSecond
 	st.mostBytes = tenant.Quotas.ContextBytes

@@ -120,7 +120,7 @@ func checkRunning(ctx context.Context, tx pgx.Tx, tenant string, o Operation) er
 	return nil
 }
 
-// OperationsKept is how long operations that have ended are kept.
+// OperationsKept is how long operations are kept after their end.
 const OperationsKept = 30 * 24 * time.Hour
 
 // idBytes is the most bytes that an id takes in a page of operations, with quotes and comma.
@@ -158,14 +158,14 @@ func (s *operations) Operation(ctx context.Context, tenant, id string) (Operatio
 }
 
 // StopOperation stops an operation and returns it. It waits for a step under way; afterwards
-// the operation changes no task. Only a rerun doesn't wait while it submits the tasks of a step.
-// An operation that has ended is returned as it is.
+// the operation changes no task. Only a rerun doesn't wait while it submits the tasks of a step. An
+// operation that is over is returned as it is.
 func (s *operations) StopOperation(ctx context.Context, tenant, id string) (Operation, error) {
 	err := audit.Do(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `UPDATE `+operationsOf(tenant)+`
 			SET state = 'stopped', finished_at = $2
 			WHERE id = $1::uuid AND state = 'running'`, id, s.core.Clock.Now())
-		if err == nil && tag.RowsAffected() == 0 { // it has ended, or doesn't exist
+		if err == nil && tag.RowsAffected() == 0 { // it is over, or doesn't exist
 			return postgres.ErrSame
 		}
 		return err

@@ -160,7 +160,7 @@ func (s *operations) countOperation(ctx context.Context, t *config.Type, o *Oper
 	var f findings
 	switch o.Kind {
 	case RedriveTasks, RerunTasks, EraseTasks:
-	default: // no live task has a lesser number
+	default: // no number of a live task is lesser
 		o.position = max(first-1, 0)
 		f.last = o.position
 		f.over = first == 0
@@ -194,7 +194,7 @@ func (s *operations) candidatesOf(
 }
 
 // firstLive returns the least number of a live task, 0 if none is live. It returns the type with
-// its tables of that moment: another node may have opened a roll this second that gets the new
+// its tables of that moment: perhaps another node opened a roll this second that gets the new
 // tasks.
 func (s *operations) firstLive(
 	ctx context.Context, t *config.Type,
@@ -219,8 +219,8 @@ func (s *operations) firstLive(
 	}
 }
 
-// leastToken returns the least number in the tables in which live tasks have their token row,
-// by one statement; 0 if they are empty.
+// leastToken returns the least number in the tables with the token rows of live tasks, by one
+// statement; 0 if they are empty.
 func (s *operations) leastToken(ctx context.Context, t *config.Type) (least int64, err error) {
 	var selects []string
 	for _, table := range config.TokenTables(t) {

@@ -42,8 +42,8 @@ func (s *operations) FirstSteps(
 	return all, postgres.Wrap(err, "FirstSteps")
 }
 
-// DueOperations returns the running operations of some tenants whose next step is due before a
-// time, first due first.
+// DueOperations returns the running operations of some tenants with a next step that is due before
+// a time, first due first.
 func (s *operations) DueOperations(
 	ctx context.Context, tenants []string, before time.Time,
 ) (all []DueOperation, err error) {
@@ -70,8 +70,8 @@ type Step struct {
 
 // StepOperation takes the next step of an operation if it is due. A step is one transaction, which
 // locks the operation's row. So no other node takes the same step, and nothing is done or counted
-// twice. A failed step has done nothing and can be taken again, unless the operation can't go on:
-// then the operation has failed. A rerun calls submit between two transactions.
+// twice. A failed step did nothing and can be taken again, unless the operation can't go on: then
+// the operation fails. A rerun calls submit between two transactions.
 func (s *operations) StepOperation(
 	ctx context.Context, due DueOperation, submit catalog.Submit,
 ) (Step, error) {
@@ -155,7 +155,7 @@ type step struct {
 	mostChildren int     // of a new task
 }
 
-// submits reports whether the step has new tasks to submit.
+// submits reports whether the step is to submit new tasks.
 func (st *step) submits() bool { return st.reruns != nil && len(st.reruns.tasks) > 0 }
 
 // lock locks and reads the operation; pgx.ErrNoRows when it isn't due or is at another type,

@@ -6,8 +6,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// A path is counted from the first row of the journal on, and a task that loops may have thousands
-// of rows. So a node remembers the paths of tasks with long journals, and reads only later rows.
+// A path is counted from the first row of the journal on, and there may be thousands of rows of a
+// task that loops. So a node remembers the paths of tasks with long journals, and reads only later
+// rows.
 
 // longPath is the number of rows from which on a path is remembered.
 const longPath = 500

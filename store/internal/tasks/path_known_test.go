@@ -9,7 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
-// A read of a task that has begun before another one ended has only the rows up to its state, and a
+// A read of a task that began before another one ended gets only the rows up to its state, and a
 // path that was read is not changed by what is added to it.
 func TestPathsThatAreKnown(t *testing.T) {
 	t.Parallel()

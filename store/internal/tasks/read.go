@@ -23,7 +23,7 @@ type Task struct {
 	Attempt    int    // of that stage: under way, next, or last
 	Options    asyncflow.Options
 	WaitsFor   asyncflow.WaitReason // while waiting or pending
-	Turn       string               // of a due task of a fair type: when its flow key has its turn
+	Turn       string               // of a due task of a fair type: when its flow key gets its turn
 	OrderTime  time.Time            // while waiting or pending
 	Deadline   time.Time            // while running: when its lease runs out
 	CreatedAt  time.Time
@@ -37,7 +37,7 @@ type Task struct {
 
 	// Children counts the children of the latest fan-out; nil: there was none.
 	Children *asyncflow.Children
-	// ChildTypes are the types of children that an attempt started; nil: they have its own.
+	// ChildTypes are the types of children that an attempt started; nil: they are of its own.
 	ChildTypes []string
 	// Tree counts the tasks of all levels below it; nil: there is at most one level.
 	Tree  *asyncflow.TreeCounts
@@ -48,7 +48,7 @@ type Task struct {
 	Spawned []SpawnedCount
 	// Dependencies are the tasks that it depends on, in the order of the submit.
 	Dependencies []trees.DependencyState
-	// Path has the last visits of stages, oldest first, and Steps is the number of all visits, if
+	// Path lists the last visits of stages, oldest first, and Steps is the number of all visits, if
 	// the type branches.
 	Path  []Visit
 	Steps int
@@ -67,8 +67,8 @@ type Task struct {
 const statusSQL = `CASE WHEN l.id IS NOT NULL THEN 'running' WHEN w.id IS NOT NULL THEN 'waiting'
 	ELSE coalesce(j.final, 'pending') END`
 
-// resultSQL reads the result of a task that has succeeded, for stateColumns: the output of its
-// last stage, else the input of that stage. NULL stands for the task's own context.
+// resultSQL reads the result of a task that succeeded, for stateColumns: the output of its last
+// stage, else the input of that stage. NULL stands for the task's own context.
 const resultSQL = `CASE WHEN j.final = 'succeeded' THEN coalesce(j.output,
     (SELECT o.output FROM {journal} o WHERE o.type = t.type AND o.id = t.id AND o.output IS NOT NULL
      ORDER BY o.seq DESC LIMIT 1)) END`
@@ -111,7 +111,7 @@ LEFT JOIN LATERAL (
 
 // Task returns a task; CodeNotFound when there is none. It takes one read by primary key,
 // whatever the age of the task; a node reads the rows of a long journal once. If the task is due
-// and its type or tenant has limits, one or a few more reads find which limit it waits for.
+// and its type or tenant is limited, one or a few more reads find which limit it waits for.
 func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (Task, error) {
 	task, err := s.task(ctx, tenant, id)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *Tasks) TaskPlace(
 }
 
 // TaskStatus returns the status of a task; CodeNotFound when there is none. It takes one read,
-// however long the task's path is and however many children it has.
+// however long the task's path is and however many its children are.
 func (s *Tasks) TaskStatus(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (asyncflow.Status, error) {
@@ -171,7 +171,7 @@ func (s *Tasks) readPlace(
 	})
 }
 
-// readTask reads a task from the tables that have it.
+// readTask reads a task from the tables that hold it.
 func (s *Tasks) readTask(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 	read func(*config.Type) (Task, error),
@@ -266,7 +266,7 @@ func (task *Task) putInLine(t *config.Type, snoozed bool, now time.Time) {
 	case task.Status == asyncflow.StatusPending:
 		task.WaitsFor = pendingFor(t, *task, snoozed, now)
 	case task.WaitsFor != asyncflow.WaitClaimer:
-	case !t.Claims(task.Stage): // the mode has changed
+	case !t.Claims(task.Stage): // the mode is another one by now
 		task.WaitsFor = pendingFor(t, *task, snoozed, now)
 	case snoozed && task.OrderTime.After(now): // claimers are given only tasks that are due
 		task.WaitsFor = asyncflow.WaitSnooze

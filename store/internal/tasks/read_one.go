@@ -71,7 +71,7 @@ func (o oneTask) collect(rows pgx.Rows, now time.Time) (Task, error) {
 }
 
 // ETag changes with each change of what Change can change, and whenever the task goes on to another
-// attempt or stage. The task must have been read alone.
+// attempt or stage. The task must be read alone for it.
 func (t Task) ETag() string { return etagOf(t.ID, t.at, t.seq) }
 
 // etagOf returns the ETag of a task with the time and the number of its last journal row.
@@ -88,7 +88,7 @@ func (s *Tasks) readOne(
 	return one.collect(rows, s.core.Clock.Now())
 }
 
-// SpawnedCount is how many tasks of a type a task has started.
+// SpawnedCount is how many tasks of a type a task started.
 type SpawnedCount struct {
 	Type  string
 	Count int

@@ -54,13 +54,13 @@ func (s *Tasks) tellSignal(ctx context.Context, tenant string, task *Task) error
 	err = s.core.DB(tenant).QueryRow(ctx, t.SQL(0, `SELECT signal, until FROM {signal_waits}
 		WHERE type = $1 AND id = $2`), t.Number(), task.ID.Number).Scan(&task.Signal.Name,
 		&task.Signal.Until)
-	if wait := t.WaitOf(task.Stage); wait != nil { // the type may have another name for it by now
+	if wait := t.WaitOf(task.Stage); wait != nil { // its name may be another one by now
 		task.Signal.Name = wait.Signal
 		if wait.Links != nil {
 			task.Signal.Decisions = wait.Links.Names()
 		}
 	}
-	if errors.Is(err, pgx.ErrNoRows) { // it has just gone on
+	if errors.Is(err, pgx.ErrNoRows) { // it just went on
 		return nil
 	}
 	return err
@@ -86,7 +86,7 @@ func pendingFor(t *config.Type, task Task, snoozed bool, now time.Time) asyncflo
 	return asyncflow.WaitCapacity // or a limit: see counts.WhyDue
 }
 
-// tellTurn says when the flow key of a due task of a fair type has its turn.
+// tellTurn says when the flow key of a due task of a fair type gets its turn.
 func (s *Tasks) tellTurn(ctx context.Context, tenant string, task *Task) error {
 	if task.Status != asyncflow.StatusPending || task.WaitsFor != asyncflow.WaitCapacity {
 		return nil
@@ -114,7 +114,7 @@ func (s *Tasks) tellTurn(ctx context.Context, tenant string, task *Task) error {
 	return nil
 }
 
-// turnText says which key has the turn before that of a task; "": it isn't known.
+// turnText says which key is next in turn before that of a task; "": it isn't known.
 func turnText(turns hot.KeysBefore) string {
 	now := fmt.Sprintf("It is the turn of the flow key %q", turns.First)
 	if turns.First == "" {

@@ -14,9 +14,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
 
-// Redrive starts a failed or cancelled task again and returns it. The task has all attempts
-// of its stages again, and its journal goes on. A task that is not final, or has succeeded,
-// is CodeConflict. Of two concurrent redrives one wins.
+// Redrive starts a failed or cancelled task again and returns it. The task gets all attempts of its
+// stages again, and its journal goes on. A task that is not final, or succeeded, is CodeConflict.
+// Of two concurrent redrives one wins.
 func (s *Tasks) Redrive(
 	ctx context.Context, tenant string, id asyncflow.TaskID, r trees.Redrive,
 ) (Task, error) {
@@ -44,7 +44,7 @@ func (s *Tasks) Redrive(
 	dependents.Tell()
 	s.core.Wakeups.Announce(t.Key(), ts.Earliest)
 	s.core.Watchers.Tell(t.Key(), id.Number)
-	s.core.TellFollowUp(t.Tenant) // it may have to redrive children
+	s.core.TellFollowUp(t.Tenant) // perhaps it must redrive children
 	task, err := s.Task(ctx, tenant, id)
 	task.Redriven = dependents.Done
 	return task, err

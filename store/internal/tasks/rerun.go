@@ -11,9 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// RerunSQL reads what the reruns of tasks of one roll need. Of tasks before which the contexts have
-// $3 bytes it reads none. A context is the last one that a caller gave the task for its first
-// stage, or the one with the results of its dependencies; otherwise its own.
+// RerunSQL reads what the reruns of tasks of one roll need. It reads none of the tasks behind $3
+// bytes of contexts. A context is the last one that a caller gave the task for its first stage, or
+// the one with the results of its dependencies; otherwise its own.
 const RerunSQL = `
 SELECT id, final, outcome, given, options, CASE WHEN upto - size < $3 THEN context END
 FROM (SELECT *, sum(size) OVER (ORDER BY id) AS upto
@@ -38,11 +38,11 @@ type rerun struct {
 	ended   asyncflow.OutcomeKind // its last outcome
 	given   bool                  // the context is not the one that it was submitted with
 	options asyncflow.Options
-	context json.RawMessage // nil: the tasks before it have enough bytes
+	context json.RawMessage // nil: there are enough bytes in the tasks before it
 }
 
-// task returns the new task, or why there is none. A new task has no dependencies, so it would run
-// without what the old one waited for.
+// task returns the new task, or why there is none. A new task is without dependencies, so it would
+// run without what the old one waited for.
 func (r rerun) task() (task asyncflow.NewTask, err error) {
 	err = asyncflow.CheckRerun(r.id, r.status, r.options)
 	switch {
@@ -57,7 +57,7 @@ func (r rerun) task() (task asyncflow.NewTask, err error) {
 	return asyncflow.Rerun(r.id, r.context, r.options), err
 }
 
-// readReruns reads tasks of one roll, by their ids. The contexts have about so many bytes.
+// readReruns reads tasks of one roll, by their ids. The contexts take about so many bytes.
 func readReruns(
 	ctx context.Context, db postgres.Querier, t *config.Type, ids []int64, bytes int,
 ) ([]rerun, error) {

@@ -20,7 +20,7 @@ type Run struct {
 	Worker    string        // the name that the worker gave; see asyncflow.WorkerName
 	Endpoint  string        // id of the endpoint; "": it isn't known, or none
 	URL       string        // of the endpoint
-	Claimer   string        // who has asked for it; "": it is pushed
+	Claimer   string        // who asked for it; "": it is pushed
 }
 
 // complete fills in what follows from the columns of a run: how long the task was due, nil: that

@@ -80,7 +80,7 @@ ORDER BY t.id`), append(args, c.args(t)...)...)
 		}
 		return nil
 	})
-	if f.seen < window { // the roll has no more
+	if f.seen < window { // there are no more in the roll
 		f.last = end
 		f.over = position == t.End || c.key != ""
 	}
@@ -179,18 +179,18 @@ func (c criteria) holder(ctx context.Context, db postgres.Querier, t *config.Typ
 // errorWindow is how many candidates a step of an operation by fingerprint looks at.
 const errorWindow = 5000
 
-// errorLook is how many times as many candidates have their errors read as are looked at: between
-// the two statements some may end, and then the second one sees later candidates.
+// errorLook is how many times as many errors of candidates are read as candidates are looked at:
+// between the two statements some may end, and then the second one sees later candidates.
 const errorLook = 2
 
-// memberSQL holds for tasks with one of the rows of the journal that were found to have the
+// memberSQL holds for tasks with one of the rows of the journal that were found with the
 // fingerprint, if that row is still their last one. Postgres finds a name in an object by a binary
 // search.
 const memberSQL = `
   AND $members::jsonb ? (t.id || '.' || j.seq)`
 
-// errorsSQL selects the last errors of the candidates, as far as a fingerprint reads them. A task
-// that failed without a text has one, too: its text was erased.
+// errorsSQL selects the last errors of the candidates, as far as a fingerprint reads them. There is
+// one of a task that failed without a text, too: its text was erased.
 func errorsSQL(candidates string) string {
 	return fmt.Sprintf(`
 SELECT c.id, j.seq, j.outcome, coalesce(j.status, 0), coalesce(left(j.error, %d), '')
@@ -217,8 +217,8 @@ func (c *criteria) collectMembers(rows pgx.Rows) error {
 	return err
 }
 
-// withMembers returns the criteria with the tasks of a window that have the fingerprint. They stay
-// as they are without one. The database ends the statement after the time most; 0: it doesn't.
+// withMembers returns the criteria with the tasks of a window by the fingerprint. They stay as they
+// are without one. The database ends the statement after the time most; 0: it doesn't.
 func (s *lists) withMembers(
 	ctx context.Context, t *config.Type, c criteria, least, before int64, window int,
 	most time.Duration,
@@ -227,7 +227,7 @@ func (s *lists) withMembers(
 		return c, nil
 	}
 	plain := c
-	plain.content = "" // all candidates of the window, also the ones whose text is not searched
+	plain.content = "" // all candidates of the window, also ones with a text that is not searched
 	settings := maps.Clone(postgres.HotSettings)
 	if most > 0 {
 		settings["statement_timeout"] = strconv.FormatInt(most.Milliseconds(), 10)

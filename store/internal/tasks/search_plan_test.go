@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/tasks"
 )
 
-// prepareSearch fills the template database with a type that has searchable fields.
+// prepareSearch fills the template database with a type with searchable fields.
 func prepareSearch(ctx context.Context, url string) error {
 	if err := prepare(ctx, url); err != nil {
 		return err

@@ -85,8 +85,8 @@ func (s *Tasks) writeTreePause(
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// tellChildren counts the children of a task by their status, if it has any, and says whether they
-// are paused.
+// tellChildren counts the children of a task by their status, if there are any, and says whether
+// they are paused.
 func (s *Tasks) tellChildren(ctx context.Context, t *config.Type, task *Task) error {
 	o, err := records.LatestFanOut(ctx, s.core.DB(t.Tenant), t, task.ID.Number, 0, "")
 	if err != nil || o == nil {

@@ -21,7 +21,7 @@ type Votes struct {
 	Over    bool             // the task no longer waits for votes
 }
 
-// Votes returns the votes on a task; CodeConflict if it has none.
+// Votes returns the votes on a task; CodeConflict if there are none.
 func (s *Tasks) Votes(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (v Votes, err error) {
@@ -66,7 +66,7 @@ func (s *Tasks) Votes(
 	if v.Over && !o.Stopped {
 		tally.DecideAlone()
 	}
-	if !o.Stopped { // the task may have been cancelled before its last vote
+	if !o.Stopped { // perhaps the task was cancelled before its last vote
 		v.Outcome = tally.Outcome()
 	}
 	return v, nil

@@ -25,7 +25,7 @@ type walk struct {
 	newest  int64        // behind the greatest number of all
 	few     bool         // it is of one parent or key
 	sought  int64        // the least number of the range that was last begun; see advance
-	// The next window has the last candidates before before, from least on; in reverse, the first
+	// The next window holds the last candidates before before, from least on; in reverse, the first
 	// ones.
 	least, before int64
 }
@@ -59,7 +59,7 @@ func (s *lists) walkOf(
 	return w, err
 }
 
-// empty reports whether the window has no numbers.
+// empty reports whether no numbers are in the window.
 func (w *walk) empty() bool { return w.least >= w.before }
 
 // next goes to the next window; false: there is none.
@@ -95,7 +95,7 @@ func (w *walk) nextUp() bool {
 	return false
 }
 
-// reads reports whether the roll of a number may have tasks that the walk finds.
+// reads reports whether there may be tasks that the walk finds in the roll of a number.
 func (w *walk) reads(number int64) bool {
 	position := asyncflow.TaskID{Number: number}.Position()
 	return w.t.Has(position) && !w.idle[position]
@@ -115,7 +115,7 @@ func (w *walk) pass(v view) {
 		w.passUp(v)
 		return
 	}
-	// Later ones are older still. Without a time, the task is gone that the table search has.
+	// Later ones are older still. Without a time, the task is gone that is in the table search.
 	if !v.created.IsZero() && v.created.Before(w.since.Add(-sinceSlack)) {
 		first := rangeOf(w.t, w.before)
 		if first == rollOf(w.t, w.before) {
@@ -183,7 +183,7 @@ func (s *lists) advance(ctx context.Context, w *walk) (bool, error) {
 	return true, s.seek(ctx, w, seekDownSQL, w.until.Add(sinceSlack))
 }
 
-// seek moves the near end of a window to where its range may have tasks of the right time.
+// seek moves the near end of a window to where tasks of the right time may be in its range.
 func (s *lists) seek(ctx context.Context, w *walk, sql string, at time.Time) error {
 	position := asyncflow.TaskID{Number: w.before - 1}.Position()
 	number := &w.before
@@ -199,8 +199,8 @@ func (s *lists) seek(ctx context.Context, w *walk, sql string, at time.Time) err
 	return postgres.Wrap(s.core.DB(w.t.Tenant).Send(ctx, b), "seek(%q, %d)", w.t.Name, position)
 }
 
-// begins reports whether a window is the first one of its range, and the filter has a time that its
-// first tasks may not meet. The tasks of one parent, and the holder of a key, are few.
+// begins reports whether a window is the first one of its range, and the filter sets a time that
+// its first tasks may not meet. The tasks of one parent, and the holder of a key, are few.
 func (w *walk) begins(up bool) bool {
 	from := w.until
 	if up {
@@ -219,8 +219,8 @@ func rollOf(t *config.Type, before int64) int64 {
 	return asyncflow.NewTaskID(t.Name, asyncflow.TaskID{Number: before - 1}.Position(), 0).Number
 }
 
-// rangeOf returns the least number of the range of a window before a number. Each roll has two
-// ranges: tasks that were submitted by SQL have greater numbers than all other tasks.
+// rangeOf returns the least number of the range of a window before a number. There are two ranges
+// in each roll: tasks that were submitted by SQL get greater numbers than all other tasks.
 func rangeOf(t *config.Type, before int64) int64 {
 	bySQL := rollOf(t, before) + asyncflow.FirstBySQL
 	if before > bySQL {

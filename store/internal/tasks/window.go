@@ -27,8 +27,8 @@ WHERE ` + c.sql(limit+1) + `
 ORDER BY t.id` + c.direction() + ` LIMIT $` + strconv.Itoa(limit)
 }
 
-// windowSQL returns how many candidates a window has, how many bytes they have if these count, the
-// number where the next window begins, and when the least and the greatest were created.
+// windowSQL returns how many candidates are in a window, how many bytes they take if these count,
+// the number where the next window begins, and when the least and the greatest were created.
 func (c criteria) windowSQL() string {
 	bytes := `0`
 	if c.content != "" {
@@ -45,7 +45,7 @@ FROM (SELECT count(*) AS n, ` + bytes + ` AS bytes, min(id) AS least, max(id) AS
   FROM ` + c.window() + ` c) w`
 }
 
-// latest bounds a window: the last $4 ids from $2 to before $3. earliest has the first ones.
+// latest bounds a window: the last $4 ids from $2 to before $3. earliest takes the first ones.
 const (
 	latest   = `id >= $2 AND id < $3 ORDER BY id DESC LIMIT $4`
 	earliest = `id >= $2 AND id < $3 ORDER BY id LIMIT $4`
@@ -68,7 +68,7 @@ func (c criteria) direction() string {
 }
 
 // window returns a query for the candidates of a window. Where contexts and outputs are searched,
-// it ends with the candidate by which they have $5 bytes or more. The length of a long value is
+// it ends with the candidate by which they take $5 bytes or more. The length of a long value is
 // known without reading it.
 func (c criteria) window() string {
 	if c.content == "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// dueCheckpointsSQL locks checkpoints that are to be checked. Each is checked again when it has
-// twice its age.
+// dueCheckpointsSQL locks checkpoints that are to be checked. Each is checked again at twice its
+// age.
 const dueCheckpointsSQL = `
 UPDATE {checkpoints} c SET check_at = $1::timestamptz + greatest($1 - written_at, $3)
 WHERE ctid = ANY (ARRAY(

@@ -18,7 +18,7 @@ import (
 
 // The methods here are the dry runs of background jobs: they count what a job would do now.
 
-// DryRunRescue counts the leases of a type that have run out.
+// DryRunRescue counts the leases of a type that ran out.
 func (s *Upkeep) DryRunRescue(ctx context.Context, t *config.Type) (int, error) {
 	return postgres.CountRows(ctx, s.core.DB(t.Tenant),
 		t.SQL(0, `SELECT count(*) FROM {lease} WHERE type = $2 AND until < $1`), s.core.Clock.Now(),
@@ -47,7 +47,7 @@ func (s *Upkeep) DryRunKeys(ctx context.Context, tenant string) ([]catalog.Due, 
 		WHERE expires_at <= $1 GROUP BY type ORDER BY type`, s.core.Clock.Now())
 }
 
-// DryRunSchedules counts a tenant's schedules that have a due tick, by type.
+// DryRunSchedules counts a tenant's schedules with a due tick, by type.
 func (s *Upkeep) DryRunSchedules(ctx context.Context, tenant string) ([]catalog.Due, error) {
 	if s.core.SuspendedTenant(tenant) {
 		return nil, nil
@@ -75,8 +75,8 @@ func (s *Upkeep) DryRunFold(ctx context.Context, tenant string) ([]catalog.Due, 
 		now.Add(-keepHours).Truncate(24*time.Hour))
 }
 
-// DryRunOperations counts the tasks that are left for a tenant's operations whose next step is
-// due, by type.
+// DryRunOperations counts the tasks that are left for a tenant's operations with a due step, by
+// type.
 func (s *Upkeep) DryRunOperations(
 	ctx context.Context, tenant string, before time.Time,
 ) ([]catalog.Due, error) {

@@ -23,7 +23,8 @@ type Overview struct {
 	BlockedKeys bool
 }
 
-// Any reports whether the type has anything that a job may have to look after, now or later.
+// Any reports whether there is anything in the type that a job may need to look after, now or
+// later.
 func (o Overview) Any() bool {
 	return !o.Lease.IsZero() || !o.Wait.IsZero() || !o.Ready.IsZero() || len(o.BlockedStages) > 0 ||
 		o.BlockedKeys
@@ -50,8 +51,8 @@ func (s *Upkeep) Overviews(ctx context.Context, tenant string, names []string) (
 	return all, nil
 }
 
-// overviewsSQL looks at the types whose numbers are in $1. It takes a few rows of each by index,
-// except that it reads all leases.
+// overviewsSQL looks at the types with numbers in $1. It takes a few rows of each by index, except
+// that it reads all leases.
 var overviewsSQL = `
 SELECT n, (SELECT min(until) FROM {lease} WHERE type = n),
   (SELECT until FROM {wait} WHERE type = n AND until < 'infinity' ORDER BY until LIMIT 1),
@@ -60,7 +61,7 @@ SELECT n, (SELECT min(until) FROM {lease} WHERE type = n),
   EXISTS (SELECT FROM {wait} WHERE type = n AND key IS NOT NULL AND reason = 'flow_key')
 FROM unnest($1::int[]) n`
 
-// overviews looks at types of a tenant that have the same tables.
+// overviews looks at types of a tenant that share the same tables.
 func (s *Upkeep) overviews(
 	ctx context.Context, tenant string, types []*config.Type,
 ) ([]Overview, error) {

@@ -13,7 +13,7 @@ import (
 type JobRun struct {
 	Name     string
 	Spec     string // when it runs, in the syntax of cron
-	Node     string // that ran it; "" if none has
+	Node     string // that ran it; "" if none did
 	Started  time.Time
 	Duration time.Duration
 	Rows     int

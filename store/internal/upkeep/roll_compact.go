@@ -17,7 +17,7 @@ const (
 	// mostRemaining is how many tasks a roll keeps when it is compacted. A roll with more live
 	// tasks is trimmed instead.
 	mostRemaining = 10_000
-	// mostRemainingBytes is how many bytes they may have: a node has them in memory meanwhile.
+	// mostRemainingBytes is how many bytes they may take: a node keeps them in memory meanwhile.
 	mostRemainingBytes = 16 << 20
 	// compactAgain is after how long a roll that couldn't be compacted is tried again.
 	compactAgain = time.Hour
@@ -28,8 +28,8 @@ const (
 // errRemaining ends a step of CompactRoll that erases nothing: too much remains.
 var errRemaining = errors.New("too much of the roll remains")
 
-// MarkRemaining notes which tasks of a cleared roll are live, if they are few: from now on only
-// these have events, until a redrive. It reports whether it noted them.
+// MarkRemaining notes which tasks of a cleared roll are live, if they are few: from now on there
+// are events of these only, until a redrive. It reports whether it noted them.
 func (s *Upkeep) MarkRemaining(
 	ctx context.Context,
 	set *config.TableSet,
@@ -75,10 +75,10 @@ func lockSoon(ctx context.Context, tx pgx.Tx, set *config.TableSet, position int
 
 // CompactRoll makes the tables of a cleared roll anew without the tasks that had ended by a time.
 // It leaves the tasks that MarkRemaining noted, by then or earlier, the tasks on which live ones
-// depend, and tasks that block their flow key. It does nothing if too many have to remain, or if
-// live tasks need children of the roll: then the roll is trimmed, and CompactRoll is due again in
-// an hour, or after another retention if noted tasks have ended. What erased tasks have in tables
-// of all rolls is deleted afterwards, in small steps; if some are left, the next call goes on.
+// depend, and tasks that block their flow key. It does nothing if too many must remain, or if live
+// tasks need children of the roll: then the roll is trimmed, and CompactRoll is due again in an
+// hour, or after another retention if noted tasks ended. What erased tasks have in tables of all
+// rolls is deleted afterwards, in small steps; if some are left, the next call goes on.
 func (s *Upkeep) CompactRoll(
 	ctx context.Context, set *config.TableSet, position int, since time.Time,
 ) (compacted bool, err error) {
@@ -99,9 +99,9 @@ func (s *Upkeep) CompactRoll(
 		position)
 }
 
-// postpone has CompactRoll leave a roll as it is for longer: until tasks are old enough that had
-// ended by a time. Meanwhile the roll is trimmed. If noted tasks have ended, or a node of the
-// version before has redriven one, it notes the live ones anew.
+// postpone makes CompactRoll leave a roll as it is for longer: until tasks are old enough that had
+// ended by a time. Meanwhile the roll is trimmed. If noted tasks ended, or a node of the version
+// before redrove one, it notes the live ones anew.
 func (s *Upkeep) postpone(
 	ctx context.Context, set *config.TableSet, position int, since time.Time,
 ) error {
@@ -133,7 +133,7 @@ func (s *Upkeep) postpone(
 	})
 }
 
-// sameTasks reports whether two lists have the same ids, in any order.
+// sameTasks reports whether the same ids are in two lists, in any order.
 func sameTasks(a, b []int64) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
@@ -170,7 +170,7 @@ func (s *Upkeep) eraseEnded(
 		if err != nil {
 			return err
 		}
-		if !rest.shrinks { // noted tasks that have ended are kept for another retention
+		if !rest.shrinks { // noted tasks that ended are kept for another retention
 			live, err := set.LiveTasks(ctx, tx, position, mostRemaining)
 			if err != nil {
 				return err
@@ -242,7 +242,7 @@ func queueForgetKeys(b *pgx.Batch, set *config.TableSet, position int, remaining
 		set.Name, position, config.FirstOfRoll(position), config.FirstOfRoll(position+1), remaining)
 }
 
-// tidyStep deletes some of what erased tasks of a roll have left in tables of all rolls. It reports
+// tidyStep deletes some of what erased tasks of a roll left in tables of all rolls. It reports
 // whether there may be more.
 func (s *Upkeep) tidyStep(
 	ctx context.Context, set *config.TableSet, position int, rows *settings.TreeRows,
@@ -262,7 +262,7 @@ func (s *Upkeep) tidyStep(
 		if err != nil || more {
 			return err
 		}
-		// Nothing has happened in an idle roll since it became idle.
+		// Nothing happened in an idle roll since it became idle.
 		_, err = tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET remaining_since = idle_since,
 			  remaining_types = CASE WHEN idle_since IS NOT NULL THEN '{}'::int[] END,
 			  remaining_ids = CASE WHEN idle_since IS NOT NULL THEN '{}'::bigint[] END

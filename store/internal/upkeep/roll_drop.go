@@ -18,7 +18,7 @@ import (
 // whether none is.
 //
 // Every event of a task happens while the task is live. So the roll's last event was earlier.
-// IdleRoll doesn't read the journals: they have no index on time, and after a rolled-back
+// IdleRoll doesn't read the journals: there is no index on time, and after a rolled-back
 // transaction vacuum frees space at their beginning for new rows.
 func (s *Upkeep) IdleRoll(
 	ctx context.Context,
@@ -59,8 +59,8 @@ func (s *Upkeep) IdleRoll(
 // time or before. With its last roll, a closed set goes, too. It takes these steps:
 //
 //  1. It marks the roll as being dropped. From then on no task of it can be redriven.
-//  2. It deletes what the tasks have in tables of all rolls, a transaction for each JobBatch, and
-//     the idempotency keys that have no other end.
+//  2. It deletes the rows of the tasks in tables of all rolls, a transaction for each JobBatch, and
+//     the idempotency keys without another end.
 //  3. It drops the tables of the roll.
 //
 // If a node dies in between, the next call goes on. A roll with children that are still awaited
@@ -81,7 +81,7 @@ func (s *Upkeep) DropRoll(
 	if dropping && err == nil {
 		dropped, err = s.dropTables(ctx, set)
 	}
-	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // another node has just dropped the roll
+	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // another node just dropped the roll
 		return false, nil
 	}
 	return config.UnlessBusy(dropped, err, "DropRoll(%q, %q)", set.Tenant, set.Name)
@@ -118,8 +118,8 @@ func (s *Upkeep) beginDrop(
 	return dropping && err == nil, err
 }
 
-// dropTreeRows deletes some of what the tasks of a roll that is being dropped have in tables of all
-// rolls. It reports whether there may be more.
+// dropTreeRows deletes some of the rows in tables of all rolls of the tasks of a roll that is being
+// dropped. It reports whether there may be more.
 func (s *Upkeep) dropTreeRows(
 	ctx context.Context, set *config.TableSet, rows *settings.TreeRows,
 ) (more bool, err error) {

@@ -14,8 +14,8 @@ import (
 
 // OpenRoll makes the tables of the next roll of a table set, which gets the new tasks from then on.
 // It does nothing while an earlier roll is not drained, so that tasks are leased from two rolls at
-// most. It also does nothing if the rolls have changed since set was read, or if the open
-// roll is the last that ids can name: that roll then takes all tasks to come.
+// most. It also does nothing if the rolls changed since set was read, or if the open roll is the
+// last that ids can name: that roll then takes all tasks to come.
 func (s *Upkeep) OpenRoll(ctx context.Context, set *config.TableSet) (opened bool, err error) {
 	err = audit.ChangeSet(ctx, s.core, set, func(tx pgx.Tx, at config.TableSet,
 		now time.Time) error {

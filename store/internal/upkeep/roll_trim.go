@@ -27,9 +27,9 @@ const (
 	trimTurn = 2 * time.Second
 )
 
-// PlanTrim has a cleared roll trimmed if it has too many live tasks to be compacted, and reports
-// whether it has. The first pass begins once tasks are old enough that ended before the roll was
-// drained.
+// PlanTrim makes a cleared roll be trimmed if there are too many live tasks in it to be compacted,
+// and reports whether there are. The first pass begins once tasks are old enough that ended before
+// the roll was drained.
 func (s *Upkeep) PlanTrim(
 	ctx context.Context, set *config.TableSet, position int,
 ) (planned bool, err error) {
@@ -52,7 +52,7 @@ func (s *Upkeep) PlanTrim(
 // TrimRoll takes some of the steps that are due of the trimming of a roll: it deletes tasks that
 // had ended by a time. It reports whether it took any. Each step is a transaction that holds the
 // row of the roll, so that no task of it is redriven meanwhile. A step that waits for a lock for
-// too long has done nothing, and is due again.
+// too long did nothing, and is due again.
 func (s *Upkeep) TrimRoll(
 	ctx context.Context, set *config.TableSet, position int, since time.Time,
 ) (done bool, err error) {

@@ -55,7 +55,7 @@ USING (SELECT $1::text AS type, u.* FROM unnest($2::text[], $3::bigint[]) AS u (
   OFFSET 0) u
 WHERE k.type = ANY (ARRAY[u.type]) AND k.key BETWEEN u.key AND u.key AND k.id = u.id`
 
-// TakeRowsSQL deletes the rows that tasks have in a table. For its form see records.TakeAnyWaitSQL.
+// TakeRowsSQL deletes the rows of tasks in a table. For its form see records.TakeAnyWaitSQL.
 func TakeRowsSQL(table string) string {
 	return `
 DELETE FROM ` + table + ` WHERE ctid = ANY (ARRAY(
@@ -64,8 +64,8 @@ DELETE FROM ` + table + ` WHERE ctid = ANY (ARRAY(
     ORDER BY id FOR UPDATE) k))`
 }
 
-// DeleteRowsSQL deletes the rows that tasks have in a table where none is ever updated but by an
-// erasure, which locks their roll.
+// DeleteRowsSQL deletes the rows of tasks in a table where none is ever updated but by an erasure,
+// which locks their roll.
 func DeleteRowsSQL(table string) string {
 	return `
 DELETE FROM ` + table + ` x
@@ -73,7 +73,7 @@ USING (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
 WHERE x.type = ANY (ARRAY[u.type]) AND x.id BETWEEN u.id AND u.id`
 }
 
-// queueDelete adds the deletion of ended tasks of one type, with all that they have.
+// queueDelete adds the deletion of ended tasks of one type, with all that is theirs.
 func (x *trim) queueDelete(
 	b *pgx.Batch, number int32, name string, gone []ended, searchable bool,
 ) {

@@ -28,7 +28,7 @@ func (x *trim) readKinds() (map[int32]*kind, error) {
 }
 
 // markNeeded notes which ended tasks others need: the children of tasks that are kept in one type,
-// or still live; tasks on which live ones depend; tasks that start others, or have an end that
+// or still live; tasks on which live ones depend; tasks that start others, or with an end that
 // isn't told yet; and failed tasks that block their flow key.
 func (x *trim) markNeeded(all []ended, kinds map[int32]*kind) error {
 	if err := x.markBlockers(all, kinds); err != nil {
@@ -64,8 +64,8 @@ func (x *trim) markNeeded(all []ended, kinds map[int32]*kind) error {
 	return x.markChildren(all, live)
 }
 
-// markBlockers notes the tasks that have something left to do, or block their flow key. Live ones
-// can't be among them; should one be, it stays.
+// markBlockers notes the tasks with something left to do, or block their flow key. Live ones can't
+// be among them; should one be, it stays.
 func (x *trim) markBlockers(all []ended, kinds map[int32]*kind) error {
 	names := make([]string, len(all))
 	keys := make([]string, len(all))
@@ -98,7 +98,7 @@ func (x *trim) markBlockers(all []ended, kinds map[int32]*kind) error {
 }
 
 // dependents returns the tasks that depend on each of the ended ones, up to one more than
-// mostDependents. Each of the three parts has an index.
+// mostDependents. There is an index for each of the three parts.
 func (x *trim) dependents(all []ended) (map[int][]taskRef, error) {
 	numbers, ids := columns(refsOf(all))
 	const of = `(SELECT e.type, e.id FROM {edges} e WHERE e.on_type = u.type AND e.on_id = u.id
@@ -143,7 +143,7 @@ func (x *trim) joinedParents(all []ended) (map[taskRef]bool, error) {
 }
 
 // markChildren notes the ended tasks with a parent that may still read their results: it waits for
-// them, or is live, or has all its children in its own type, and is kept.
+// them, or is live, or all its children are of its own type, and is kept.
 func (x *trim) markChildren(all []ended, live map[taskRef]bool) error {
 	parents := make([]taskRef, len(all))
 	for i := range all {

@@ -20,7 +20,8 @@ type window struct {
 }
 
 // endedSQL reads which tasks $5 of a roll from ($1, $2) on had ended by $3, up to $4 of them, and
-// how many rows each has in its journal and in edges, about. It reads no further than it needs to.
+// how many rows of each are in its journal and in edges, about. It reads no further than it needs
+// to.
 const endedSQL = `
 SELECT w.type, w.id, j.seq + (SELECT count(*) FROM {edges} e WHERE e.type = w.type AND e.id = w.id)
 FROM (SELECT type, id FROM {task} WHERE (type, id) > ($1, $2) ORDER BY type, id LIMIT $5) w,
@@ -71,8 +72,8 @@ type ended struct {
 	needed  bool
 }
 
-// candidates reads the tasks of a window again, under the lock of the roll: a redrive may have come
-// before. If they have too many bytes, it ends the window earlier.
+// candidates reads the tasks of a window again, under the lock of the roll: perhaps a redrive came
+// before. If they take too many bytes, it ends the window earlier.
 func (x *trim) candidates(w *window) (all []ended, err error) {
 	numbers, ids := columns(w.ended)
 	rows, _ := x.tx.Query(x.ctx, x.sql(`

@@ -17,10 +17,10 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/settings"
 )
 
-// How a tick has exactly one task, also after a crash: the node locks the schedule's row while
-// it submits the task, so that no other node submits it. The task's key names the tick. So
-// another submit, after a crash before the row was updated, gives the same task. The key is
-// kept for half a year, or until the row was updated.
+// How a tick gets exactly one task, also after a crash: the node locks the schedule's row while it
+// submits the task, so that no other node submits it. The task's key names the tick. So another
+// submit, after a crash before the row was updated, gives the same task. The key is kept for half a
+// year, or until the row was updated.
 
 const (
 	// tickSchedules is how many schedules one transaction takes. It takes no more after
@@ -84,20 +84,20 @@ type round struct {
 	schedules []*scheduleTicks
 }
 
-// scheduleTicks has the ticks of one schedule in a round.
+// scheduleTicks holds the ticks of one schedule in a round.
 type scheduleTicks struct {
 	settings.StoredSchedule
 	run     []time.Time // ticks that get tasks now
 	rest    time.Time   // the first tick left for later; zero: no due one
 	table   timetable.Timetable
 	skipped []time.Time
-	done    int // how many ticks of run have their tasks
+	done    int // for how many ticks of run there are tasks
 	err     error
 }
 
-// lock locks and reads due schedules. It skips a schedule that another node has locked, or
-// that has a type that is being changed or deleted. It also locks the types' rows, so that a
-// deletion of a type waits and doesn't deadlock.
+// lock locks and reads due schedules. It skips a schedule that another node holds locked, or with a
+// type that is being changed or deleted. It also locks the types' rows, so that a deletion of a
+// type waits and doesn't deadlock.
 func (r *round) lock(ctx context.Context, tx pgx.Tx, except []string) error {
 	var err error
 	rows, _ := tx.Query(ctx, `

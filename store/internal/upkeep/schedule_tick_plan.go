@@ -66,7 +66,7 @@ func (t *scheduleTicks) plan(ctx context.Context, r *round) (err error) {
 	return nil
 }
 
-// replace cancels the task of the previous tick. It accepts that the task has just ended.
+// replace cancels the task of the previous tick. It accepts that the task just ended.
 func (r *round) replace(ctx context.Context, t *scheduleTicks) error {
 	_, err := r.store.tasks.Cancel(ctx, r.tenant, t.LastID,
 		"replaced by the next task of schedule "+
@@ -84,7 +84,7 @@ func (s *Upkeep) isLive(ctx context.Context, tenant string, id asyncflow.TaskID)
 		return false, nil
 	}
 	status, err := s.tasks.TaskStatus(ctx, tenant, id)
-	// The task may be of a roll that another node has just opened.
+	// The task may be of a roll that another node just opened.
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 		if err := s.core.Catalog.RefreshTenant(ctx, tenant); err != nil {
 			return false, err

@@ -8,7 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 )
 
-// submit submits the tasks of all ticks, and notes which ticks have their tasks.
+// submit submits the tasks of all ticks, and notes for which ticks there are tasks.
 func (r *round) submit(ctx context.Context, submit catalog.Submit) {
 	var tasks []asyncflow.NewTask
 	for _, t := range r.schedules {
@@ -50,8 +50,8 @@ func (r *round) tickTask(t *scheduleTicks, tick time.Time) asyncflow.NewTask {
 	return task
 }
 
-// taskOf returns the task that a tick has after its submit, or why it has none. A task that
-// existed before may be of an earlier version of the schedule, with another context.
+// taskOf returns the task of a tick after its submit, or why it has none. A task that existed
+// before may be of an earlier version of the schedule, with another context.
 func taskOf(result catalog.Submitted) (asyncflow.TaskID, error) {
 	if result.Existing { // it doesn't matter whether it can be read now
 		return result.ID, nil

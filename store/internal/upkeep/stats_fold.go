@@ -108,10 +108,10 @@ gone AS (
   DELETE FROM {expired_tallies} y USING c WHERE y.ctid = c.t RETURNING y.*)
 SELECT type, count(*), sum(expired)::bigint FROM gone GROUP BY type`
 
-// foldExpired adds up how many tasks of each type have expired, of all times together. It returns
-// how many rows it took, and adds the inserts of their sums to a batch. A sum below zero is left
-// out, as it would hide as many later tasks: a node of a version before redrove tasks that were
-// never counted. Otherwise the rows of a type never have such a sum, since a redrive is seen only
+// foldExpired adds up how many tasks of each type expired, of all times together. It returns how
+// many rows it took, and adds the inserts of their sums to a batch. A sum below zero is left out,
+// as it would hide as many later tasks: a node of a version before redrove tasks that were never
+// counted. Otherwise there is never such a sum in the rows of a type, since a redrive is seen only
 // with the expiry that it takes off.
 func foldExpired(ctx context.Context, tx pgx.Tx, b *pgx.Batch, in string) (taken int, err error) {
 	table := postgres.Quote(in) + ".expired_tallies"
@@ -130,7 +130,7 @@ func foldExpired(ctx context.Context, tx pgx.Tx, b *pgx.Batch, in string) (taken
 		b.Queue(fill(records.InsertExpiredSQL), name, expired)
 		return nil
 	})
-	if taken == FoldBatch { // rows that were left may have the expiries
+	if taken == FoldBatch { // perhaps the expiries are in rows that were left
 		for name, expired := range below {
 			b.Queue(fill(records.InsertExpiredSQL), name, expired)
 		}
@@ -138,8 +138,8 @@ func foldExpired(ctx context.Context, tx pgx.Tx, b *pgx.Batch, in string) (taken
 	return taken, err
 }
 
-// NextFold returns when Fold may find something to do again, if it has just found nothing and no
-// tally is written after the last one; zero: never.
+// NextFold returns when Fold may find something to do again, if it just found nothing and no tally
+// is written after the last one; zero: never.
 func NextFold(last, now time.Time) time.Time {
 	switch {
 	case !last.Before(now.Add(-counts.RateWindow).Truncate(time.Minute)):

@@ -17,12 +17,12 @@ import (
 const ExpireBatch = 400
 
 // ExpireTasks ends the tasks of a type that are live at the end of their lifetime, and tidies up
-// after tasks that have begun or ended in time. It looks at ExpireBatch tasks at most, those that
-// were due first, and returns of how many it has written what follows.
+// after tasks that began or ended in time. It looks at JobBatch tasks at most, those that were due
+// first, and returns of how many it wrote what follows.
 func (s *Upkeep) ExpireTasks(ctx context.Context, t *config.Type) (int, error) {
 	var expired trees.Expired
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
-		expired = trees.Expired{} // another node may have the lock by a second try
+		expired = trees.Expired{} // another node may hold the lock by a second try
 		step := func(tx pgx.Tx, now time.Time) (err error) {
 			expired, err = expireSome(ctx, tx, t, now)
 			return err

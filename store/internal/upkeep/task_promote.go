@@ -14,8 +14,8 @@ import (
 )
 
 // Promote moves tasks from `wait` to `ready`: tasks that are due soon, and tasks that waited for an
-// endpoint in one of the served stages, which have one again. It moves at most JobBatch tasks and
-// returns how many it moved.
+// endpoint in one of the served stages, where there is one again. It moves at most JobBatch tasks
+// and returns how many it moved.
 func (s *Upkeep) Promote(ctx context.Context, t *config.Type, served []string) (int, error) {
 	var ts *records.Tokens
 	err := s.core.FollowRolls(ctx, t, func(now *config.Type) (err error) {

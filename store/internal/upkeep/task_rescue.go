@@ -14,10 +14,10 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// Rescue ends the leases of a type that have run out. Each gets a journal row, and the verdict
-// decides whether the task is tried again. Rescue logs each as an attempt, also one that is
-// released, whose task was never sent or whose claim nothing was heard of. Its duration is then the
-// time from the lease to now. Rescue ends at most JobBatch leases, and returns how many it ended.
+// Rescue ends the leases of a type that ran out. Each gets a journal row, and the verdict decides
+// whether the task is tried again. Rescue logs each as an attempt, also one that is released, if
+// its task was never sent or nothing was heard of its claim. Its duration is then the time from the
+// lease to now. Rescue ends at most JobBatch leases, and returns how many it ended.
 func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 	var settled []asyncflow.Settlement
 	var ts *records.Tokens
@@ -52,14 +52,14 @@ func (s *Upkeep) Rescue(ctx context.Context, t *config.Type) (int, error) {
 		return 0, postgres.Wrap(err, "Rescue(%q, %q)", t.Tenant, t.Name)
 	}
 	hot.AnnounceTakenEnds(ctx, s.hot, t, settled, ts)
-	for _, lost := range settled { // copies: no answer was timed, so the journal has no duration
+	for _, lost := range settled { // copies: no answer was timed, so the journal gets no duration
 		lost.Outcome.Duration = ended.Sub(lost.Lease.LeasedAt)
 		asyncflow.LogAttempt(s.core.Log, t.Tenant, lost)
 	}
 	return len(settled), nil
 }
 
-// takeExpired deletes and returns the leases that have run out by the database's clock.
+// takeExpired deletes and returns the leases that ran out by the database's clock.
 func takeExpired(
 	ctx context.Context, tx pgx.Tx, t *config.Type, now time.Time,
 ) ([]asyncflow.Lease, error) {
@@ -82,8 +82,8 @@ func takeExpired(
 	})
 }
 
-// lostOutcomes returns the outcomes of leases that have run out as a function. The outcome of a
-// task that may have taken as many steps as it may has its path.
+// lostOutcomes returns the outcomes of leases that ran out as a function. The outcome of a task
+// that is perhaps at its last step comes with its path.
 func lostOutcomes(
 	ctx context.Context, tx pgx.Tx, t *config.Type, expired []asyncflow.Lease, now time.Time,
 ) (outcome func(*config.Type, asyncflow.Lease) asyncflow.Outcome, err error) {
@@ -105,7 +105,7 @@ func lostOutcomes(
 	}, nil
 }
 
-// lost returns the outcome of a lease that has run out.
+// lost returns the outcome of a lease that ran out.
 func lost(t *config.Type, l asyncflow.Lease) asyncflow.Outcome {
 	if t.Unseen(l) {
 		return asyncflow.Outcome{Kind: asyncflow.OutcomeReleased,

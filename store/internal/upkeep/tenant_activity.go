@@ -11,24 +11,24 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// Background jobs visit a tenant only if something has happened there since their last visit.
-// Postgres counts the rows that transactions insert, update and delete in each table. One statement
-// reads these counts for all tenants, and opens none of their tables: a connection that opened
-// the tables of many tenants would keep all of them in its caches.
+// Background jobs visit a tenant only if something happened there since their last visit. Postgres
+// counts the rows that transactions insert, update and delete in each table. One statement reads
+// these counts for all tenants, and opens none of their tables: a connection that opened the tables
+// of many tenants would keep all of them in its caches.
 //
 // A connection reports its counts once a second at most, and within 10 s after its last
-// transaction. When Postgres has crashed, or was told to, it begins to count anew: then all counts
-// are of another epoch.
+// transaction. When Postgres crashed, or was told to, it begins to count anew: then all counts are
+// of another epoch.
 
 // Tables are tables of a tenant in which rows come and go.
 type Tables struct {
 	names []string
-	roots []string // of the names of tables that each type, or each roll, has
+	roots []string // of the names of tables of each type, or of each roll
 }
 
 // The tables that background jobs look after.
 var (
-	// TokenTables have the tokens of tasks, and the rolls.
+	// TokenTables hold the tokens of tasks, and the rolls.
 	TokenTables = Tables{roots: []string{"ready", "wait", "lease"}, names: []string{"rolls"}}
 	TallyTables = Tables{names: []string{"tallies"}}
 	KeyTables   = Tables{names: []string{"idempotency_keys"}}
@@ -36,7 +36,7 @@ var (
 	LifetimeTables = Tables{names: []string{"lifetimes"}}
 	// PlanTables say what is to be done at some time.
 	PlanTables = Tables{names: []string{"schedules", "operations"}}
-	// FollowUpTables say what transactions have left to do, and what tasks depend on.
+	// FollowUpTables say what transactions left to do, and what tasks depend on.
 	FollowUpTables = Tables{names: []string{"outbox", "edges"}}
 	// AlertTables are the tables that alerts are about, besides the configuration.
 	AlertTables = Tables{
@@ -44,17 +44,17 @@ var (
 			"schedules"},
 		roots: TokenTables.roots,
 	}
-	// HistoryTables have what the history is made of.
+	// HistoryTables hold what the history is made of.
 	HistoryTables = Tables{names: []string{"tallies", "endpoint_minutes", "type_minutes"},
 		roots: TokenTables.roots}
-	// RecordTables have rows that are kept for a while.
+	// RecordTables hold rows that are kept for a while.
 	RecordTables = Tables{names: []string{
 		"operations", "alert_episodes", "endpoint_minutes", "type_minutes", "endpoint_secrets", "audit",
 		"claim_windows", "votes", "voters", "checkpoints", "signals"}}
 )
 
-// epochSQL says what the counts begin with, and whether Postgres has them. With Citus they are on
-// the servers that have the rows.
+// epochSQL says what the counts begin with, and whether Postgres keeps them. With Citus they are on
+// the servers of the rows.
 const epochSQL = `
 SELECT concat_ws(' ', pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time(),
     pg_stat_get_db_stat_reset_time(d.oid)),
