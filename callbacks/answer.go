@@ -57,12 +57,12 @@ func (a *answer) field(name string) any {
 // excerptBytes is how many bytes of a failed response are kept with the attempt.
 const excerptBytes = 500
 
-// answerOverhead is how many bytes an answer may have in addition to its output.
+// answerOverhead is how many bytes may be in an answer besides its output.
 const answerOverhead = 16 << 10
 
 // readStatus returns the outcome that the status of an answer means. If more is true, the body
-// decides, too: then the outcome is a failure without a reason yet. fields are the fields that such
-// a body may have; the body of a 202 may have none of them.
+// decides, too: then the outcome is a failure without a reason yet. fields are the fields that may
+// be in such a body; none of them may be in the body of a 202.
 func readStatus(a transport.Answer, fields []string) (o asyncflow.Outcome, more bool) {
 	o = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Status: a.Status}
 	switch {
@@ -94,9 +94,9 @@ var (
 // 3 µs, so a batch's 16 MiB of short fields would take seconds.
 const maxAcceptedFields = 1000
 
-// answerField returns which of some fields the body of a 202 has, in any case, and "" if it has
-// none: a worker that says more than "accepted" is to hear that it was not understood. The body may
-// be long, so it is read field by field. Of a body that was cut off, as it was too long, the last
+// answerField returns which of some fields is in the body of a 202, in any case, and "" if none is:
+// a worker that says more than "accepted" is to hear that it was not understood. The body may be
+// long, so it is read field by field. Of a body that was cut off, as it was too long, the last
 // field counts without its end.
 func answerField(body []byte, fields []string, cutOff bool) string {
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -183,8 +183,8 @@ type limits struct {
 	spawn  int // tasks that it starts
 }
 
-// complete completes an outcome from the fields of an answer. known lists the outcomes that the
-// answer may have, for the error.
+// complete completes an outcome from the fields of an answer. known lists the outcomes that may be
+// in the answer, for the error.
 func (a *answer) complete(o *asyncflow.Outcome, most limits, known string) error {
 	if isNull(a.output) { // as many libraries write an output that is absent
 		a.output = nil

@@ -30,13 +30,13 @@ func (a *answer) isEmpty() bool {
 		!a.finish && isNull(a.spawn) && isNull(a.join)
 }
 
-// resultAccepted is an outcome that only a result may have: the completion comes later.
+// resultAccepted is an outcome that only a result may give: the completion comes later.
 const resultAccepted = "accepted"
 
 // maxAnswers bounds the answer to a batch, in bytes.
 const maxAnswers = 16 << 20
 
-// maxAnswer returns how many bytes the answer to n deliveries may have.
+// maxAnswer returns how many bytes the answer to n deliveries may take.
 func (s *Sender) maxAnswer(n int) int {
 	one := s.cfg.MaxOutput + answerOverhead
 	return max(one, min(n*one, maxAnswers))

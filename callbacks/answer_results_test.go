@@ -275,7 +275,7 @@ func TestAnswerGrowsWithItsTasks(t *testing.T) {
 	require.Less(t, r.read.Load(), int64(8*(maxOutput+answerOverhead)))
 }
 
-// A missing answer counts for all tasks, whether or not it has begun.
+// A missing answer counts for all tasks, whether or not it began.
 func TestNoResultsInTime(t *testing.T) {
 	t.Parallel()
 	for _, start := range []string{"",

@@ -11,8 +11,8 @@ import (
 )
 
 // readSpawn reads the tasks that an answer starts, up to most; null stands for none. Its error
-// tells the worker what is wrong. It builds no more tasks than may be: one in memory has ten times
-// the bytes of the shortest text.
+// tells the worker what is wrong. It builds no more tasks than may be: one in memory takes ten
+// times the bytes of the shortest text.
 func readSpawn(doc json.RawMessage, maxContext, most int) ([]asyncflow.SpawnedTask, error) {
 	if isNull(doc) {
 		return nil, nil

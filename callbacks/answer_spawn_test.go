@@ -68,7 +68,7 @@ func TestAnswerSpawn(t *testing.T) {
 	}
 }
 
-// The results of one answer start a bounded number of tasks together: the shortest ones have ten
+// The results of one answer start a bounded number of tasks together: the shortest ones take ten
 // times as many bytes in memory as in the answer. A result over the bound fails its attempt; later
 // ones that are short enough count.
 func TestResultsStartABoundedNumberOfTasks(t *testing.T) {

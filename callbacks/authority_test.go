@@ -65,7 +65,7 @@ func (a *authority) issue(name string) (cert, key string) {
 		Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
 }
 
-// server returns the TLS of a server that has a certificate of this authority.
+// server returns the TLS of a server with a certificate of this authority.
 func (a *authority) server() *tls.Config {
 	a.t.Helper()
 	cert, key := a.issue("server")

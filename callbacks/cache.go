@@ -10,8 +10,8 @@ import (
 // cache keeps values that are made for tenants, by tenant and name, and bounds their bytes. It
 // evicts by least recent use:
 //
-//   - A tenant has at most a quarter of the bytes. Beyond that, it loses its own values.
-//   - When all tenants together have too many, the tenant that has been idle longest loses values.
+//   - A tenant gets at most a quarter of the bytes. Beyond that, it loses its own values.
+//   - When all tenants together use too many, the longest idle tenant loses values.
 type cache[V any] struct {
 	most int // bytes
 

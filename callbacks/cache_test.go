@@ -66,7 +66,7 @@ func TestCacheIsBounded(t *testing.T) {
 }
 
 // A value replaces the one of its name. A tenant loses its own least recently used values, and none
-// to a tenant that has too many.
+// to a tenant with too many.
 func TestCacheOrder(t *testing.T) {
 	t.Parallel()
 	const size = 10<<10 - entryBytes - 1 // ten fill it, two a share

@@ -21,7 +21,7 @@ const (
 	maxChallengeAnswer = 4 << 10
 )
 
-// challenge is the body of a challenge. No task type has this name, so a worker can't mistake a
+// challenge is the body of a challenge. No task type goes by this name, so a worker can't mistake a
 // challenge for a delivery.
 type challenge struct {
 	Type      string `json:"type"`
@@ -64,7 +64,7 @@ func (s *Sender) challenge(
 	return x.used, c.checkAnswer(x.answer)
 }
 
-// checkAnswer checks that an answer has the challenge.
+// checkAnswer checks that the challenge is in an answer.
 func (c challenge) checkAnswer(a transport.Answer) error {
 	switch {
 	case a.Status != http.StatusOK:
@@ -89,7 +89,7 @@ func notEchoed(status int) error {
 		status, why)
 }
 
-// checkEcho checks that the body of an answer has the challenge.
+// checkEcho checks that the challenge is in the body of an answer.
 func (c challenge) checkEcho(answer []byte) error {
 	var echo challenge
 	if json.Unmarshal(answer, &echo) != nil {

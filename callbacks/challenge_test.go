@@ -38,7 +38,7 @@ func (r *rig) challengeOnce(t *testing.T, d asyncflow.Delivery) error {
 	return r.Challenge(t.Context(), d.Tenant, *d.Endpoint, d.At)
 }
 
-// A challenge is signed like a delivery (newWorker verifies that), has the endpoint's headers, and
+// A challenge is signed like a delivery (newWorker verifies that), with the endpoint's headers and
 // a text of its own.
 func TestChallenge(t *testing.T) {
 	t.Parallel()
@@ -163,7 +163,7 @@ func TestChallengeUnreached(t *testing.T) {
 	require.Zero(t, w.connections.Load())
 }
 
-// An endpoint that says nothing, or a byte at a time, has 10 s altogether.
+// An endpoint that says nothing, or a byte at a time, gets 10 s altogether.
 func TestChallengeSlow(t *testing.T) {
 	t.Parallel()
 	var challenges sync.WaitGroup
@@ -184,7 +184,7 @@ func TestChallengeSlow(t *testing.T) {
 		},
 	} {
 		w, rig := challenged(t, handle), setup(t)
-		challenges.Go(func() { // parallel subtests would begin when all other tests have
+		challenges.Go(func() { // parallel subtests would begin after all other tests
 			start := time.Now()
 			assert.EqualError(t, rig.challengeOnce(t, deliveryTo(w.url)), "no answer within 10s",
 				name)

@@ -73,9 +73,9 @@ func (s *Sender) ReadClaim(a Answer) asyncflow.Outcome {
 	return o
 }
 
-// Forward sends a request that a node has signed to a worker, as a push would, and returns the
-// answer. It ends within the timeout, or when ctx ends. The error says that the worker could not be
-// reached, so that it has seen nothing of the request.
+// Forward sends a request that a node signed to a worker, as a push would, and returns the answer.
+// It ends within the timeout, or when ctx ends. The error says that the worker could not be
+// reached, so that it saw nothing of the request.
 func (s *Sender) Forward(
 	ctx context.Context, to *url.URL, headers map[string]string, body []byte, timeout time.Duration,
 ) (Answer, error) {

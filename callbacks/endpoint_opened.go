@@ -75,7 +75,7 @@ func (o *opened) isOf(e *asyncflow.Endpoint) bool {
 		slices.EqualFunc(o.secrets, e.Secrets, same)
 }
 
-// bytes is roughly what o takes in memory. Settings are kept sealed and opened. A signer has the
+// bytes is roughly what o takes in memory. Settings are kept sealed and opened. A signer keeps the
 // states of its MAC.
 func (o *opened) bytes() int {
 	n := 1<<10 + 3*len(o.url) + 3*len(o.outbound)

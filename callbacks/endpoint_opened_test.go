@@ -191,8 +191,8 @@ func TestClientCertificate(t *testing.T) {
 		"connections of one certificate serve no other")
 }
 
-// Endpoints with the same certificates share connections. An evicted route has its idle connections
-// closed.
+// Endpoints with the same certificates share connections. The idle connections of an evicted route
+// are closed.
 func TestRoutesAreSharedAndBounded(t *testing.T) {
 	t.Parallel()
 	servers, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
@@ -261,7 +261,7 @@ func TestRoutesAreGuarded(t *testing.T) {
 	require.Zero(t, w.connections.Load())
 }
 
-// The bound for idle connections holds for all certificates together: a tenant can have any number
+// The bound for idle connections holds for all certificates together: a tenant can use any number
 // of them.
 func TestConnectionsAreBoundedForAllRoutes(t *testing.T) {
 	t.Parallel()

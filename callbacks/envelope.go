@@ -33,7 +33,7 @@ func (s *Sender) body(all []asyncflow.Delivery) []byte {
 	return b
 }
 
-// envelopeBytes is roughly what an envelope has in addition to its context and the public URL.
+// envelopeBytes is roughly what an envelope takes in addition to its context and the public URL.
 const envelopeBytes = 600
 
 // appendEnvelope appends a delivery. It copies the context's bytes and doesn't parse them. Names
@@ -161,7 +161,7 @@ func appendLabels(b []byte, l *asyncflow.Labels) []byte {
 }
 
 // deliveryID returns the id of a delivery: the task and the attempt's seq. A request with several
-// deliveries has the id of the first one, which is unique, too.
+// deliveries bears the id of the first one, which is unique, too.
 func deliveryID(l asyncflow.Lease) string {
 	b := append(l.ID.Append(make([]byte, 0, 64)), '.')
 	return string(strconv.AppendInt(b, int64(l.Seq), 10))

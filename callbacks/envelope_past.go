@@ -6,13 +6,13 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// pastBytes is roughly what a document of the past has in addition to its bytes, or instead of
+// pastBytes is roughly what a document of the past takes in addition to its bytes, or instead of
 // them.
 const pastBytes = 200
 
-// appendPast appends what a stage asks for besides the context: input and outputs. Documents that
-// are too long have their URL and length instead, and by_url names them: a document of the same
-// form is possible, too.
+// appendPast appends what a stage asks for besides the context: input and outputs. For documents
+// that are too long their URL and length stand there instead, and by_url names them: a document of
+// the same form is possible, too.
 func (s *Sender) appendPast(b []byte, l *asyncflow.Lease) []byte {
 	past := l.Past
 	if past[0].Stage == "" {
@@ -53,7 +53,7 @@ func (s *Sender) appendDocument(
 	return append(b, '}')
 }
 
-// appendLinked appends the names of the documents that have their URL; without any, nothing.
+// appendLinked appends the names of the documents that are given by URL; without any, nothing.
 func appendLinked(b []byte, past []asyncflow.PastDocument) []byte {
 	before := `,"by_url":["`
 	for i := range past {

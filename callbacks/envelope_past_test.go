@@ -19,8 +19,8 @@ func document(stage, doc string) asyncflow.PastDocument {
 	return d
 }
 
-// A delivery has what its stage asks for, byte for byte. What is too long has its URL, and by_url
-// says so: a document may look the same.
+// A delivery carries what its stage asks for, byte for byte. What is too long is given by its URL,
+// and by_url says so: a document may look the same.
 func TestEnvelopeWithPast(t *testing.T) {
 	t.Parallel()
 	const url = `"https://tasks.example.com/v1/callbacks/thumbnails.1.42`

@@ -54,7 +54,7 @@ func TestEnvelopeWithLabels(t *testing.T) {
 		`,"context":1,"user":"a \"user\"","tags":["eu"],"metadata":{"order":"4711"},"callback":{`)
 }
 
-// A delivery has these fields and no others.
+// These fields are in a delivery, and no others.
 func TestEnvelopeFields(t *testing.T) {
 	t.Parallel()
 	body := envelope(testDelivery(`null`), "https://tasks.example.com", "afc2.x.y")
@@ -71,7 +71,7 @@ func TestEnvelopeFields(t *testing.T) {
 	require.True(t, deadline.Equal(testDelivery("").Deadline))
 }
 
-// requirePassedOn checks that the envelope has a context byte by byte.
+// requirePassedOn checks that a context is in the envelope byte by byte.
 func requirePassedOn(t require.TestingT, context string) {
 	body := envelope(testDelivery(context), "https://tasks.example.com", "afc2.x.y")
 	require.True(t, json.Valid(body), "%s", body)

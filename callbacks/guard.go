@@ -26,7 +26,7 @@ type guard struct {
 	egress asyncflow.Egress
 	public *ssrf.Guardian
 	own    *ownAddresses
-	dialer net.Dialer // its Control is called after the policy has agreed
+	dialer net.Dialer // its Control is called after the policy agreed
 }
 
 // hostServices are public addresses that a cloud gives a meaning of its own inside each machine.

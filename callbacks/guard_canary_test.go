@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// canary listens on a port of every address that this machine has.
+// canary listens on a port of every address of this machine.
 type canary struct {
 	port      string
 	listeners []net.Listener
@@ -37,8 +37,8 @@ func newCanary(t *testing.T) *canary {
 	return c
 }
 
-// requireUntouched checks that nobody has connected: the first connection that each listener gets
-// is the test's own.
+// requireUntouched checks that nobody connected: the first connection that each listener gets is
+// the test's own.
 func (c *canary) requireUntouched(t *testing.T) {
 	t.Helper()
 	for i, l := range c.listeners {

@@ -49,7 +49,7 @@ func hostileURLs(t *testing.T) []hostileURL {
 	return all
 }
 
-// spellings returns the URL, and the same URL with a port if it has none.
+// spellings returns the URL, and the same URL with a port if there is none in it.
 func (h hostileURL) spellings(port string) []string {
 	u, err := url.Parse(h.url)
 	if err != nil || u.Host == "" || strings.HasSuffix(u.Host, ":") || u.Port() != "" {

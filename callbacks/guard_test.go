@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// policy returns a policy that allows plain http, and has lists.
+// policy returns a policy that allows plain http, with lists.
 func policy(t *testing.T, allow, deny []string) asyncflow.Egress {
 	allowed, err := asyncflow.ParseAllowed(allow)
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func elsewhere(t *testing.T, w *worker) *canary {
 	return &canary{port: port, listeners: []net.Listener{l}}
 }
 
-// requireNobody checks that nobody has connected to 127.0.0.2.
+// requireNobody checks that nobody connected to 127.0.0.2.
 func (c *canary) requireNobody(t *testing.T) {
 	t.Helper()
 	own, err := net.Dial("tcp4", "127.0.0.2:"+c.port)
@@ -280,7 +280,7 @@ func TestGuardRefusesItself(t *testing.T) {
 		}
 		listErr, g.own.readAt = fmt.Errorf("too many open files"), time.Time{}
 	}
-	// The operator names addresses that the machine doesn't have itself.
+	// The operator names addresses that are not the machine's own.
 	g.egress = policy(t, nil, []string{"203.0.114.9", "203.0.114.10:8080"})
 	for _, denied := range []string{"203.0.114.9:443", "203.0.114.10:8080"} {
 		require.ErrorContains(t, g.check("w.example.com", denied), "--egress-deny", denied)

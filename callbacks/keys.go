@@ -126,7 +126,7 @@ func (k *Keys) Open(sealed []byte, context string) (string, error) {
 			"name the one before in ASYNCFLOW_OLD_SECRETS", context)
 }
 
-// keyOf returns the key with the id that a seal has.
+// keyOf returns the key with the id of a seal.
 func (k *Keys) keyOf(sealed []byte) (key, bool) {
 	id, ok := bytes.CutPrefix(sealed, []byte(sealMark))
 	if !ok {

@@ -19,7 +19,7 @@ func newLimit(timeout time.Duration) limit {
 	return limit{timeout, time.Now().Add(timeout)}
 }
 
-// hasEnded reports whether a request with this limit and context must have ended by now.
+// hasEnded reports whether the time of a request with this limit and context is over.
 func (l limit) hasEnded(ctx context.Context) bool {
 	return ctx.Err() != nil || !time.Now().Before(l.deadline)
 }

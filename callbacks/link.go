@@ -123,10 +123,10 @@ func (s *Sender) appendLinkTo(
 	})
 }
 
-// linkBytes is roughly what a link has in addition to the public URL.
+// linkBytes is roughly what a link takes in addition to the public URL.
 const linkBytes = maxLinkToken
 
-// linksSize returns roughly how many bytes the links of a delivery have.
+// linksSize returns roughly how many bytes the links of a delivery take.
 func (s *Sender) linksSize(d *asyncflow.Delivery) (size int) {
 	for _, w := range d.Links {
 		size += len(w.Decisions) * (linkBytes + len(s.cfg.PublicURL))

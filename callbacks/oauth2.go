@@ -202,7 +202,7 @@ type shortBody struct {
 	answer *shortAnswers
 }
 
-// Read reads what is left of the limit. It fails if the answer has more.
+// Read reads what is left of the limit. It fails if there is more in the answer.
 func (b *shortBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.left+1)])
 	if n > b.left {

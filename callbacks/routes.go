@@ -14,7 +14,7 @@ import (
 const maxRoutesBytes = 32 << 20
 
 // routes are the transports of a node. All endpoints without settings share one. The endpoints of a
-// tenant that have settings share one if their certificates are the same. Transports don't share
+// tenant with settings share one if their certificates are the same. Transports don't share
 // connections.
 type routes struct {
 	dial  transport.DialFunc

@@ -22,7 +22,7 @@ type Config struct {
 	// Version is sent in User-Agent.
 	Version string
 	// MaxOutput bounds the output in a worker's answer, in bytes, as contexts are bounded; 0: 256
-	// KiB. The rest of the answer may have 16 KiB.
+	// KiB. The rest of the answer may take 16 KiB.
 	MaxOutput int
 	// Connections bounds the idle connections kept for each host; 0: 256. The bound for all hosts
 	// is four times as high.

@@ -30,7 +30,8 @@ type exchange struct {
 // scrub masks the secrets of the endpoint and of the login in a text.
 func (x *exchange) scrub(text string) string { return x.to.settings.scrub(text, x.used) }
 
-// traceHeader carries the trace of a request, unless the endpoint's settings have such a header.
+// traceHeader carries the trace of a request, unless there is such a header in the endpoint's
+// settings.
 const traceHeader = "traceparent"
 
 // post sends a signed message to an endpoint, with the endpoint's settings. The error says in plain
@@ -88,7 +89,7 @@ func isCutOff(a transport.Answer) bool {
 	return a.Status/100 == 2 && a.Status != http.StatusAccepted && a.BodyErr != nil
 }
 
-// appendHeaders appends the headers that every request to an endpoint has.
+// appendHeaders appends the headers of every request to an endpoint.
 func (s *Sender) appendHeaders(
 	h transport.Headers, e *asyncflow.Endpoint, to *opened, m message,
 ) (transport.Headers, error) {

@@ -169,8 +169,8 @@ func TestSendReusesConnections(t *testing.T) {
 		"a busy machine may give a connection back too late once in a while")
 }
 
-// A request on a kept connection that the worker has closed meanwhile may fail,
-// but is never sent twice.
+// A request on a kept connection that the worker closed meanwhile may fail, but is never sent
+// twice.
 func TestSendNeverRepeats(t *testing.T) {
 	t.Parallel()
 	var answered sync.Map

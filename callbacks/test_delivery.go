@@ -15,7 +15,7 @@ import (
 )
 
 // A test delivery tries out an endpoint, outside of any task. It differs from a real one in three
-// ways: its body has "test": true, its request has testHeader, and its callback has TestToken.
+// ways: "test": true is in its body, testHeader in its request, and TestToken in its callback.
 
 const (
 	// TestTime bounds a test delivery, including its answer.
@@ -30,7 +30,8 @@ const (
 	maxTestHeaders = 8 << 10
 )
 
-// TestID returns a task id for a test delivery. No task has it, because no roll has the position 0.
+// TestID returns a task id for a test delivery. No task goes by it, because the position 0 is no
+// roll's.
 func TestID(taskType string) asyncflow.TaskID {
 	return asyncflow.NewTaskID(taskType, 0, 1+rand.Int64N(asyncflow.FirstBySQL))
 }

@@ -129,8 +129,7 @@ func TestTestDeliveryAnswerIsBounded(t *testing.T) {
 	require.Equal(t, asyncflow.OutcomeFailed, got.Outcome.Kind)
 }
 
-// A worker that says nothing, or a byte at a time, ends with the time limit. What it has said is
-// shown.
+// A worker that says nothing, or a byte at a time, ends with the time limit. What it said is shown.
 func TestTestDeliveryIsBoundedInTime(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]struct {

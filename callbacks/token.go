@@ -51,7 +51,7 @@ func (k *Keys) appendCompletionToken(b []byte, c Completion) []byte {
 // tokenBytes is the usual size of a token's claims, as a capacity.
 const tokenBytes = 128
 
-// appendMAC appends the MAC in base64. The texts are compared, not the bytes: base64 has several
+// appendMAC appends the MAC in base64. The texts are compared, not the bytes: base64 knows several
 // spellings of the same bytes, and only this one is valid.
 func (k macs) appendMAC(b, signed []byte) []byte {
 	m := k.pool.Get().(*mac) // making one costs as much as using it
@@ -67,8 +67,8 @@ type mac struct {
 	sum [sha256.Size]byte
 }
 
-// IsCompletionToken reports whether a token looks like one of a delivery. No other kind has its
-// prefix.
+// IsCompletionToken reports whether a token looks like one of a delivery. No other kind begins with
+// its prefix.
 func IsCompletionToken(token string) bool { return strings.HasPrefix(token, tokenPrefix+".") }
 
 // VerifyCompletion is Verify for a token that must be for this task; any other is
@@ -107,7 +107,7 @@ func (k *Keys) Verify(token string) (Completion, error) {
 	return c, nil
 }
 
-// Expired returns CodeUnauthenticated if the token has expired at now, a time of the database's
+// Expired returns CodeUnauthenticated if the token is expired at now, a time of the database's
 // clock.
 func (c Completion) Expired(now time.Time) error {
 	if now.Before(c.Expiry) {

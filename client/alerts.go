@@ -5,12 +5,12 @@ import (
 )
 
 // PutAlerts sets where alerts are sent, and when. The answer contains their secret only if it is
-// new; if a has none, the present secret stays.
+// new; if there is none in a, the present secret stays.
 func (c *Client) PutAlerts(ctx context.Context, a NewAlerts) (Alerts, error) {
 	return callWith[Alerts](ctx, c, a, c.api.PutAlertsWithBody)
 }
 
-// Alerts returns where alerts are sent, and which have fired. If none are set up, the error has the
+// Alerts returns where alerts are sent, and which fire. If none are set up, the error is of the
 // code not_found.
 func (c *Client) Alerts(ctx context.Context) (Alerts, error) {
 	return callBare[Alerts](ctx, c, c.api.GetAlerts)

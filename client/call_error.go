@@ -41,8 +41,8 @@ func (e *Error) Detail() string {
 	return e.Problem.Title
 }
 
-// RequestID returns the id that the server logs for the call, for the operator; "" if the answer
-// has none.
+// RequestID returns the id that the server logs for the call, for the operator; "" if there is none
+// in the answer.
 func (e *Error) RequestID() string { return e.Problem.RequestID }
 
 // Unwrap returns the same error as an *asyncflow.Error.
@@ -80,16 +80,16 @@ func (e *ConnectionError) Unwrap() error {
 }
 
 // NotSent reports that the server can't have seen the request: there never was a connection.
-// Otherwise a call that changes something may have taken effect.
+// Otherwise a call that changes something perhaps took effect.
 func (e *ConnectionError) NotSent() bool {
 	var op *net.OpError
 	return errors.As(e.Err, &op) && op.Op == "dial"
 }
 
-// Uncertain reports whether a call that changes something may have taken effect although it
-// returned err. It has not if the server refused it or was unavailable, or if the request was never
-// sent. Claims and reports of workers are the exception: they may have taken effect even if the
-// server was unavailable.
+// Uncertain reports whether a call that changes something perhaps took effect although it returned
+// err. It did not if the server refused it or was unavailable, or if the request was never sent.
+// Claims and reports of workers are the exception: they perhaps took effect even if the server was
+// unavailable.
 func Uncertain(err error) bool {
 	var answer *Error
 	var connection *ConnectionError

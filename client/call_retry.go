@@ -113,21 +113,21 @@ func retryAfter(r *http.Response) time.Duration {
 	return 0
 }
 
-// keyedSubmit is a submit of tasks that all have keys, so that a retry does no harm. It travels in
-// the context to worthRetrying.
+// keyedSubmit is a submit of tasks that all come with keys, so that a retry does no harm. It
+// travels in the context to worthRetrying.
 type keyedSubmit struct {
-	uncertain bool // one of its tries may have taken effect
+	uncertain bool // perhaps one of its tries took effect
 }
 
-// keyed returns a context for a submit that may be retried, if all tasks have keys by which a try
-// that was lost is found again; otherwise it returns ctx and nil.
+// keyed returns a context for a submit that may be retried, if all tasks come with keys by which a
+// try that was lost is found again; otherwise it returns ctx and nil.
 func keyed(ctx context.Context, tasks ...NewTask) (context.Context, *keyedSubmit) {
 	return repeatable(ctx, !slices.ContainsFunc(tasks, func(t NewTask) bool {
 		return t.Key == "" || !t.OnConflict.Returns() || t.KeyWindow.UntilFinal()
 	}))
 }
 
-// repeatable returns a context for a call that may be retried, if it has a key; otherwise it
+// repeatable returns a context for a call that may be retried, if it comes with a key; otherwise it
 // returns ctx and nil.
 func repeatable(ctx context.Context, hasKey bool) (context.Context, *keyedSubmit) {
 	if !hasKey {
@@ -137,13 +137,13 @@ func repeatable(ctx context.Context, hasKey bool) (context.Context, *keyedSubmit
 	return context.WithValue(ctx, keyedSubmit{}, k), k
 }
 
-// note records whether a try may have taken effect. The answer can still be read afterwards.
+// note records whether a try perhaps took effect. The answer can still be read afterwards.
 func (k *keyedSubmit) note(r *http.Response, err error) {
 	switch {
 	case err != nil:
 		k.uncertain = k.uncertain || Uncertain(&ConnectionError{Err: err})
 	case isPassingStatus(r.StatusCode):
-		// a body that breaks off has no say
+		// a body that breaks off doesn't count
 		body, _ := io.ReadAll(io.LimitReader(r.Body, maxProblem))
 		r.Body.Close()
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -151,7 +151,7 @@ func (k *keyedSubmit) note(r *http.Response, err error) {
 	}
 }
 
-// result returns the error of the last try. If an earlier try may have taken effect, Uncertain
+// result returns the error of the last try. If an earlier try perhaps took effect, Uncertain
 // reports so for it.
 func (k *keyedSubmit) result(err error) error {
 	if k == nil || err == nil || !k.uncertain || Uncertain(err) {
@@ -160,7 +160,7 @@ func (k *keyedSubmit) result(err error) error {
 	return uncertainError{err}
 }
 
-// uncertainError is the error of the last try, after one that may have taken effect.
+// uncertainError is the error of the last try, after one that perhaps took effect.
 type uncertainError struct{ error }
 
 func (e uncertainError) Unwrap() error { return e.error }

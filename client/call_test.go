@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// Each call of the API has a method of Client, or a reason to have none.
+// There is a method of Client for each call of the API, or a reason why not.
 func TestEveryCallHasAMethod(t *testing.T) {
 	t.Parallel()
 	without := map[string]string{

@@ -28,7 +28,7 @@ type (
 type workerNameKey struct{}
 
 // AsWorker returns a context for calls of Claim and ClaimSigned: they send the name of a worker,
-// such as its host, which is shown with the tasks that it gets. It has up to 64 printable ASCII
+// such as its host, which is shown with the tasks that it gets. It is up to 64 printable ASCII
 // characters without spaces; any other name is not sent.
 func AsWorker(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, workerNameKey{}, asyncflow.WorkerName(name))
@@ -45,7 +45,7 @@ func addWorker(ctx context.Context, r *http.Request) error {
 // Claim asks for tasks, and waits for the first one for r.Wait. It may return none. The token needs
 // the scope work. If the answer is lost, ask again: the claimer gets its open claims first, apart
 // from the ones in r.Held. A claim ends after 15 s, unless there is a heartbeat, progress or a
-// report: package worker has a Reporter for these, and a loop around all of it.
+// report: package worker offers a Reporter for these, and a loop around all of it.
 func (c *Client) Claim(ctx context.Context, r ClaimRequest) ([]Delivery, error) {
 	body, err := encode(r)
 	if err != nil {
@@ -67,8 +67,8 @@ type SignedDelivery struct {
 }
 
 // ClaimSigned is Claim for programs that pass deliveries on to a worker, as asyncflow listen does.
-// The stage must have an endpoint for listening: its secrets sign them. A delivery's deadline is
-// that of a push: send a heartbeat before it is passed on.
+// There must be an endpoint for listening in the stage: its secrets sign them. A delivery's
+// deadline is that of a push: send a heartbeat before it is passed on.
 func (c *Client) ClaimSigned(ctx context.Context, r ClaimRequest) ([]SignedDelivery, error) {
 	r.Signed = true
 	body, err := encode(r)

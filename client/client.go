@@ -53,8 +53,8 @@ func WithUserAgent(name string) Option { return func(s *settings) { s.userAgent 
 
 // New returns a Client of the server at an absolute http or https URL, such as
 // "https://tasks.example.com". The token is sent with each call; it may be empty for health checks.
-// A redirect is an error: the token is for one server only. The error has CodeInvalid, and names
-// url or token.
+// A redirect is an error: the token is for one server only. The error is CodeInvalid, and names url
+// or token.
 func New(serverURL, token string, opts ...Option) (*Client, error) {
 	s := settings{
 		http:      &http.Client{},

@@ -79,7 +79,7 @@ func TestProblem(t *testing.T) {
 	require.False(t, Uncertain(err))
 }
 
-// An answer that isn't a problem document still has a status and a code.
+// An answer that isn't a problem document still gives a status and a code.
 func TestProxyAnswers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

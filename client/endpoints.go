@@ -5,7 +5,7 @@ import (
 )
 
 // CreateEndpoint registers an endpoint. Only this answer contains its secret. If another endpoint
-// of the stage has the same URL, the error has CodeConflict, unless e.AllowDuplicate is set.
+// of the stage uses the same URL, the error is CodeConflict, unless e.AllowDuplicate is set.
 func (c *Client) CreateEndpoint(ctx context.Context, e NewEndpoint) (Endpoint, error) {
 	return callWith[Endpoint](ctx, c, e, c.api.CreateEndpointWithBody)
 }

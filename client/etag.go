@@ -14,20 +14,21 @@ type (
 // condition is a header of changes.
 type condition struct{ name, value string }
 
-// IfMatch returns a context for changes of something configured: they are made only if it has this
-// ETag, or exists if the ETag is "*". Otherwise the error has the code precondition_failed.
+// IfMatch returns a context for changes of something configured: they are made only if its ETag is
+// this one, or if it exists and the ETag is "*". Otherwise the error is of the code
+// precondition_failed.
 func IfMatch(ctx context.Context, etag string) context.Context {
 	return context.WithValue(ctx, conditionKey{}, condition{"If-Match", etag})
 }
 
 // IfNew returns a context for calls of PutTaskType, PutSchedule and PutAlerts: they only create it.
-// Otherwise the error has the code precondition_failed.
+// Otherwise the error is of the code precondition_failed.
 func IfNew(ctx context.Context) context.Context {
 	return context.WithValue(ctx, conditionKey{}, condition{"If-None-Match", "*"})
 }
 
 // ReadETag returns a context for calls that read or change something configured: they set etag to
-// its ETag, and to "" if the answer has none.
+// its ETag, and to "" if there is none in the answer.
 func ReadETag(ctx context.Context, etag *string) context.Context {
 	return context.WithValue(ctx, etagKey{}, etag)
 }

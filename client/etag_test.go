@@ -11,7 +11,7 @@ import (
 )
 
 // A condition is sent with changes, and the ETag of an answer is read, also of one that a proxy
-// has compressed.
+// compressed.
 func TestETag(t *testing.T) {
 	t.Parallel()
 	var sent []string

@@ -15,8 +15,8 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// connect returns a client of a node that runs in this process. It has a task type with one stage,
-// whose worker greets the person that the context names.
+// connect returns a client of a node that runs in this process. It serves a task type with one
+// stage; its worker greets the person that the context names.
 func connect(taskType string) *client.Client {
 	node := testnode.Shared()
 	c, err := client.New(node.URL, node.Token)
@@ -66,7 +66,7 @@ func ExampleClient_Submit() {
 	// succeeded "hello, Ada"
 }
 
-// Each of many tasks has its own result: a bad task doesn't keep the others from being accepted.
+// Each of many tasks gets its own result: a bad task doesn't keep the others from being accepted.
 func ExampleClient_SubmitMany() {
 	c := connect("many")
 
@@ -108,7 +108,7 @@ func ExampleClient_Watch() {
 	// failed
 }
 
-// Errors have a code, and name the fields that are wrong.
+// Errors bear a code, and name the fields that are wrong.
 func ExampleError() {
 	c := connect("errors")
 

@@ -97,7 +97,7 @@ func counted(n api.Count, err error) (int64, error) { return n.Count, err }
 
 // CountAll starts an operation that counts all tasks that b selects, in the background, and returns
 // it. When it is done, its Done is their number. It leaves out tasks that are submitted later. If
-// too many counts run, the error has CodeConflict.
+// too many counts run, the error is CodeConflict.
 func (c *Client) CountAll(ctx context.Context, b BulkCount) (Operation, error) {
 	return callWith[Operation](ctx, c, b, c.api.CountTasksWithBody)
 }
@@ -113,7 +113,7 @@ func (c *Client) Operation(ctx context.Context, id string) (Operation, error) {
 }
 
 // StopOperation stops an operation and returns it; from then on it changes no task. An operation
-// that has ended is returned unchanged.
+// that is over is returned unchanged.
 func (c *Client) StopOperation(ctx context.Context, id string) (Operation, error) {
 	return callOn[Operation](ctx, c, "id", id, c.api.StopOperation)
 }

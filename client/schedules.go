@@ -21,7 +21,7 @@ const (
 )
 
 // PutSchedule creates a schedule, or a new version of it. If the spec is the same, nothing changes,
-// and the answer has the present version.
+// and the answer is the present version.
 func (c *Client) PutSchedule(
 	ctx context.Context, name string, spec ScheduleSpec,
 ) (Schedule, error) {

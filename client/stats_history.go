@@ -8,7 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// HistoryQuery says which history to read. Fields that are zero have the server's defaults.
+// HistoryQuery says which history to read. Fields that are zero stand for the server's defaults.
 type HistoryQuery struct {
 	Type  string // "": all types together
 	Stage string // of the type; "": all stages together
@@ -20,7 +20,7 @@ type HistoryQuery struct {
 }
 
 // History returns what the tasks of a type, or of all types together, did over time: by minute for
-// the last 24 hours, by hour for the last 30 days. Steps without data have no point.
+// the last 24 hours, by hour for the last 30 days. There is no point for steps without data.
 func (c *Client) History(ctx context.Context, q HistoryQuery) (StatsHistory, error) {
 	params := map[string]string{"stage": q.Stage}
 	for name, at := range map[string]time.Time{"from": q.From, "until": q.Until} {

@@ -20,7 +20,7 @@ const contentJSON = "application/json"
 // Submit submits a task and returns once it is durable. A task with a Key is submitted again when
 // there is no answer, or when the server doesn't know the result: within the key's window it is the
 // same task. For a task without a Key, a *ConnectionError after the request was sent means that the
-// task may have been accepted; see Uncertain.
+// task was perhaps accepted; see Uncertain.
 func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error) {
 	if err := checkContext(task); err != nil {
 		return SubmittedTask{}, err
@@ -41,7 +41,7 @@ func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error
 // with its present status, without an error: see Status.Final. If d is more than a minute, or the
 // tenant's share of waiting calls is in use, it asks again as Wait does. If d is 0 or less, only
 // ctx bounds the wait. With a Key that stands for an earlier task, it waits for that one: Existing
-// of the result says so. An error with a Task that has an ID means that the task was submitted.
+// of the result says so. An error with a Task with an ID means that the task was submitted.
 func (c *Client) SubmitAndWait(
 	ctx context.Context, task NewTask, d time.Duration,
 ) (Task, error) {
@@ -174,27 +174,27 @@ func checkContext(t NewTask) error {
 }
 
 // Change changes the priority, the time or the context of a task that is pending or waiting, and
-// returns it. For a task that is running or final, the error has CodeConflict. With IfMatch and the
+// returns it. For a task that is running or final, the error is CodeConflict. With IfMatch and the
 // ETag that ReadETag got from Get, the change is made only if the task hasn't changed or gone on.
 func (c *Client) Change(ctx context.Context, id string, patch TaskPatch) (Task, error) {
 	return callOnWith[Task](ctx, c, "id", id, patch, c.api.PatchTaskWithBody)
 }
 
 // Cancel cancels a task that isn't final, and returns it. The reason may be empty; it is stored
-// with the task. For a task that has ended otherwise, the error has CodeConflict.
+// with the task. For a task that ended otherwise, the error is CodeConflict.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (Task, error) {
 	return callOnWith[Task](ctx, c, "id", id, api.Cancellation{Reason: reason},
 		c.api.CancelTaskWithBody)
 }
 
 // Erase erases the contents of a final task, and returns what remains of it. For a task that isn't
-// final, the error has CodeConflict.
+// final, the error is CodeConflict.
 func (c *Client) Erase(ctx context.Context, id string) (Task, error) {
 	return callOn[Task](ctx, c, "id", id, c.api.EraseTask)
 }
 
 // Pause keeps further children of a task from beginning, and returns the task. Children that run
-// are finished. The reason may be empty. For a task that doesn't wait for children, the error has
+// are finished. The reason may be empty. For a task that doesn't wait for children, the error is
 // CodeConflict.
 func (c *Client) Pause(ctx context.Context, id, reason string) (Task, error) {
 	return callOnWith[Task](ctx, c, "id", id, api.TaskPause{Reason: reason},
@@ -202,7 +202,7 @@ func (c *Client) Pause(ctx context.Context, id, reason string) (Task, error) {
 }
 
 // Resume lets the children of a paused task begin again, and returns the task. For a task that
-// doesn't wait for children, the error has CodeConflict.
+// doesn't wait for children, the error is CodeConflict.
 func (c *Client) Resume(ctx context.Context, id string) (Task, error) {
 	return callOn[Task](ctx, c, "id", id, c.api.ResumeTask)
 }
@@ -217,8 +217,8 @@ func (c *Client) Redrive(ctx context.Context, id, stage string, doc json.RawMess
 
 // Rerun runs a final task again, as a new task, and returns that one. With an idempotency key,
 // which becomes that of the new task, it is sent again when there is no answer, and makes one task.
-// The key may be empty: then a *ConnectionError after the request was sent means that the task may
-// have been made; see Uncertain. For a task that isn't final, the error has CodeConflict.
+// The key may be empty: then a *ConnectionError after the request was sent means that the task was
+// perhaps made; see Uncertain. For a task that isn't final, the error is CodeConflict.
 func (c *Client) Rerun(
 	ctx context.Context, id string, how RerunOptions, idempotencyKey string,
 ) (SubmittedTask, error) {
@@ -245,7 +245,7 @@ func (c *Client) Rerun(
 
 // SendSignal sends a signal to a task, and returns once it is durable. With an idempotency key it
 // is sent again when there is no answer, and counts once. The key may be empty: then a
-// *ConnectionError after the request was sent means that the signal may have been sent; see
+// *ConnectionError after the request was sent means that the signal was perhaps sent; see
 // Uncertain.
 func (c *Client) SendSignal(
 	ctx context.Context, signal NewSignal, idempotencyKey string,
@@ -282,14 +282,14 @@ func (c *Client) Results(ctx context.Context, id string, from int) (ChildResults
 	})
 }
 
-// Checkpoint returns what the latest attempt of a task has left for the next one of its stage. If
-// there is nothing, the error has CodeNotFound.
+// Checkpoint returns what the latest attempt of a task left for the next one of its stage. If there
+// is nothing, the error is CodeNotFound.
 func (c *Client) Checkpoint(ctx context.Context, id string) (TaskCheckpoint, error) {
 	return callOn[TaskCheckpoint](ctx, c, "id", id, c.api.GetCheckpoint)
 }
 
 // Votes returns the votes on a task that came to a stage with a quorum. For any other task, the
-// error has CodeConflict.
+// error is CodeConflict.
 func (c *Client) Votes(ctx context.Context, id string) (VoteList, error) {
 	return callOn[VoteList](ctx, c, "id", id, c.api.ListVotes)
 }
@@ -306,8 +306,8 @@ func OnTask(id string) (Dependency, error) {
 func OnKey(taskType, key string) Dependency { return Dependency{Type: taskType, Key: key} }
 
 // RedriveWith is Redrive with all options: AllChildren for a task that fanned out, Dependents for
-// the tasks that failed because of this one. Redriven of the answer has these; with DryRun, nothing
-// else happens.
+// the tasks that failed because of this one. Redriven of the answer lists these; with DryRun,
+// nothing else happens.
 func (c *Client) RedriveWith(ctx context.Context, id string, how RedriveOptions) (Task, error) {
 	return callOnWith[Task](ctx, c, "id", id, how, c.api.RedriveTaskWithBody)
 }

@@ -29,10 +29,10 @@ type Result struct {
 
 // SubmitMany submits tasks in batches of up to 1,000, one batch after the other, and returns the
 // results in the order of the tasks. A bad task doesn't keep the others from being accepted. If all
-// tasks have a Key, batches are submitted again like single tasks (see Submit).
+// tasks come with a Key, batches are submitted again like single tasks (see Submit).
 //
 // An error ends it early. It is about the batch after the results that are returned; Uncertain
-// reports whether tasks of that batch may have been accepted.
+// reports whether tasks of that batch were perhaps accepted.
 func (c *Client) SubmitMany(ctx context.Context, tasks []NewTask) ([]Result, error) {
 	results := make([]Result, 0, len(tasks))
 	ctx, tries := keyed(ctx, tasks...)
@@ -49,7 +49,7 @@ func (c *Client) SubmitMany(ctx context.Context, tasks []NewTask) ([]Result, err
 // batch is the body of one call, and the results of its tasks.
 type batch struct {
 	body    []byte
-	results []Result // of all tasks; tasks that aren't in the body have an error
+	results []Result // of all tasks; tasks that aren't in the body come with an error
 	sent    []int    // index into results of each task in the body
 }
 

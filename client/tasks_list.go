@@ -10,8 +10,8 @@ import (
 
 // List returns a page of tasks, newest first, without their contexts and results. Without a type,
 // it lists the tasks of all types, by the names of the types. Reverse is the other way round.
-// TaskList.NextCursor is the cursor of the next page, and empty on the last page. A page may have
-// few tasks, or none, without being the last one.
+// TaskList.NextCursor is the cursor of the next page, and empty on the last page. A page may be of
+// few tasks, or empty, without being the last one.
 func (c *Client) List(ctx context.Context, p ListParams) (TaskList, error) {
 	params := filterParams(p)
 	params["cursor"] = p.Cursor

@@ -169,7 +169,7 @@ func TestWaitOverTheShare(t *testing.T) {
 	require.Len(t, f.requests(), 3)
 }
 
-// SubmitAndWait asks for the rest of the time when the answer has no final task.
+// SubmitAndWait asks for the rest of the time when there is no final task in the answer.
 func TestSubmitAndWait(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
@@ -230,7 +230,7 @@ func TestWaitEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var asked atomic.Int32
 	again := newFake(t, func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1) > 1 { // it has the first answer when it asks again
+		if asked.Add(1) > 1 { // it holds the first answer when it asks again
 			cancel()
 			<-r.Context().Done()
 			return

@@ -73,11 +73,11 @@ type watch struct {
 	id     string
 	yield  func(Event, error) bool
 
-	connected bool   // at least one stream has begun
+	connected bool   // at least one stream began
 	failures  int    // since the last bytes came
 	last      string // id of the last event
 	shown     string // the last task, as it was sent
-	done      bool   // the task is final, or the caller has stopped
+	done      bool   // the task is final, or the caller stopped
 }
 
 // pause returns how long to wait before the next connection.

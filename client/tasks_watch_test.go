@@ -115,7 +115,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A watch that can't begin returns the reason. One that has begun goes on until the context ends.
+// A watch that can't begin returns the reason. A begun one goes on until the context ends.
 func TestWatchEnds(t *testing.T) {
 	t.Parallel()
 	var last []string

@@ -10,7 +10,7 @@ import (
 )
 
 // PutTaskType creates a task type, or a new version of it. If the spec is the same, nothing
-// changes, and the answer has the present version.
+// changes, and the answer is the present version.
 func (c *Client) PutTaskType(
 	ctx context.Context, name string, spec TaskTypeSpec,
 ) (TaskType, error) {
@@ -51,7 +51,7 @@ func (c *Client) TaskType(ctx context.Context, name string) (TaskType, error) {
 	return callOn[TaskType](ctx, c, "type", name, c.api.GetTaskType)
 }
 
-// TaskTypeRolls returns the rolls that may have tasks of a task type, newest first, 100 at most.
+// TaskTypeRolls returns the rolls that may keep tasks of a task type, newest first, 100 at most.
 // Older says how many more there are.
 func (c *Client) TaskTypeRolls(ctx context.Context, name string) (RollList, error) {
 	return callOn[RollList](ctx, c, "type", name, c.api.ListTaskTypeRolls)
@@ -91,8 +91,8 @@ func (c *Client) ResumeTaskType(
 		c.api.ResumeTaskTypeWithBody)
 }
 
-// ReleaseFlowKey releases the tasks of a flow key that wait because one of them has failed, and
-// returns how many failed tasks blocked them. A repeated call finds none.
+// ReleaseFlowKey releases the tasks of a flow key that wait because one of them failed, and returns
+// how many failed tasks blocked them. A repeated call finds none.
 func (c *Client) ReleaseFlowKey(ctx context.Context, taskType, flowKey string) (int, error) {
 	out, err := callOnWith[api.FlowKeyReleased](ctx, c, "type", taskType,
 		api.FlowKeyRelease{FlowKey: flowKey}, c.api.ReleaseFlowKeyWithBody)

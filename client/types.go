@@ -34,7 +34,7 @@ type (
 	NewSignal = api.NewSignal
 
 	// SentSignal is the answer to a signal: the Task that gets it, or until when it is kept for the
-	// one that will have its key. See [api.SentSignal] for its fields.
+	// one that will hold its key. See [api.SentSignal] for its fields.
 	SentSignal = api.SentSignal
 
 	// SubmittedTask is the answer to a submit: the task's ID, and its status. Existing reports
@@ -42,7 +42,7 @@ type (
 	// its fields.
 	SubmittedTask = api.SubmittedTask
 
-	// Task is a task as it is now: its status, stage and attempt, its Context, and, once it has
+	// Task is a task as it is now: its status, stage and attempt, its Context, and, once it
 	// succeeded, its Result. See [api.Task] for its fields.
 	Task = api.Task
 
@@ -126,7 +126,7 @@ type (
 	// RollList are the rolls of a task type, newest first. See [api.RollList] for its fields.
 	RollList = api.RollList
 
-	// Roll is one generation of the tables that may have tasks of a task type: its size, its age,
+	// Roll is one generation of the tables that may keep tasks of a task type: its size, its age,
 	// and when it is dropped. See [api.Roll] for its fields.
 	Roll = api.Roll
 
@@ -224,8 +224,8 @@ type (
 	// out. DryRun is set by the methods. See [api.BulkRerun] for its fields.
 	BulkRerun = api.BulkRerun
 
-	// RerunOptions says what a new task that runs another one again has otherwise. See [api.Rerun]
-	// for its fields.
+	// RerunOptions says what is different in a new task that runs another one again. See
+	// [api.Rerun] for its fields.
 	RerunOptions = api.Rerun
 
 	// BulkErasure says which tasks to erase. Type is required; zero fields are left out. DryRun is
@@ -241,25 +241,26 @@ type (
 	BulkCount = api.BulkCount
 
 	// Operation cancels, redrives, changes or counts many tasks in the background: its progress,
-	// and whether it has ended. See [api.Operation] for its fields.
+	// and whether it is over. See [api.Operation] for its fields.
 	Operation = api.Operation
 
 	// FailureParams say which failures to group. Zero fields are not sent; without a Type, the
 	// failures of all types are. See [api.GetFailuresParams] for its fields.
 	FailureParams = api.GetFailuresParams
 
-	// FailureReport has the tasks that failed in a time, by the kinds of their errors. See
+	// FailureReport lists the tasks that failed in a time, by the kinds of their errors. See
 	// [api.FailureReport] for its fields.
 	FailureReport = api.FailureReport
 
-	// FailureGroup has the failures with errors of one kind. See [api.FailureGroup] for its fields.
+	// FailureGroup counts the failures with errors of one kind. See [api.FailureGroup] for its
+	// fields.
 	FailureGroup = api.FailureGroup
 
 	// WorkerParams say which workers to list. Zero fields are not sent; without a Type, the workers
 	// of all types are. See [api.ListWorkersParams] for its fields.
 	WorkerParams = api.ListWorkersParams
 
-	// WorkerReport has the workers that run tasks now, or ended attempts lately. See
+	// WorkerReport lists the workers that run tasks now, or ended attempts lately. See
 	// [api.WorkerReport] for its fields.
 	WorkerReport = api.WorkerReport
 
@@ -278,8 +279,8 @@ type (
 	// and the cursor of the next one. See [api.OperationList] for its fields.
 	OperationList = api.OperationList
 
-	// OperationState says whether an operation runs or how it has ended, such as OperationRunning.
-	// See [api.OperationState].
+	// OperationState says whether an operation runs or how it ended, such as OperationRunning. See
+	// [api.OperationState].
 	OperationState = api.OperationState
 
 	// Tenant is a tenant with its quotas and its state. See [api.Tenant] for its fields.
@@ -341,7 +342,7 @@ type (
 	ListOrder = api.ListTasksParamsOrder
 
 	// Stats are the counts of the tasks of one type by status, and the time since when the oldest
-	// one has been due. See [api.Stats] for its fields.
+	// one is due. See [api.Stats] for its fields.
 	Stats = api.Stats
 	// Scale is how many tasks the workers of a stage should be able to do at once, and what that
 	// comes from. See [api.Scale] for its fields.
@@ -376,7 +377,7 @@ type (
 	// [api.NewAlerts] for its fields.
 	NewAlerts = api.NewAlerts
 
-	// Alerts are the alerts as they were set, and the episodes of rules that have fired. See
+	// Alerts are the alerts as they were set, and the episodes of rules that fired. See
 	// [api.Alerts] for its fields.
 	Alerts = api.Alerts
 
@@ -384,7 +385,7 @@ type (
 	// [asyncflow.AlertRules] for its fields.
 	AlertRules = asyncflow.AlertRules
 
-	// AlertEpisode is the time during which a rule has fired, for one type or endpoint. See
+	// AlertEpisode is the time during which a rule fires, for one type or endpoint. See
 	// [api.AlertEpisode] for its fields.
 	AlertEpisode = api.AlertEpisode
 

@@ -11,15 +11,15 @@ import (
 
 // The least times between two readings for the timetable, of tables that several jobs look after,
 // or one job often. Plans are also found by the version of the tenant's configuration; their tables
-// are read to find plans that other programs have written.
+// are read to find plans that other programs wrote.
 const (
 	tokensEvery = 4 * time.Second
 	plansEvery  = time.Minute
 )
 
-// activity has the last readings of what has happened in the tables of tenants. Jobs of the
-// timetable share them. An old reading misses nothing: what a visit finds belongs to the reading
-// from before it, and the next one shows all that has happened since.
+// activity keeps the last readings of what happened in the tables of tenants. Jobs of the timetable
+// share them. An old reading misses nothing: what a visit finds belongs to the reading from before
+// it, and the next one shows all that happened since.
 type activity struct {
 	tables store.Tables
 
@@ -67,7 +67,7 @@ func sweepOf(tenant string, now time.Time) uint64 {
 
 var sweepSeed = maphash.MakeSeed()
 
-// rests knows for which tenants a job has nothing to do. It is safe for concurrent use.
+// rests knows for which tenants there is nothing for a job to do. It is safe for concurrent use.
 type rests struct {
 	mu      sync.Mutex
 	longest time.Duration // for which activity may be no reason for a visit
@@ -87,8 +87,8 @@ type state struct {
 	version  int64  // of the tenant's configuration
 }
 
-// restless returns the tenants that a job has to visit, with their states: the state is new, the
-// time to visit the tenant has come, or the job doesn't know it. It forgets tenants that are gone.
+// restless returns the tenants that a job must visit, with their states: the state is new, the
+// tenant is due for a visit, or the job doesn't know it. It forgets tenants that are gone.
 func (r *rests) restless(
 	versions map[string]int64, activity map[string]uint64, now time.Time,
 ) map[string]state {

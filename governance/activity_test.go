@@ -79,12 +79,12 @@ func TestIdleTenantsCostNothing(t *testing.T) {
 	least := first
 	assert.Eventually(t, func() bool {
 		least = min(least, statements())
-		return least <= int64(len(everyJob))+1 // forget has tokens besides, which no tenant has
+		return least <= int64(len(everyJob))+1 // forget deals with tokens, too, of no tenant
 	}, patience, 500*time.Millisecond)
 	t.Logf("first %d, then %d", first, least)
 }
 
-// A job finds what another node has written and announced to nobody.
+// A job finds what another node wrote and announced to nobody.
 func TestUnannouncedWorkIsFound(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// alertsJob evaluates the alert rules of each tenant that has some, and sends the notices that are
-// due. A tenant in which nothing is going on is left alone until something happens there.
+// alertsJob evaluates the alert rules of each tenant with some, and sends the notices that are due.
+// A tenant in which nothing is going on is left alone until something happens there.
 type alertsJob struct {
 	visits
 	committer Committer
@@ -44,7 +44,7 @@ func (j *alertsJob) run(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// tenantsWithAlerts returns the tenants that have the task type of alerts and aren't suspended. A
+// tenantsWithAlerts returns the tenants with the task type of alerts and aren't suspended. A
 // suspended tenant can't get notices.
 func (j *alertsJob) tenantsWithAlerts() []string {
 	var all []string
@@ -188,7 +188,7 @@ func (j *alertsJob) readings(
 // seconds returns a time in seconds, rounded to the millisecond; 0 if it is negative.
 func seconds(d time.Duration) float64 { return max(0, d).Round(time.Millisecond).Seconds() }
 
-// silentNodes reads how long each node has been silent.
+// silentNodes reads for how long each node is silent.
 func (j *alertsJob) silentNodes(
 	ctx context.Context, at time.Time,
 ) ([]asyncflow.AlertReading, error) {
@@ -203,7 +203,7 @@ func (j *alertsJob) silentNodes(
 	return all, err
 }
 
-// overdueJobs reads how long ago each job should have succeeded, by its times.
+// overdueJobs reads how late the next success of each job is, by its times.
 func (j *alertsJob) overdueJobs(
 	ctx context.Context, at time.Time,
 ) ([]asyncflow.AlertReading, error) {

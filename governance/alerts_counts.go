@@ -54,8 +54,8 @@ func (j *alertsJob) willExpire(
 	return err
 }
 
-// blockedKeys reads for how long the flow keys of each type have stood still that have done so for
-// at least as long as the rule says.
+// blockedKeys reads for how long the flow keys of each type stand still, of those that do so for at
+// least as long as the rule says.
 func (j *alertsJob) blockedKeys(
 	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) error {
@@ -80,7 +80,7 @@ func (j *alertsJob) blockedKeys(
 }
 
 // longWaits reads how long the tasks of each type that were started lately had been due: 99 % of
-// them at most. If none was started, it reads how long the oldest one has been due.
+// them at most. If none was started, it reads for how long the oldest one is due.
 func (j *alertsJob) longWaits(
 	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules,
 	stats []store.Stats, at time.Time,

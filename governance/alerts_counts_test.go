@@ -384,7 +384,7 @@ func TestLongWaitAlert(t *testing.T) {
 	}
 	b.putAlerts(t, tenant, asyncflow.AlertRules{LongWait: asyncflow.NewDuration(30 * time.Second),
 		LongWaitWithin: asyncflow.NewDuration(10 * time.Minute)})
-	// Bucket 74 has times of up to 46 s, bucket 40 of up to 0.13 s.
+	// Bucket 74 counts times of up to 46 s, bucket 40 of up to 0.13 s.
 	exec(t, url, `INSERT INTO tenant_acme.type_minutes
 		SELECT type, stage, date_trunc('minute', now()) - ago * interval '1 min',
 		  array_fill(0, ARRAY[40]) || quick || array_fill(0, ARRAY[33]) || slow, 0, 0
@@ -431,7 +431,7 @@ func TestLongWaitOfDeliveries(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error, 1)
 		go func() { ran <- b.Store.Run(ctx) }()
-		require.Eventually(t, func() bool { // the node has written it
+		require.Eventually(t, func() bool { // the node wrote it
 			waits, err := b.StartWaits(t.Context(), tenant, b.Clock.Now().Add(-time.Hour))
 			require.NoError(t, err)
 			return waits["pipe"].P99 > due/2
@@ -449,7 +449,7 @@ func TestLongWaitOfDeliveries(t *testing.T) {
 	assert.Equal(t, 60.0, e.Limit)
 }
 
-// The counts of starts are written after the tasks have ended. They wake the job.
+// The counts of starts are written after the end of the tasks. They wake the job.
 func TestWaitsWakeAlerts(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

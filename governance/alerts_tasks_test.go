@@ -98,8 +98,8 @@ type alertOf struct {
 	subject string
 }
 
-// A blocked key has the key and the labels of the task that others wait for. A notice with the
-// longest keys and labels keeps its bound.
+// A blocked key comes with the key and the labels of the task that others wait for. A notice with
+// the longest keys and labels keeps its bound.
 func TestBlockedKeysHaveLabels(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// backlogs reads how long the oldest task that is not in flight has been due: of each type that
-// isn't paused, of each of its stages without an endpoint, and of each that nobody claims from.
+// backlogs reads for how long the oldest task that is not in flight is due: of each type that isn't
+// paused, of each of its stages without an endpoint, and of each that nobody claims from.
 func (j *alertsJob) backlogs(
 	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) error {
@@ -52,8 +52,7 @@ func (j *alertsJob) backlogs(
 	return err
 }
 
-// addLateDependencies reads for how long the oldest task of a type that waits for others has done
-// so.
+// addLateDependencies reads for how long the oldest task of a type that waits for others does so.
 func (r *readings) addLateDependencies(s store.Stats, at time.Time, limit time.Duration) {
 	for _, b := range s.Backlog {
 		if b.WaitsFor == asyncflow.WaitDependencies {
@@ -62,7 +61,7 @@ func (r *readings) addLateDependencies(s store.Stats, at time.Time, limit time.D
 	}
 }
 
-// addBacklog reads for how long the oldest task of a backlog has been due.
+// addBacklog reads for how long the oldest task of a backlog is due.
 func (r *readings) addBacklog(
 	kind asyncflow.AlertKind, subject string, s store.Stats, b store.Backlog, at time.Time,
 	limit time.Duration,
@@ -74,7 +73,7 @@ func (r *readings) addBacklog(
 	r.represent(kind, subject, standIn{s.Type, b.Oldest})
 }
 
-// failingSchedules reads for how long schedules have failed to submit their task.
+// failingSchedules reads for how long schedules fail to submit their task.
 func (j *alertsJob) failingSchedules(
 	ctx context.Context, r *readings, tenant string, at time.Time,
 ) error {
@@ -105,8 +104,8 @@ func (j *alertsJob) failureRates(
 	return err
 }
 
-// endpointFailures reads the failure rate of each endpoint that has enough attempts or an open
-// circuit breaker. One that is failing now is over its limit, whatever its rate.
+// endpointFailures reads the failure rate of each endpoint with enough attempts or an open circuit
+// breaker. One that is failing now is over its limit, whatever its rate.
 func (j *alertsJob) endpointFailures(
 	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) error {

@@ -25,7 +25,7 @@ func (r refusing) Admit(string) (string, asyncflow.WaitReason) {
 func (r refusing) AdmitKey(string) bool                         { return true }
 func (r refusing) admission(store.InFlight) (a store.Admission) { return r }
 
-// held submits n tasks that were due 400 s ago, and has them held.
+// held submits n tasks that were due 400 s ago, and makes them held.
 func (b *bundle) held(t *testing.T, url string, pipe *store.Type, n int, why asyncflow.WaitReason) {
 	t.Helper()
 	tasks := make([]asyncflow.NewTask, n)
@@ -155,7 +155,7 @@ func TestEndpointMissingAlert(t *testing.T) {
 	require.Equal(t, 1, b.turn(t, url, tenant), "it has one now")
 }
 
-// An alert fires when tasks of a claimed stage are due and nobody has asked for any, and ends when
+// An alert fires when tasks of a claimed stage are due and nobody asks for any, and ends when
 // somebody asks.
 func TestNoClaimersAlert(t *testing.T) {
 	t.Parallel()

@@ -57,8 +57,8 @@ func (b *bundle) notices(t *testing.T, tenant string) []sentNotice {
 	return all
 }
 
-// An episode has one notice when it begins and one when it is over, whichever nodes evaluate the
-// rules and however often. It is over when the value has been below its limit for a minute.
+// There is one notice of an episode when it begins and one when it is over, whichever nodes
+// evaluate the rules and however often. It is over when the value is below its limit for a minute.
 func TestBacklogAlert(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -71,7 +71,7 @@ func TestBacklogAlert(t *testing.T) {
 	a.putAlerts(t, tenant, asyncflow.AlertRules{BacklogAge: asyncflow.NewDuration(5 * time.Minute)})
 	b := setup(t, url, "b", governance.Config{})
 	require.Zero(t, a.turn(t, url, tenant), "all is well")
-	due := func(seconds int) { // since when the task of pipe has been
+	due := func(seconds int) { // since when the task of pipe is
 		ago := fmt.Sprintf(` = now() - interval '%d s' WHERE `, seconds)
 		exec(t, url, `UPDATE tenant_acme.ready_1 SET order_time`+ago+ofType("pipe"))
 		exec(t, url, `UPDATE tenant_acme.task_1 SET created_at`+ago+ofType("pipe"))
@@ -225,7 +225,7 @@ func TestFailureAlert(t *testing.T) {
 	assert.InDelta(t, 8.0/17, b.notices(t, tenant)[1].Value, 1e-9)
 }
 
-// The minutes of an endpoint show whether it fails, whichever nodes have written them.
+// The minutes of an endpoint show whether it fails, whichever nodes wrote them.
 func TestEndpointAlert(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// sweep is the longest time between two visits of a tenant where Postgres doesn't tell what has
+// sweep is the longest time between two visits of a tenant where Postgres doesn't tell what
 // happened. It is less than Soon, so that a task that waits for a time is promoted before that
 // time, although nobody announces it.
 const sweep = asyncflow.Soon * 4 / 5
@@ -20,13 +20,13 @@ const sweep = asyncflow.Soon * 4 / 5
 // revisit is the longest time between two visits of a tenant in any case.
 const revisit = 10 * time.Minute
 
-// attention knows which task types are worth a visit. Most of ten thousand types have nothing to do
-// at a time, so visiting each every few seconds would cost more than it gains.
+// attention knows which task types are worth a visit. There is nothing to do for most of ten
+// thousand types at a time, so visiting each every few seconds would cost more than it gains.
 //
-// A type is worth a visit if its last visit found something to do, or if somebody has announced a
-// task: nodes announce every task that becomes ready, to other nodes by NOTIFY. Announcements may
-// get lost. So all types of a tenant are visited, too, when Postgres has counted new token rows
-// there, see activity.
+// A type is worth a visit if its last visit found something to do, or if somebody announced a task:
+// nodes announce every task that becomes ready, to other nodes by NOTIFY. Announcements may get
+// lost. So all types of a tenant are visited, too, when Postgres counted new token rows there, see
+// activity.
 type attention struct {
 	now func() time.Time
 
@@ -37,7 +37,7 @@ type attention struct {
 
 // watch is what is known of a tenant.
 type watch struct {
-	known  bool      // all its types have been visited
+	known  bool      // all its types were visited
 	tokens uint64    // the activity of the tokens before that visit
 	at     time.Time // of that visit
 	again  time.Time // when all types are visited again, whatever happens
@@ -59,7 +59,7 @@ func newAttention(s *store.Store) *attention {
 		news: s.Wakeups.Listen(store.Topics{Tasks: true})}
 }
 
-// watchOf returns what is known of a tenant. The caller has locked mu.
+// watchOf returns what is known of a tenant. mu must be locked.
 func (a *attention) watchOf(tenant string) *watch {
 	w := a.tenants[tenant]
 	if w == nil {
@@ -71,7 +71,7 @@ func (a *attention) watchOf(tenant string) *watch {
 }
 
 // hear records which types are worth a visit after some news, and from what time on. If
-// announcements may have been missed, that is every type. The caller has locked mu.
+// announcements were perhaps missed, that is every type. mu must be locked.
 func (a *attention) hear(news store.News) {
 	for key, announced := range news.Ready {
 		w := a.watchOf(key.Tenant)
@@ -105,7 +105,7 @@ func (a *attention) announced() map[string]uint64 {
 
 // pick returns the names of a tenant's types that are worth a visit now, and whether these are all.
 // tokens is the activity of its tokens. A type that stays busy is picked again after every; at once
-// if a lease has run out, or at an announced time.
+// if a lease ran out, or at an announced time.
 func (a *attention) pick(
 	tenant string, types map[string]*store.Type, tokens uint64, now time.Time, every time.Duration,
 ) (names []string, all bool) {
@@ -161,10 +161,10 @@ func (w *watch) drop(name string) {
 	delete(w.seen, name)
 }
 
-// runsOut reports whether a lease that the visit found has run out. Later leases are announced.
+// runsOut reports whether a lease that the visit found ran out. Later leases are announced.
 func (v visit) runsOut(now time.Time) bool { return !v.Lease.IsZero() && !now.Before(v.Lease) }
 
-// busy reports whether the type has, or had, something that may need governance.
+// busy reports whether there is, or was, something in the type that may need governance.
 func (v visit) busy(t *store.Type, now time.Time) bool {
 	return v.runsOut(now) || !v.Ready.IsZero() && !t.Paused() && !t.Suspended() ||
 		!v.Wait.IsZero() && v.Wait.Before(now.Add(asyncflow.Soon)) ||

@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A type is visited while it has something to do, when something is announced, and with all types
-// of its tenant when rows have been written there. Other types are left alone.
+// A type is visited while there is something to do in it, when something is announced, and with all
+// types of its tenant when rows were written there. Other types are left alone.
 func TestAttention(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)

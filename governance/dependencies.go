@@ -6,9 +6,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// dependenciesJob finds tasks that still wait for tasks that have ended, of all tenants with
-// waiting tasks: no node followed these ends. The job follow-up does the rest, if no node does it
-// at once.
+// dependenciesJob finds tasks that still wait for tasks that are over, of all tenants with waiting
+// tasks: no node followed these ends. The job follow-up does the rest, if no node does it at once.
 type dependenciesJob struct{ visits }
 
 func (j *dependenciesJob) run(ctx context.Context) (int, error) {

@@ -5,8 +5,8 @@
 // old nodes and operations.
 //
 // Each job is a struct in a file of its name, with run, dryRun, and what else it needs: see
-// standardJobs. A job that goes through the tenants has visits, which know what wakes the job, and
-// until when a tenant may rest.
+// standardJobs. A job that goes through the tenants keeps visits, which know what wakes the job,
+// and until when a tenant may rest.
 //
 // Every node with the role runs every job. A lock in the database, held for one short transaction
 // at a time, keeps two nodes from doing the same work at once. A node that dies holds nothing.

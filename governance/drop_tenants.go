@@ -24,7 +24,7 @@ func (j *dropTenantsJob) run(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// dropTenant drops a tenant in steps, once every node has heard of the drop.
+// dropTenant drops a tenant in steps, once every node heard of the drop.
 func (j *dropTenantsJob) dropTenant(ctx context.Context, slug string) (int, error) {
 	since, err := j.store.BeginDrop(ctx, slug)
 	if err != nil || since.IsZero() {

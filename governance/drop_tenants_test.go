@@ -103,7 +103,8 @@ func tables(t *testing.T, url string) (n int) {
 	return n
 }
 
-// A tenant that was restored in time is not dropped, and neither is one whose grace isn't over.
+// A tenant that was restored in time is not dropped, and neither is one before the end of its
+// grace.
 func TestGrace(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// eraseTurn is how long the job erases for a tenant before other tenants have their turn.
+	// eraseTurn is how long the job erases for a tenant before other tenants get their turn.
 	eraseTurn = 2 * time.Second
-	// eraseAtOnce is how many tenants have their turn at once.
+	// eraseAtOnce is how many tenants take their turn at once.
 	eraseAtOnce = 2
 )
 

@@ -14,8 +14,7 @@ const (
 	heldPause = 20 * time.Second
 	// heldReport is for how long a roll may be held before runs of the job fail with it.
 	heldReport = time.Minute
-	// heldForget is when a roll is forgotten that no step has looked at again: its type may be
-	// gone.
+	// heldForget is when a roll is forgotten that no step looked at again: its type may be gone.
 	heldForget = 5 * time.Minute
 )
 
@@ -68,16 +67,16 @@ func (h *heldRolls) note(tenant, taskType string, position int, now time.Time) {
 	h.rolls[r] = t
 }
 
-// freed forgets a roll in which a step has had the locks. A step that erases nothing needs none,
-// and says nothing about the roll.
+// freed forgets a roll in which a step got the locks. A step that erases nothing needs none, and
+// says nothing about the roll.
 func (h *heldRolls) freed(tenant, taskType string, position int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.rolls, heldRoll{tenant, taskType, position})
 }
 
-// errors returns an error for each roll that a step has found held a short time ago, and that has
-// been held for long.
+// errors returns an error for each roll that a step found held a short time ago, and that is held
+// for long.
 func (h *heldRolls) errors(now time.Time) (all []error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

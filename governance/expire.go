@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// expireTurn is how long the job stays with a tenant before other tenants have their turn.
+	// expireTurn is how long the job stays with a tenant before other tenants get their turn.
 	expireTurn = time.Second
 	// expireRound is how long a run begins further rounds. The next run also sees tenants that are
 	// due since.

@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// A tenant with many types that are due has a turn, and doesn't keep another tenant waiting. What
-// is left is due in the next run, or in the next round of the same one.
+// A tenant with many types that are due takes its turn, and doesn't keep another tenant waiting.
+// What is left is due in the next run, or in the next round of the same one.
 func TestExpireInTurns(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -16,8 +16,8 @@ func (g *Governor) SetTurn(d time.Duration) { g.standard.operations.turn = d }
 // SetEraseTurn changes how long the job erase stays with a tenant.
 func (g *Governor) SetEraseTurn(d time.Duration) { g.standard.erase.turn = d }
 
-// HeldSince has the rolls that the job erase leaves alone be held for that long, and looked at
-// again now.
+// HeldSince makes the rolls that the job erase leaves alone held for that long, and looked at again
+// now.
 func (g *Governor) HeldSince(d time.Duration) {
 	now := g.store.Clock.Now()
 	g.standard.erase.rests = rests{}
@@ -35,10 +35,10 @@ func (g *Governor) SetExpireTurn(turn, round time.Duration) {
 // CalmRolls exports longestQuietRolls.
 const CalmRolls = longestQuietRolls
 
-// LeaveRollsAlone has the job roll leave tenants alone, as Run does.
+// LeaveRollsAlone makes the job roll leave tenants alone, as Run does.
 func (g *Governor) LeaveRollsAlone() { g.standard.roll.rests.setLongestQuiet(longestQuietRolls) }
 
-// VisitBusyRolls has activity be a reason again to visit the rolls that the job leaves alone.
+// VisitBusyRolls makes activity a reason again to visit the rolls that the job leaves alone.
 func (g *Governor) VisitBusyRolls() {
 	resting := &g.standard.roll.rests
 	resting.mu.Lock()
@@ -52,7 +52,7 @@ func (g *Governor) VisitBusyRolls() {
 // Next exports next.
 func Next(spec string, last, now time.Time) time.Time { return next(spec, last, now) }
 
-// ToFold returns the tenants whose tallies the next fold adds up.
+// ToFold returns the tenants with tallies for the next fold to add up.
 func (g *Governor) ToFold(ctx context.Context) ([]string, error) {
 	unfolded, err := g.standard.fold.restless(ctx)
 	return slices.Sorted(maps.Keys(unfolded)), err

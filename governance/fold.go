@@ -9,8 +9,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// foldJob adds up the tallies of times that are over, of the tenants that have new tallies or some
-// that have become old enough.
+// foldJob adds up the tallies of times that are over, of the tenants with new tallies or some that
+// became old enough.
 type foldJob struct{ visits }
 
 func (j *foldJob) run(ctx context.Context) (int, error) {

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// followsEvery is the least time between two readings of what has happened in outboxes.
+	// followsEvery is the least time between two readings of what happened in outboxes.
 	followsEvery = 4 * time.Second
-	// followAfter is how long the node that wrote a row of an outbox has to handle it.
+	// followAfter is how long the node that wrote a row of an outbox gets to handle it.
 	followAfter = 2 * time.Second
 	// followTurn is how long a run begins with what is left of tenants: then others may be due.
 	followTurn = 5 * time.Second
 )
 
-// followUpJob does what transactions of all tenants have left to do, if their nodes didn't. It also
-// ends the waits for tasks that didn't come in time.
+// followUpJob does what transactions of all tenants left to do, if their nodes didn't. It also ends
+// the waits for tasks that didn't come in time.
 type followUpJob struct {
 	visits
 	committer Committer
@@ -32,8 +32,8 @@ func (j *followUpJob) run(ctx context.Context) (int, error) {
 	return sum, errors.Join(err, left)
 }
 
-// inRounds takes a step for each tenant in turn, until none has more to do or the time is over. A
-// round is finished, so that no tenant holds up others.
+// inRounds takes a step for each tenant in turn, until there is nothing more to do in any or the
+// time is over. A round is finished, so that no tenant holds up others.
 func inRounds(
 	ctx context.Context, tenants []string, over func() bool,
 	step func(ctx context.Context, tenant string) (n int, more bool, err error),

@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/governance"
 )
 
-// A tenant with much to do takes turns with the others, and one whose step fails waits for the next
-// run.
+// A tenant with much to do takes turns with the others, and one with a failed step waits for the
+// next run.
 func TestFollowUpsTakeTurns(t *testing.T) {
 	t.Parallel()
 	var steps []string

@@ -11,9 +11,9 @@ import (
 
 // forgetJob deletes the rows of nodes that are gone, operations and episodes of alerts that ended
 // long ago, old minutes of endpoints, expired signing secrets, windows of claimers that are over,
-// checkpoints of stages that are done, signals that nobody took, expired tokens, and entries
-// of the audit that are older than its retention. It visits the tenants that have new rows, or some
-// that have become old.
+// checkpoints of stages that are done, signals that nobody took, expired tokens, and entries of the
+// audit that are older than its retention. It visits the tenants with new rows, or with some that
+// became old.
 type forgetJob struct {
 	visits
 	retention time.Duration // of the audit; 0: for ever
@@ -36,7 +36,7 @@ func (j *forgetJob) run(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// forgetTenant deletes the old rows of a tenant. The tenant rests until more rows have become old.
+// forgetTenant deletes the old rows of a tenant. The tenant rests until more rows become old.
 func (j *forgetJob) forgetTenant(ctx context.Context, tenant string, s state) (int, error) {
 	first, err := j.store.FirstForget(ctx, tenant, j.retention)
 	if err != nil {

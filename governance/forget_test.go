@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// The audits of tenants and of the operator have a retention of their own.
+// The audits of tenants and of the operator go by a retention of their own.
 func TestForgetAudit(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -14,7 +14,7 @@ import (
 
 // Config configures the jobs.
 type Config struct {
-	// Timetable has the jobs' times: cron specs by job, in UTC, or Off. A job that isn't named
+	// Timetable holds the jobs' times: cron specs by job, in UTC, or Off. A job that isn't named
 	// keeps its own.
 	Timetable map[string]string
 	// AuditRetention is how long the job forget keeps entries of the audit; 0: for ever.
@@ -30,15 +30,15 @@ type Governor struct {
 	jobs     []Job // the standard jobs, with this node's times
 }
 
-// Committer submits the tasks of schedules and the notices of alerts, and begins tasks that have
-// waited for others.
+// Committer submits the tasks of schedules and the notices of alerts, and begins tasks that waited
+// for others.
 type Committer interface {
 	// Submit submits tasks of a tenant, and returns a result for each in the same order.
 	Submit(ctx context.Context, tenant string, tasks []asyncflow.NewTask) []store.Submitted
 	// SubmitNotice submits a task of asyncflow itself, whatever the tenant's quotas.
 	SubmitNotice(ctx context.Context, tenant string, task asyncflow.NewTask) store.Submitted
-	// SweepFollowUps does some of what a tenant's transactions have left to do. It returns how many
-	// rows it found, and reports whether there may be more.
+	// SweepFollowUps does some of what a tenant's transactions left to do. It returns how many rows
+	// it found, and reports whether there may be more.
 	SweepFollowUps(ctx context.Context, tenant string) (n int, more bool, err error)
 }
 
@@ -53,8 +53,8 @@ func New(s *store.Store, committer Committer, cfg Config) (*Governor, error) {
 	return g, setTimes(g.jobs, cfg.Timetable)
 }
 
-// ByHand makes a governor for a process that only runs jobs by hand. Such a process has moved no
-// rows itself, so its vacuum takes the tables of every set.
+// ByHand makes a governor for a process that only runs jobs by hand. Such a process moved no rows
+// itself, so its vacuum takes the tables of every set.
 func (g *Governor) ByHand() *Governor {
 	g.standard.vacuum.every = true
 	return g

@@ -61,7 +61,7 @@ func setupOn(t *testing.T, of store.Config, cfg governance.Config) *bundle {
 	return b
 }
 
-// pipe makes a task type whose leases can be made to run out.
+// pipe makes a task type with leases that can be made to run out.
 func (b *bundle) pipe(t *testing.T, name string) *store.Type {
 	t.Helper()
 	return b.put(t, asyncflow.TaskType{Name: name})
@@ -114,7 +114,7 @@ func ofType(name string) string {
 	return `type = (SELECT number FROM tenant_acme.task_types WHERE name = '` + name + `')`
 }
 
-// report has a connection report what it has counted now, not seconds later.
+// report makes a connection report what it counted now, not seconds later.
 func report(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	_, err := conn.Exec(t.Context(), `SELECT pg_stat_force_next_flush()`)

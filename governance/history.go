@@ -67,7 +67,7 @@ func (j *historyJob) extend(ctx context.Context, began time.Time) error {
 }
 
 // recordTenant records a tenant's history. The tenant rests until minutes are to be folded, unless
-// the next minute will have points.
+// there will be points in the next minute.
 func (j *historyJob) recordTenant(ctx context.Context, tenant string, s state) (int, error) {
 	now := j.store.Clock.Now()
 	recorded, err := j.store.RecordHistory(ctx, tenant, j.lastOf(tenant))

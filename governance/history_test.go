@@ -190,8 +190,7 @@ func TestHistoryFindsHours(t *testing.T) {
 	assert.Equal(t, int64(4), counted(h, submitted))
 }
 
-// A tenant without activity rests, and so does one whose tasks have ended once their minute is
-// over.
+// A tenant without activity rests, and so does one with only ended tasks once their minute is over.
 func TestHistoryRests(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -208,7 +207,7 @@ func TestHistoryRests(t *testing.T) {
 		assert.Equal(t, []string{tenant}, b.toRecord(t), "a task is under way")
 	}
 	b.settleAll(t, pipe, leases, asyncflow.OutcomeDone)
-	exec(t, url, `DELETE FROM tenant_acme.type_history`) // a minute may have ended meanwhile
+	exec(t, url, `DELETE FROM tenant_acme.type_history`) // perhaps a minute ended meanwhile
 	earlier(t, url, "2 min")
 	require.Eventually(t, func() bool {
 		b.run(t, "history")

@@ -107,7 +107,7 @@ type shared struct {
 	log       *slog.Logger
 	attention *attention
 
-	// What has happened in tables that several jobs look after.
+	// What happened in tables that several jobs look after.
 	tokens, plans, follows, lifetimes *activity
 }
 

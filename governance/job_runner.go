@@ -169,7 +169,7 @@ func (s *shared) eachType(
 	return sum, errors.Join(errs...)
 }
 
-// everyType is eachType for all types, whether or not they have something to do.
+// everyType is eachType for all types, whether or not there is something to do in them.
 func (s *shared) everyType(ctx context.Context, do func(store.Overview) (int, error)) (int, error) {
 	var sum int
 	var errs []error

@@ -116,7 +116,7 @@ func TestNoOverlap(t *testing.T) {
 }
 
 // Of several nodes, the newest run that did something is recorded; an idle run only once that one
-// is old or has failed.
+// is old or failed.
 func TestRecordJob(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

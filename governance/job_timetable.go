@@ -90,7 +90,7 @@ func next(spec string, last, now time.Time) time.Time {
 	return s.Next(now.UTC())
 }
 
-// Status is the state of governance, as its nodes have recorded it.
+// Status is the state of governance, as its nodes recorded it.
 type Status struct {
 	Jobs  []JobStatus
 	Nodes []store.Node
@@ -126,9 +126,9 @@ func ReadStatus(ctx context.Context, s *store.Store) (Status, error) {
 	return status, nil
 }
 
-// Late returns how long before a time a job should have succeeded, by its times; less than zero: it
-// isn't due yet. A job that never has counts from the start of the oldest live node that runs jobs.
-// The result is unknown for a job that is off.
+// Late returns how long before a time the success of a job was due, by its times; less than zero:
+// it isn't due yet. A job that never succeeded counts from the start of the oldest live node that
+// runs jobs. The result is unknown for a job that is off.
 func (s Status) Late(job JobStatus, at time.Time) (late time.Duration, known bool) {
 	times, err := parse(job.Spec)
 	if err != nil {
@@ -151,8 +151,8 @@ func governs(n store.Node) bool {
 	return !n.Gone && slices.Contains(strings.Split(n.Roles, ","), "governance")
 }
 
-// inOrder returns the runs in the order of the standard jobs. A job that no node has announced
-// has its default times; jobs that this program doesn't know come last.
+// inOrder returns the runs in the order of the standard jobs. A job that no node announced runs at
+// its default times; jobs that this program doesn't know come last.
 func inOrder(runs []store.JobRun) []store.JobRun {
 	var all []store.JobRun
 	for _, job := range new(standardJobs).list() {

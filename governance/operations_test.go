@@ -175,8 +175,8 @@ func (b *bundle) takeATurn(t *testing.T, url string, turn time.Duration) (began 
 	return began
 }
 
-// Operations whose steps fail after a long time, as those that take too long do, don't keep others
-// waiting, however long they have been due.
+// Operations with steps that fail after a long time, as those that take too long do, don't keep
+// others waiting, however long they are due.
 func TestOperationsThatStumble(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
@@ -198,8 +198,8 @@ func TestOperationsThatStumble(t *testing.T) {
 	exec(t, url, `CREATE TRIGGER stumble BEFORE UPDATE ON tenant_acme.operations FOR EACH ROW
 		WHEN (old.next_at < now() - interval '1 min') EXECUTE FUNCTION tenant_acme.stumble()`)
 	last := begin()
-	// On a slow machine, a turn may be over before the first step, or before all four have failed:
-	// each run with a failure has one more behind the last.
+	// On a slow machine, a turn may be over before the first step, or before all four failed: each
+	// run with a failure puts one more behind the last.
 	for failed := 0; ; {
 		_, err := b.jobs["operations"].Run(t.Context())
 		o, err2 := b.Operation(t.Context(), tenant, last.ID)

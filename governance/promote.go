@@ -8,9 +8,9 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// promoteJob moves a task to `ready` when it is due soon, when its stage has an endpoint again, or
-// when its flow key may go on. It also wakes dispatchers for tasks that are overdue because their
-// notification was lost.
+// promoteJob moves a task to `ready` when it is due soon, when there is an endpoint of its stage
+// again, or when its flow key may go on. It also wakes dispatchers for tasks that are overdue
+// because their notification was lost.
 type promoteJob struct{ *shared }
 
 func (j *promoteJob) run(ctx context.Context) (int, error) {
@@ -48,8 +48,8 @@ func (j *promoteJob) releaseStuck(ctx context.Context, o store.Overview) (sum in
 	}
 }
 
-// served returns the stages with waiting tasks that have an endpoint: none for a limited type,
-// because its leases take these tasks.
+// served returns the stages with waiting tasks and an endpoint: none for a limited type, because
+// its leases take these tasks.
 func served(t *store.Type, waiting []string, now time.Time) (served []string) {
 	if t.Limited(now) {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// promote makes up for a lost wake-up: it announces tasks that have been due.
+// promote makes up for a lost wake-up: it announces tasks that are overdue.
 func TestPromoteAnnouncesWhatIsDue(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -7,8 +7,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// rescueEvery is how often rescue visits types that stay busy. The job runs more often, for
-// types with a lease that it knows to have run out.
+// rescueEvery is how often rescue visits types that stay busy. The job runs more often, for types
+// with a lease that ran out as far as it knows.
 const rescueEvery = 3 * time.Second
 
 // rescueJob ends the leases that ran out, of all types.

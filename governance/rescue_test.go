@@ -81,7 +81,7 @@ func TestRescueCountsAttempts(t *testing.T) {
 	assert.Contains(t, task.Error, "the lease ran out")
 }
 
-// A node rescues the tasks of another node that it has heard of, however idle their type was.
+// A node rescues the tasks of another node that it heard of, however idle their type was.
 func TestRescueOfANodeThatIsGone(t *testing.T) {
 	t.Parallel()
 	t.Run("leased", func(t *testing.T) { rescueOfANodeThatIsGone(t, false) })
@@ -142,7 +142,7 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 	}
 	require.NoError(t, err)
 	a.Wakeups.Announce(marker.Key(), a.Clock.Now())
-	<-marked // so what was announced before has arrived, too
+	<-marked // so what was announced before is there, too
 	stop()
 	require.Eventually(t, rescued, patience, 10*time.Millisecond)
 	require.Eventually(t, func() bool {
@@ -152,7 +152,7 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 	}, patience, 20*time.Millisecond)
 }
 
-// insertLeased inserts a task with its first lease, as a dispatcher does that has capacity.
+// insertLeased inserts a task with its first lease, as a dispatcher with capacity does.
 func (b *bundle) insertLeased(t *testing.T, pipe *store.Type) {
 	t.Helper()
 	pipe, numbers, err := b.AllotNumbers(t.Context(), pipe, 1)

@@ -33,7 +33,7 @@ func (j *rollJob) dueMoves(
 	return steps, errors.Join(err, err2)
 }
 
-// deleteSteps is how often deleteRows deletes rows before the tenants after it have their turn.
+// deleteSteps is how often deleteRows deletes rows before the tenants after it get their turn.
 const deleteSteps = 50
 
 // deleteRows deletes rows of deleted types, and reports whether there were any.

@@ -12,8 +12,8 @@ import (
 const catchUp = 3
 
 // nextRoll opens the next roll of a table set. A type with a set of its own that it no longer needs
-// goes to the shared one instead. The shared set must have later positions than the type had; it
-// opens a roll for that. tasks is about how many the open roll has.
+// goes to the shared one instead. The positions of the shared set must be later than the type's
+// were; it opens a roll for that. tasks is about how many are in the open roll.
 func (j *rollJob) nextRoll(
 	ctx context.Context, set *store.TableSet, tasks int64,
 ) (done bool, err error) {
@@ -34,10 +34,10 @@ func (j *rollJob) nextRoll(
 	return j.store.OpenRoll(ctx, set)
 }
 
-// mustOpenNext reports whether the next roll must open: the previous one is drained, and the open
-// one has enough tasks, or is old and has any, or types have left it for tables of their own, and
-// look at both until it is drained, or types have new searchable fields. tasks is about how many it
-// has.
+// mustOpenNext reports whether the next roll must open: the previous one is drained, and there are
+// enough tasks in the open one, or it is old and not empty, or types left it for tables of their
+// own, and look at both until it is drained, or there are new searchable fields of types. tasks is
+// about how many are in it.
 func (j *rollJob) mustOpenNext(
 	ctx context.Context, set *store.TableSet, open store.Roll,
 ) (full bool, tasks int64, err error) {
@@ -61,8 +61,8 @@ func (j *rollJob) mustOpenNext(
 // searchable fields, however often these change.
 const searchAfter = 10 * time.Minute
 
-// awaitsSearch reports whether a type of a table set has fields that are searchable only from the
-// next roll on.
+// awaitsSearch reports whether there are fields of a type of a table set that are searchable only
+// from the next roll on.
 func (j *rollJob) awaitsSearch(set *store.TableSet) bool {
 	for _, t := range j.store.Catalog.TypesOf(set.Tenant) {
 		if t.Set().Name == set.Name && t.AwaitsSearch() && set.End < asyncflow.MaxPosition {
@@ -72,7 +72,7 @@ func (j *rollJob) awaitsSearch(set *store.TableSet) bool {
 	return false
 }
 
-// typeHasLeft reports whether a type has left the open roll of a table set.
+// typeHasLeft reports whether a type left the open roll of a table set.
 func (j *rollJob) typeHasLeft(set *store.TableSet, open store.Roll) bool {
 	for _, t := range j.store.Catalog.TypesOf(set.Tenant) {
 		if t.Set().Name != set.Name && t.HasIn(set, open.Position) {

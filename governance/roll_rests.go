@@ -7,16 +7,17 @@ import (
 )
 
 const (
-	// longestQuietRolls is the longest time for which a node leaves the rolls of a tenant alone
-	// whose tasks come and go, since none can become full meanwhile. A busy type gets tables of its
-	// own that much later.
+	// longestQuietRolls is the longest time for which a node leaves the rolls of a tenant with
+	// tasks that come and go alone, since none can become full meanwhile. A busy type gets tables
+	// of its own that much later.
 	longestQuietRolls = time.Minute
 	// mostTasks is more tasks a second than a table set gets.
 	mostTasks = 50_000
 )
 
-// withLiveTasks returns how many cleared rolls have live tasks, as far as is known. No step of them
-// can be taken before such a task goes on, which is news of the tenant: a task may wait for a year.
+// withLiveTasks returns in how many cleared rolls there are live tasks, as far as is known. No step
+// of them can be taken before such a task goes on, which is news of the tenant: a task may wait for
+// a year.
 func withLiveTasks(rolls []store.Roll) (n int) {
 	for _, r := range rolls {
 		if r.ReadyDropped && r.IdleSince.IsZero() {

@@ -109,7 +109,7 @@ func (j *rollJob) trim(ctx context.Context, set *store.TableSet, r store.Roll) (
 	return j.store.TrimRoll(ctx, set, r.Position, j.store.Clock.Now().Add(-after))
 }
 
-// idle finds out whether a cleared roll has live tasks. It notes them if they are few; otherwise
+// idle finds out whether live tasks are in a cleared roll. It notes them if they are few; otherwise
 // the roll is to be trimmed.
 func (j *rollJob) idle(ctx context.Context, set *store.TableSet, r store.Roll) (bool, error) {
 	idle, err := j.store.IdleRoll(ctx, set, r.Position)
@@ -124,7 +124,8 @@ func (j *rollJob) idle(ctx context.Context, set *store.TableSet, r store.Roll) (
 }
 
 const (
-	// emptyAfter is how long a sealed roll may have ready tasks before they move to the open one.
+	// emptyAfter is how long ready tasks may stay in a sealed roll before they move to the open
+	// one.
 	emptyAfter = 10 * time.Minute
 	// emptyBatches is how many batches of them move in one run.
 	emptyBatches = 10

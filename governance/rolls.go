@@ -25,7 +25,7 @@ type rollJob struct {
 
 // run returns how many steps it took.
 func (j *rollJob) run(ctx context.Context) (int, error) {
-	// After a failover the database may have lost history, which takes new rolls.
+	// After a failover perhaps the database lost history, which takes new rolls.
 	if losses := j.store.Wakeups.Losses(); j.losses.Swap(losses) != losses {
 		j.rests.forget()
 	}
@@ -64,7 +64,8 @@ type rollStep func(context.Context) (bool, error)
 type takeSteps func(set *store.TableSet, steps []rollStep) (int, error)
 
 // eachRolled calls do for each table set of each tenant with the steps that are due for its rolls,
-// oldest first. One set's failure doesn't stop the others. It leaves out tenants whose rolls rest.
+// oldest first. One set's failure doesn't stop the others. It leaves out tenants with resting
+// rolls.
 func (j *rollJob) eachRolled(ctx context.Context, resting *rests, do takeSteps) error {
 	tokens, err := j.tokens.read(ctx, j.store)
 	if err != nil {

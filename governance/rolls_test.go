@@ -37,7 +37,7 @@ func back(t *testing.T, url, column, by string) {
 		fmt.Sprintf(`UPDATE tenant_acme.rolls SET %[1]s = %[1]s - interval '%[2]s'`, column, by))
 }
 
-// The job takes a full roll through its steps, each after every node has had time to hear of the
+// The job takes a full roll through its steps, each after every node got time to hear of the
 // previous one.
 func TestRollJob(t *testing.T) {
 	t.Parallel()
@@ -164,7 +164,7 @@ func TestRollJobInAnotherHistory(t *testing.T) {
 }
 
 // While tasks come and go, the rolls of a tenant are left alone as long as none can become full,
-// unless its configuration changes or announcements may have been missed, as in a failover.
+// unless its configuration changes or announcements were perhaps missed, as in a failover.
 func TestRollJobLeavesBusyTenantsAlone(t *testing.T) {
 	t.Parallel()
 	for why, news := range map[string]func(*testing.T, *bundle){
@@ -230,7 +230,7 @@ func TestRollJobLeavesWaitingTasksAlone(t *testing.T) {
 	assert.NotZero(t, b.rolls(t)[0].IdleSince)
 }
 
-// A waiting task keeps its own roll and the next ones, but not the tasks in them that have ended.
+// A waiting task keeps its own roll and the next ones, but not the ended tasks in them.
 func TestRollJobCompacts(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Schedules of all tenants have their tasks once, however many nodes run the job. One tenant's
+// Schedules of all tenants get their tasks once, however many nodes run the job. One tenant's
 // failure doesn't affect others.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
@@ -103,7 +103,7 @@ func TestSchedulesOfASuspendedTenant(t *testing.T) {
 	assert.Equal(t, 1, n, "it was kept")
 }
 
-// At the quota of pending tasks a tick has no task; it has one when the quota allows it.
+// At the quota of pending tasks a tick gets no task; it gets one when the quota allows it.
 func TestTicksAtTheQuota(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)

@@ -8,7 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// vacuumJob vacuums the small tables of table sets in which this node has moved many rows.
+// vacuumJob vacuums the small tables of table sets in which this node moved many rows.
 type vacuumJob struct {
 	*shared
 	every bool // it vacuums the tables of every set: this process moves no rows itself

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// visits knows which tenants a job has to visit: written rows wake it, and so does another version
-// of a tenant's configuration. Other tenants rest for as long as the job has allowed.
+// visits knows which tenants a job must visit: written rows wake it, and so does another version of
+// a tenant's configuration. Other tenants rest for as long as the job allowed.
 type visits struct {
 	*shared
 	activity *activity // of the tables with the rows that wake the job
 	rests    rests
 }
 
-// restless returns the tenants that the job has to visit, with their states.
+// restless returns the tenants that the job must visit, with their states.
 func (v *visits) restless(ctx context.Context) (map[string]state, error) {
 	happened, err := v.activity.read(ctx, v.store)
 	if err != nil {
@@ -26,8 +26,8 @@ func (v *visits) restless(ctx context.Context) (map[string]state, error) {
 	return v.rests.restless(v.store.Catalog.Versions(), happened, v.store.Clock.Now()), nil
 }
 
-// due returns the tenants that have something due within a time. The other tenants rest until then.
-// first returns when the first is due, of tenants that have anything.
+// due returns the tenants with something due within a time. The other tenants rest until then.
+// first returns when the first is due, of tenants with anything.
 func (v *visits) due(
 	ctx context.Context,
 	first func(ctx context.Context, tenants []string) (map[string]time.Time, error),

@@ -17,8 +17,8 @@ import (
 const (
 	// maxHeaderBytes bounds the head of an answer, and what comes before it.
 	maxHeaderBytes = 64 << 10
-	// lastWords is how long an answer is awaited when the request can't be written: a worker
-	// that closes its side early may have said why.
+	// lastWords is how long an answer is awaited when the request can't be written: a worker that
+	// closes its side early perhaps said why.
 	lastWords = time.Second
 )
 
@@ -27,7 +27,7 @@ type conn struct {
 	net.Conn
 	socket   net.Conn // below TLS
 	to       address
-	quiet    func() bool // reports whether the socket is open and has nothing to read
+	quiet    func() bool // reports whether the socket is open and there is nothing to read
 	deadline time.Time   // of the exchange; zero: none
 	budget   int64       // how many bytes may still be read
 	closing  bool        // no other exchange may follow
@@ -50,9 +50,9 @@ func (c *conn) limit(deadline time.Time) {
 	c.SetDeadline(deadline)
 }
 
-// settled reports whether TLS holds nothing back: neither bytes that it has read ahead, which
-// would begin the next answer, nor something to be written, such as the answer to a KeyUpdate. It
-// can't block: the socket refuses to be read or written meanwhile.
+// settled reports whether TLS holds nothing back: neither bytes that it read ahead, which would
+// begin the next answer, nor something to be written, such as the answer to a KeyUpdate. It can't
+// block: the socket refuses to be read or written meanwhile.
 func (c *conn) settled() bool {
 	if c.Conn == c.socket {
 		return true
@@ -84,7 +84,7 @@ func (c *conn) Read(p []byte) (int, error) {
 // ReadFrom writes a body in larger pieces than a buffer's.
 func (c *conn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
 
-// send writes a request. If that fails, the worker has lastWords to say why.
+// send writes a request. If that fails, the worker gets lastWords to say why.
 func (c *conn) send(r *Request, to target, given body) error {
 	err := c.write(r, to, given)
 	if err != nil {

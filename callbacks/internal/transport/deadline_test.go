@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The deadline of a request doesn't apply to the next one on its connection, which may have none.
+// The deadline of a request doesn't apply to the next one on its connection, which perhaps goes
+// without.
 func TestLimitOfTheLastRequest(t *testing.T) {
 	t.Parallel()
 	cert, pool := goodCertificate(t)
@@ -85,8 +86,8 @@ func (c stopping) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// An answer that comes at the very moment when its time is up has its connection closed, whether
-// the deadline has passed or the node stops.
+// The connection of an answer that comes at the very moment when its time is up is closed, whether
+// at the deadline or because the node stops.
 func TestAnswerAtTheLimit(t *testing.T) {
 	t.Parallel()
 	for name, atDeadline := range map[string]bool{"deadline": true, "stop": false} {

@@ -4,7 +4,7 @@
 // Post takes a Request and returns an Answer. Everything happens in the caller's goroutine: it
 // takes an idle connection or dials one, writes the request, reads the answer, and puts the
 // connection back. So a request costs no channels and no switches between goroutines, and an idle
-// connection has neither goroutines nor buffers. Answers are read by the parser of net/http.
+// connection keeps neither goroutines nor buffers. Answers are read by the parser of net/http.
 //
 // The rules that hold for every request:
 //
@@ -13,5 +13,5 @@
 //   - Nothing is decompressed: a small body could become a huge one.
 //   - No header of the caller frames the request (Host, Content-Length, …).
 //   - Bytes that nobody asked for never become the answer to a later request.
-//   - Once the deadline has passed, or the context has ended, nothing more is read or written.
+//   - Once the deadline passes, or the context ends, nothing more is read or written.
 package transport

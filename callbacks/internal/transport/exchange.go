@@ -25,12 +25,12 @@ type exchange struct {
 	given     body
 
 	conn    *conn
-	unwatch func() bool   // ends the watch on the context; false: the context has ended before
+	unwatch func() bool   // ends the watch on the context; false: the context ended before
 	sending chan error    // gets the result of writing a large request; nil: nobody writes
 	unsent  error         // why the request couldn't be written
 	reader  *bufio.Reader // of conn
-	body    io.Reader     // of the answer, through reader; nil: it has ended
-	failed  error         // why it has ended, such as io.EOF
+	body    io.Reader     // of the answer, through reader; nil: it is over
+	failed  error         // why it ended, such as io.EOF
 	ended   atomic.Bool
 }
 
@@ -100,7 +100,7 @@ func (x *exchange) run(req *http.Request) (*http.Response, error) {
 }
 
 // send writes the request. A large one is written in a goroutine of its own: a worker may answer
-// before it has read the request, and read no more of it.
+// before it read the request, and read no more of it.
 func (x *exchange) send() {
 	if x.given.length <= inOneGo {
 		x.unsent = x.conn.send(&x.request, x.to, x.given)
@@ -111,7 +111,7 @@ func (x *exchange) send() {
 	go func() { sending <- x.conn.send(&x.request, x.to, x.given) }()
 }
 
-// sent reports whether the whole request has been written by now.
+// sent reports whether the whole request is written by now.
 func (x *exchange) sent() bool {
 	if x.sending != nil {
 		select {
@@ -174,5 +174,5 @@ func (x *exchange) Close() error {
 	return nil
 }
 
-// readers are the buffers of connections that have a request in flight.
+// readers are the buffers of connections with a request in flight.
 var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}

@@ -91,7 +91,7 @@ func (c countedConn) Write(b []byte) (int, error) {
 	return c.TCPConn.Write(b)
 }
 
-// requestTo returns a request that has ample time.
+// requestTo returns a request with ample time.
 func requestTo(t *testing.T, at string) Request {
 	u, err := url.Parse(at)
 	require.NoError(t, err)
@@ -123,12 +123,12 @@ func (r *rig) requireOK(t *testing.T, at string) Answer {
 	return a
 }
 
-// waitUntilHeard waits until the one idle connection, if any, has something to read: its end, or
+// waitUntilHeard waits until the one idle connection, if any, gets something to read: its end, or
 // several bytes.
 func (r *rig) waitUntilHeard() {
 	if kept := r.idle.all.Front(); kept != nil {
 		socket := kept.Value.(*conn).socket
-		socket.SetReadDeadline(time.Now().Add(ample)) // settled has left one that is over
+		socket.SetReadDeadline(time.Now().Add(ample)) // settled left one that is over
 		socket.Read(make([]byte, 1))
 	}
 }

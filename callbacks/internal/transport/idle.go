@@ -31,7 +31,7 @@ func NewIdle(perAddress, total int) *Idle {
 }
 
 // take returns an idle connection that is still good, or nil: a worker, or something on the way,
-// may have closed it meanwhile.
+// perhaps closed it meanwhile.
 func (i *Idle) take(to address) *conn {
 	for {
 		c := i.pop(to)
@@ -56,7 +56,7 @@ func (i *Idle) pop(to address) *conn {
 	return c
 }
 
-// put adds a connection. If there are too many, it closes the one that has been idle longest.
+// put adds a connection. If there are too many, it closes the one that is idle longest.
 func (i *Idle) put(c *conn) {
 	if over := i.add(c); over != nil {
 		over.cut()
@@ -103,8 +103,8 @@ func (i *Idle) remove(c *conn) {
 	i.by[c.to] = kept
 }
 
-// sweep closes the connections that have been idle too long, and connections that workers closed,
-// so that they don't occupy sockets.
+// sweep closes the connections that are idle too long, and connections that workers closed, so that
+// they don't occupy sockets.
 func (i *Idle) sweep() {
 	now := time.Now()
 	i.closeIf(func(c *conn) bool { return now.Sub(c.since) > idleTime })
@@ -123,7 +123,7 @@ func (i *Idle) sweep() {
 	}
 }
 
-// elements returns the list's elements. A connection that was taken and put back since then has
+// elements returns the list's elements. A connection that was taken and put back since then is in
 // another one.
 func (i *Idle) elements() []*list.Element {
 	i.mu.Lock()

@@ -26,8 +26,8 @@ func pair(t *testing.T, to string) (c *conn, other net.Conn) {
 
 func isClosed(c *conn) bool { return c.SetDeadline(time.Time{}) != nil }
 
-// The connection that was used last is used next. Beyond the bounds, the one that has been idle
-// longest is closed.
+// The connection that was used last is used next. Beyond the bounds, the one that is idle longest
+// is closed.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	kept := NewIdle(2, 3)
@@ -60,8 +60,8 @@ func TestIdleConnections(t *testing.T) {
 	require.Empty(t, kept.by)
 }
 
-// Connections that the other side has closed, or on which unasked bytes came, are not used. The
-// sweep closes them as well as connections that were idle too long.
+// Connections that the other side closed, or on which unasked bytes came, are not used. The sweep
+// closes them as well as connections that were idle too long.
 func TestIdleConnectionsThatAreNoGood(t *testing.T) {
 	t.Parallel()
 	for _, take := range []bool{true, false} {

@@ -4,6 +4,6 @@ package transport
 
 import "net"
 
-// peeker returns a function that always returns true: this system has no peek. A request on a
-// connection that the worker has closed meanwhile fails.
+// peeker returns a function that always returns true: there is no peek in this system. A request on
+// a connection that the worker closed meanwhile fails.
 func peeker(net.Conn) func() bool { return func() bool { return true } }

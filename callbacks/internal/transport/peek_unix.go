@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// peeker returns a function that reports, without waiting, whether a socket is open and has
+// peeker returns a function that reports, without waiting, whether a socket is open and there is
 // nothing to read: neither its end nor bytes that nobody asked for. It consumes nothing. Each
 // goroutine needs a peeker of its own.
 func peeker(c net.Conn) func() bool {

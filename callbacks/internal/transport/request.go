@@ -18,8 +18,8 @@ import (
 
 // Request is a POST to a worker.
 type Request struct {
-	// URL is where it goes. asyncflow.Egress must have accepted it: the scheme is http or https,
-	// and the host is spelt in the one way that every program reads alike.
+	// URL is where it goes. It must be one that asyncflow.Egress accepts: the scheme is http or
+	// https, and the host is spelt in the one way that every program reads alike.
 	URL *url.URL
 	// Headers are written in their order.
 	Headers Headers
@@ -78,8 +78,7 @@ func (b body) close() {
 	}
 }
 
-// write writes exactly as much as was announced, and closes the body. If it has another length,
-// that is an error.
+// write writes exactly as much as was announced, and closes the body. Another length is an error.
 func (b body) write(w io.Writer) error {
 	defer b.close()
 	n, err := io.Copy(w, io.LimitReader(b, b.length))
@@ -152,7 +151,7 @@ func isFraming(name string) bool {
 type Answer struct {
 	Status int
 	Header http.Header
-	// Body has at most MaxAnswer bytes, and nothing if Status is below 200.
+	// Body is at most MaxAnswer bytes, and nothing if Status is below 200.
 	Body []byte
 	// BodyErr is why Body isn't the whole body, such as ErrTooLarge; nil if it is.
 	BodyErr error
@@ -167,8 +166,8 @@ func (a Answer) ContentType() string { return a.Header.Get("Content-Type") }
 // RetryAfter returns the header Retry-After.
 func (a Answer) RetryAfter() string { return a.Header.Get("Retry-After") }
 
-// readAnswer reads a response and its body. Of a body that is too large it reads one byte more
-// than it may have.
+// readAnswer reads a response and its body. Of a body that is too large it reads one byte more than
+// is allowed.
 func readAnswer(r *http.Response, most int) Answer {
 	a := Answer{
 		Status: r.StatusCode,

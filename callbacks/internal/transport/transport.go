@@ -23,7 +23,7 @@ type DialFunc func(ctx context.Context, network, address string) (net.Conn, erro
 // Transport sends requests. Several may share the pool of idle connections, but a connection
 // serves only the transport that opened it.
 //
-// It has no method CloseIdleConnections on purpose: go-retryablehttp calls that after each failed
+// There is no method CloseIdleConnections on purpose: go-retryablehttp calls that after each failed
 // request, which would close the connections of all workers for the fault of one.
 type Transport struct {
 	dial DialFunc
@@ -38,8 +38,8 @@ func New(dial DialFunc, config *tls.Config, idle *Idle) *Transport {
 }
 
 // Post sends a request and returns its answer. The error says why there is none: it is that of ctx
-// when ctx has ended, and wraps context.DeadlineExceeded when the request's deadline has passed.
-// An answer that broke off is no error: Answer.BodyErr says so.
+// after the end of ctx, and wraps context.DeadlineExceeded after the request's deadline. An answer
+// that broke off is no error: Answer.BodyErr says so.
 func (t *Transport) Post(ctx context.Context, r Request) (Answer, error) {
 	given := body{Reader: bytes.NewReader(r.Body), length: int64(len(r.Body))}
 	x, err := t.newExchange(r, given)
