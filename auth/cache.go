@@ -16,8 +16,8 @@ const (
 type tokenSum = [sha256.Size]byte
 
 // entry is a verified token. It is valid at a time t if from <= t < ExpiresAt, without the leeway
-// at the end: after the expiry, each call is verified again. It is valid only while its issuer has
-// the key that verified it.
+// at the end: after the expiry, each call is verified again. It is valid only while the key that
+// verified it is its issuer's.
 type entry struct {
 	principal Principal
 	from      time.Time // zero: always

@@ -45,7 +45,7 @@ func TestCacheServesAVerifiedToken(t *testing.T) {
 	requireRefused(t, err, "the token")
 }
 
-// At every time, a Verifier that has cached a token answers like a new one.
+// At every time, a Verifier with a cached token answers like a new one.
 func TestCacheNeverOutlivesTheToken(t *testing.T) {
 	t.Parallel()
 	cfg := secretConfig()
@@ -114,7 +114,7 @@ func TestCacheEvictsTheExpiredFirst(t *testing.T) {
 	}
 }
 
-// A token that two goroutines verify at once has one entry.
+// A token that two goroutines verify at once makes one entry.
 func TestCachePutTwice(t *testing.T) {
 	t.Parallel()
 	c := newCache(2 * cacheShards)

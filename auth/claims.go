@@ -51,7 +51,7 @@ func (r *claimRules) scopes(names []string) Scopes {
 }
 
 // claims is the content of a token: the registered claims, the tenant and the scopes. Tokens that
-// an Issuer issues have the claim tenant, and the claim scope with the scopes separated by spaces
+// an Issuer issues carry the claim tenant, and the claim scope with the scopes separated by spaces
 // (RFC 8693, section 4.2). rules define where a Verifier reads them.
 type claims struct {
 	Tenant string `json:"tenant,omitempty"`

@@ -42,10 +42,10 @@ type Config struct {
 	PublicKeys []byte // PEM blocks PUBLIC KEY (PKIX) or a JWK Set, of one algorithm; for a Verifier
 	PrivateKey []byte // one PEM block PRIVATE KEY (PKCS #8); for an Issuer
 
-	// HMACSecretFile has at most 10 such secrets, one a line. An Issuer signs with the first. The
+	// HMACSecretFile holds at most 10 such secrets, one a line. An Issuer signs with the first. The
 	// file is read again while the Verifier runs.
 	HMACSecretFile string
-	// PublicKeysFile has what PublicKeys would have. It is read again while the Verifier runs.
+	// PublicKeysFile holds what PublicKeys would hold. It is read again while the Verifier runs.
 	PublicKeysFile string
 	// JWKSURL is where the issuer publishes its JWK Set. Algorithm must be set too.
 	JWKSURL string
@@ -66,7 +66,7 @@ type Config struct {
 	// TokenType is the header typ of tenants' tokens; default "at+jwt" (RFC 9068); never empty.
 	TokenType string
 	// AdminType is the header typ of operators' tokens; default DefaultAdminType. Empty: the issuer
-	// has no operators' tokens.
+	// issues no operators' tokens.
 	AdminType string
 	Leeway    time.Duration // how far clocks may differ, 0 to MaxLeeway; default 10 s
 
@@ -77,7 +77,7 @@ type Config struct {
 	TenantClaim []string
 	// ScopeClaim is the claim with the scopes, a text or a list; default "scope".
 	ScopeClaim string
-	// ScopeNames has our scopes for each of the issuer's. Other scopes of the issuer are ignored;
+	// ScopeNames gives our scopes for each of the issuer's. Other scopes of the issuer are ignored;
 	// nil: the issuer uses our names.
 	ScopeNames map[string][]Scope
 	// Tenants are the only tenants that the issuer's tokens may name; empty: all.
@@ -136,7 +136,7 @@ func (c Config) check() error {
 	return c.checkFamily()
 }
 
-// checkNames refuses unknown scopes, and names that no tenant can have.
+// checkNames refuses unknown scopes, and names that can't be a tenant's.
 func (c Config) checkNames() error {
 	for _, foreign := range slices.Sorted(maps.Keys(c.ScopeNames)) {
 		for _, s := range c.ScopeNames[foreign] {

@@ -1,9 +1,9 @@
 // Package auth verifies who is calling, for which tenant and with which scopes.
 //
 // A Verifier turns a bearer token (a signed JWT) into a Principal; an Issuer issues such tokens.
-// Each issuer has a Config; a Verifier may have several. They follow RFC 8725:
+// There is a Config for each issuer; a Verifier may take several. They follow RFC 8725:
 //
-//   - Each Config has one algorithm: HS256 for a secret, and EdDSA, ES256 or RS256 for public
+//   - Each Config allows one algorithm: HS256 for a secret, and EdDSA, ES256 or RS256 for public
 //     keys. The Config or its key determines it, never the token.
 //   - Issuer, audience, token type and expiry are always required and checked.
 //   - The type determines the kind of a token: a tenant's or an operator's. A token of one kind is
@@ -16,7 +16,7 @@
 //
 // # Key ids
 //
-// The id of a public key is the header kid of its PEM block, if it has one:
+// The id of a public key is the header kid of its PEM block, if there is one:
 //
 //	-----BEGIN PUBLIC KEY-----
 //	kid: 2026-spring
@@ -26,8 +26,8 @@
 //
 // Otherwise it is the key's RFC 7638 thumbprint: the base64url of the SHA-256 of its JWK. With
 // several keys, as during a rotation, every token must name its key. With one key, a token may
-// leave kid out, but must not name another key. With a JWK Set it must always name its key.
-// Secrets have no ids and kid is not read: a token is checked against each of them.
+// leave kid out, but must not name another key. With a JWK Set it must always name its key. Secrets
+// are without ids and kid is not read: a token is checked against each of them.
 //
 // # Rotation
 //

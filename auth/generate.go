@@ -18,8 +18,8 @@ import (
 const newRSABits = 3072
 
 // GenerateKey generates a key of an algorithm (EdDSA, ES256 or RS256) and returns both halves as
-// PEM. Tokens name the key by id. If id is empty, they name it by its thumbprint, and the PEM has
-// no header, which not every tool can read.
+// PEM. Tokens name the key by id. If id is empty, they name it by its thumbprint, and the PEM is
+// without a header, which not every tool can read.
 func GenerateKey(algorithm, id string) (private, public []byte, err error) {
 	if len(id) > maxKeyIDLen {
 		return nil, nil, asyncflow.InvalidField("kid", "must have at most %d bytes", maxKeyIDLen)
@@ -101,7 +101,7 @@ func (s KeySet) Has(other KeySet) bool {
 	return true
 }
 
-// With returns the keys of s and of other. They must be of one algorithm and have different ids.
+// With returns the keys of s and of other. They must be of one algorithm and of different ids.
 func (s KeySet) With(other KeySet) (KeySet, error) {
 	all := KeySet{append(append([]publicKey(nil), s.keys...), other.keys...)}
 	return all, checkSet(all.keys)

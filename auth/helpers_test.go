@@ -31,8 +31,8 @@ var (
 	testSecret = bytes.Repeat([]byte("s3cret!."), 4)
 )
 
-// fields are the members of a header or of claims, on top of the valid defaults. A member whose
-// value is absent is left out.
+// fields are the members of a header or of claims, on top of the valid defaults. A member with the
+// value absent is left out.
 type fields map[string]any
 
 type absentMember struct{}

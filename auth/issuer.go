@@ -25,9 +25,9 @@ type Issuer struct {
 }
 
 // NewIssuer returns an Issuer that signs with HMACSecret, the first secret in HMACSecretFile, or
-// PrivateKey. If cfg has PublicKeys too, the private key must belong to one of them, with the same
-// id, so that a Verifier of the same cfg accepts the tokens. An error is an InvalidField that names
-// the field of cfg.
+// PrivateKey. If there are PublicKeys in cfg, too, the private key must belong to one of them, with
+// the same id, so that a Verifier of the same cfg accepts the tokens. An error is an InvalidField
+// that names the field of cfg.
 func NewIssuer(cfg Config) (*Issuer, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -80,12 +80,12 @@ func checkPair(cfg Config, private publicKey) error {
 		"is not the other half of any of PublicKeys, or has another id")
 }
 
-// Issue returns a token that lets subject act for tenant with scopes, from now until ttl has
-// passed, rounded up to a whole second. Scopes may be empty, and must not have admin; ttl is above
-// 0 and at most MaxTTL. An error about an argument is an InvalidField that names it: tenant,
-// subject, scopes or ttl.
+// Issue returns a token that lets subject act for tenant with scopes, from now until ttl is over,
+// rounded up to a whole second. Scopes may be empty, and must not include admin; ttl is above 0 and
+// at most MaxTTL. An error about an argument is an InvalidField that names it: tenant, subject,
+// scopes or ttl.
 //
-// The token has no nbf, so that it is valid at once on a node with a slow clock.
+// There is no nbf in the token, so that it is valid at once on a node with a slow clock.
 func (i *Issuer) Issue(
 	tenant, subject string, scopes []Scope, ttl time.Duration, now time.Time,
 ) (string, error) {
@@ -117,8 +117,8 @@ func (i *Issuer) IssueLimited(
 	return i.sign(i.typ, c, subject, ttl, now)
 }
 
-// IssueAdmin returns an operator's token, which names no tenant and has the scope admin. Arguments
-// and errors are those of Issue. Without a Config.AdminType it returns an error.
+// IssueAdmin returns an operator's token, which names no tenant and carries the scope admin.
+// Arguments and errors are those of Issue. Without a Config.AdminType it returns an error.
 func (i *Issuer) IssueAdmin(subject string, ttl time.Duration, now time.Time) (string, error) {
 	if i.adminTyp == "" {
 		return "", asyncflow.InvalidField("AdminType",

@@ -146,7 +146,7 @@ func TestIssuersRefused(t *testing.T) {
 	}
 }
 
-// Only the typ distinguishes an operator's token from a tenant's, and each must have the claims of
+// Only the typ distinguishes an operator's token from a tenant's, and each must carry the claims of
 // its kind.
 func TestKindsDontMix(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// keyring has what verifies the tokens of an issuer: secrets, or public keys by id. It is never
+// keyring holds what verifies the tokens of an issuer: secrets, or public keys by id. It is never
 // changed, only replaced.
 type keyring struct {
 	method  jwt.SigningMethod // the only one that is accepted
@@ -44,7 +44,7 @@ func newSecrets(secrets ...[]byte) *keyring {
 }
 
 // find returns the key for a token, in the form that package jwt expects, and the key's mark. kid
-// is the value of the token's header kid, nil if it has none. It is looked up as it is, and only
+// is the value of the token's header kid, nil if there is none. It is looked up as it is, and only
 // among the configured keys. known is false for a kid that may be that of a new key.
 func (r *keyring) find(kid any) (key any, mark keyMark, known bool, err error) {
 	if r.public == nil {
@@ -87,7 +87,7 @@ func (r *keyring) has(mark keyMark) bool {
 	return r.public[mark.id].thumbprint == mark.thumbprint
 }
 
-// names lists the ids of the keys in alphabetical order, for people. Of secrets it has only their
+// names lists the ids of the keys in alphabetical order, for people. Of secrets it gives only their
 // number.
 func (r *keyring) names() []string {
 	if r.public == nil {

@@ -44,7 +44,7 @@ func TestFamiliesRoundTrip(t *testing.T) {
 }
 
 // A public key is public, so anybody can sign with it as a secret. Such tokens are refused, in each
-// encoding that an HMAC library could have been given.
+// encoding that might be given to an HMAC library.
 func TestPublicKeyIsNoSecret(t *testing.T) {
 	t.Parallel()
 	for alg, key := range map[string]pair{"RS256": newRSA(t), "EdDSA": newEd25519(t, nil)} {

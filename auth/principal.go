@@ -20,7 +20,7 @@ const (
 	KindTenant Kind = "tenant"
 
 	// KindOperator is a caller that acts for no tenant. Its token ("admin token") names no tenant,
-	// and has the scope admin; other scopes are ignored.
+	// and carries the scope admin; other scopes are ignored.
 	KindOperator Kind = "operator"
 )
 
@@ -29,20 +29,20 @@ type Principal struct {
 	Kind      Kind
 	Tenant    string    // for which it acts; empty only for an operator
 	Issuer    string    // of its token: the claim iss
-	Subject   string    // who it is, for the audit; empty if the token has none
-	TokenID   string    // the token's jti, cut to 255 bytes; empty if it has none
+	Subject   string    // who it is, for the audit; empty if the token doesn't say
+	TokenID   string    // the token's jti, cut to 255 bytes; empty if there is none
 	Claimers  Claimers  // the names under which it may claim; nil: the token doesn't say
 	Labels    Labels    // of its claimers; nil: the token doesn't say
 	Stages    Stages    // from which it may claim; nil: all
 	Scopes    Scopes    // what it may do; only admin for an operator
-	IssuedAt  time.Time // when its token was issued, in UTC; zero if the token has no iat
+	IssuedAt  time.Time // when its token was issued, in UTC; zero if there is no iat in the token
 	ExpiresAt time.Time // when its token expires, in UTC, without leeway
 }
 
 // Has reports whether p has a scope.
 func (p Principal) Has(scope Scope) bool { return p.Scopes.Has(scope) }
 
-// Require returns nil if p has a scope, else a CodeForbidden error that names the scope.
+// Require returns nil if a scope is among p's, else a CodeForbidden error that names the scope.
 func (p Principal) Require(scope Scope) error {
 	if p.Has(scope) {
 		return nil
@@ -152,8 +152,8 @@ func (s Scope) bit() Scopes {
 // Known reports whether s is one of the scopes of this package.
 func (s Scope) Known() bool { return s.bit() != 0 }
 
-// Scopes is a set of known scopes. Its zero value is the empty set. Sets are equal (==) if they
-// have the same scopes.
+// Scopes is a set of known scopes. Its zero value is the empty set. Sets are equal (==) if the same
+// scopes are in them.
 type Scopes uint8
 
 // NewScopes returns the set of the given scopes, without unknown ones.
@@ -175,7 +175,7 @@ func scopesOfToken(names []string) Scopes {
 	return set
 }
 
-// Has reports whether the set has a scope. It never has an unknown scope.
+// Has reports whether the set has a scope. An unknown scope is never in it.
 func (set Scopes) Has(scope Scope) bool { return set&scope.bit() != 0 }
 
 // List returns the scopes of the set, in the order of the constants.

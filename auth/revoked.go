@@ -23,7 +23,7 @@ type revocations struct {
 	tokens atomic.Pointer[map[TokenName]bool]
 
 	mu sync.Mutex // guards what follows, and writes of tokens
-	// followers has the contexts that end with a token.
+	// followers holds the contexts that end with a token.
 	followers map[TokenName]map[*context.CancelCauseFunc]bool
 }
 
@@ -33,7 +33,7 @@ func (r *revocations) has(name TokenName) bool {
 	return tokens != nil && name.ID != "" && (*tokens)[name]
 }
 
-// Revoke has the Verifier refuse the given tokens, and no others that were given before. It ends
+// Revoke makes the Verifier refuse the given tokens, and no others that were given before. It ends
 // the contexts of FollowToken that belong to them.
 func (v *Verifier) Revoke(names []TokenName) {
 	tokens := make(map[TokenName]bool, len(names))
@@ -112,7 +112,7 @@ type Described struct {
 
 // Describe returns what a token says of itself, without verifying it: anybody can write that. A
 // token without the claims iss, jti and exp can't be named: then the error is a refusal. Others may
-// have any form: its issuer need not name tenants and scopes as we do.
+// be of any form: its issuer need not name tenants and scopes as we do.
 func Describe(token string) (d Described, err error) {
 	parts := strings.Split(strings.TrimSpace(token), ".")
 	if len(token) > MaxTokenBytes || len(parts) != 3 {

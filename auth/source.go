@@ -143,7 +143,7 @@ func (s *source) follow(ctx context.Context, log *slog.Logger, ids func() []stri
 	}
 }
 
-// pause returns how long to wait after a number of failures in a row. It has jitter, so that nodes
+// pause returns how long to wait after a number of failures in a row. It is jittered, so that nodes
 // that were started together don't load together.
 func (s *source) pause(failures int) time.Duration {
 	wait := s.every
@@ -160,7 +160,7 @@ func (s *source) failed() bool {
 	return s.failure != nil
 }
 
-// missing returns nil once keys have been loaded, else a CodeUnavailable error.
+// missing returns nil once keys are loaded, else a CodeUnavailable error.
 func (s *source) missing(issuer string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

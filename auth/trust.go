@@ -80,7 +80,7 @@ func (v *Verifier) Change(configs ...Config) (changed bool, err error) {
 	return true, nil
 }
 
-// same reports whether tr has the same issuers as old.
+// same reports whether the issuers of tr are those of old.
 func (tr *trust) same(old *trust) bool {
 	if len(tr.issuers) != len(old.issuers) {
 		return false
@@ -120,8 +120,8 @@ func (tr *trust) follow(ctx context.Context, log *slog.Logger) {
 	following.Wait()
 }
 
-// Ready returns nil once the keys of every issuer have been loaded, else a CodeUnavailable error
-// that names the other issuers.
+// Ready returns nil once the keys of every issuer are loaded, else a CodeUnavailable error that
+// names the other issuers.
 func (v *Verifier) Ready() error { return v.trust.Load().ready() }
 
 func (tr *trust) ready() error {

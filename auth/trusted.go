@@ -130,7 +130,7 @@ func (t *trusted) put(keys []publicKey, named bool) {
 	t.ring.Store(newKeyring(keys, named))
 }
 
-// ready returns nil once the issuer has keys, else a CodeUnavailable error.
+// ready returns nil once there are keys of the issuer, else a CodeUnavailable error.
 func (t *trusted) ready() error {
 	if t.ring.Load() != nil {
 		return nil
@@ -164,7 +164,7 @@ func (t *trusted) parse(
 	return c, t.kindOf(parsed), mark, nil
 }
 
-// key checks the header of a token and returns the key to verify it with. The parser has already
+// key checks the header of a token and returns the key to verify it with. The parser already
 // checked alg.
 func (t *trusted) key(ctx context.Context, token *jwt.Token) (any, keyMark, error) {
 	if _, ok := token.Header["crit"]; ok {

@@ -28,9 +28,9 @@ type Verifier struct {
 	revoked revocations
 }
 
-// NewVerifier returns a Verifier of the tokens that the configs trust; each issuer has one config.
-// PrivateKey is not used. It reads PublicKeysFile and HMACSecretFile, but doesn't wait for a
-// JWKSURL: see Run and Ready. An error is an *IssuerError.
+// NewVerifier returns a Verifier of the tokens that the configs trust; there is one config for each
+// issuer. PrivateKey is not used. It reads PublicKeysFile and HMACSecretFile, but doesn't wait for
+// a JWKSURL: see Run and Ready. An error is an *IssuerError.
 func NewVerifier(configs ...Config) (*Verifier, error) {
 	tr, err := newTrust(nil, configs)
 	if err != nil {
@@ -54,7 +54,7 @@ func (e *IssuerError) Unwrap() error { return e.Err }
 // Verify returns the caller that a token names, if the token is valid at the time now, and isn't
 // revoked: see Revoke. An error is
 // CodeUnauthenticated and says which rule the token breaks, or CodeUnavailable while the keys of
-// its issuer have not been loaded.
+// its issuer are not loaded.
 //
 // For a token with an unknown key, Verify may wait some seconds, or until ctx ends, for the
 // issuer's keys to be loaded again.
@@ -88,7 +88,7 @@ func (v *Verifier) Verify(ctx context.Context, token string, now time.Time) (Pri
 func (tr *trust) verifyNew(
 	ctx context.Context, token string, sum tokenSum, now time.Time,
 ) (Principal, error) {
-	// base64 decoders would skip them; a token has one spelling
+	// base64 decoders would skip them; there is one spelling of a token
 	if strings.ContainsAny(token, "\r\n") {
 		return Principal{}, refuse(malformed)
 	}

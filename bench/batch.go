@@ -5,7 +5,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/worker"
 )
 
-// batch asks: how fast are tasks delivered when a POST may have up to 50?
+// batch asks: how fast are tasks delivered when a POST may carry up to 50?
 var batch = scenario{
 	"batch", "Batch delivery, 50 tasks a POST", 1,
 	delivering(rig.Shape{

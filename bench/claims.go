@@ -11,7 +11,7 @@ import (
 // line before, and are completed after what is measured.
 var (
 	claims = scenario{"claims", "Claims, 50 a call, 4 claimers", treeTurns, claiming(4, 50)}
-	// oneClaim has many small calls at once.
+	// oneClaim makes many small calls at once.
 	oneClaim = scenario{"one-claim", "Claims, one a call, 64 claimers", treeTurns, claiming(64, 1)}
 )
 

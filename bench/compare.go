@@ -59,9 +59,9 @@ func parseCompare(args []string) (compareConfig, error) {
 }
 
 // runCompare asks: does a task cost more than with another revision? It measures that revision and
-// this tree by turns: A B, B A, and so on. Each has a node, a worker and a database of its own in
-// the same Postgres; the one whose turn it isn't has nothing to do. Both are measured by the client
-// of this tree, which looks at a node's API and at its tables only.
+// this tree by turns: A B, B A, and so on. Each gets a node, a worker and a database of its own in
+// the same Postgres; the one that isn't in turn is idle. Both are measured by the client of this
+// tree, which looks at a node's API and at its tables only.
 func runCompare(ctx context.Context, args []string) error {
 	cfg, err := parseCompare(args)
 	if err != nil {

@@ -16,7 +16,7 @@ const (
 	// it. Two equal trees don't come near it.
 	tooMuch = 1.15
 	// notable is the median ratio of CPU per task above which a row is pointed out. So is a row
-	// whose rate is lower by as much.
+	// with a rate that is lower by as much.
 	notable = 1.03
 )
 
@@ -106,7 +106,7 @@ func (c *comparison) writeTable(w io.Writer, title string, keys []string) {
 	}
 }
 
-// writeFindings points out the rows that cost more, or have a lower rate.
+// writeFindings points out the rows that cost more, or are of a lower rate.
 func (c *comparison) writeFindings(w io.Writer) {
 	var costly, slower []string
 	for _, f := range c.Figures {

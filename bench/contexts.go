@@ -15,8 +15,8 @@ var (
 )
 
 // contexts returns the begin of a scenario with contexts of size bytes, batch of them in a submit.
-// part divides the number of tasks of a round. Each round has a new node, so that its memory is its
-// own.
+// part divides the number of tasks of a round. Each round gets a new node, so that its memory is
+// its own.
 func contexts(size, batch, part int) func(context.Context, *rounds) (measure, error) {
 	return func(ctx context.Context, r *rounds) (measure, error) {
 		name := r.scenario.name

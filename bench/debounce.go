@@ -14,9 +14,9 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
-// debounce asks: how long does a submit take that replaces a task, when all have one key, or one of
-// 500? And what does this cost the submits of another type beside, compared with as many submits
-// that replace nothing?
+// debounce asks: how long does a submit take that replaces a task, when all are of one key, or of
+// one of 500? And what does this cost the submits of another type beside, compared with as many
+// submits that replace nothing?
 var debounce = scenario{
 	"debounce", "One key, 1,000 submits/s that replace its task", 1,
 	func(ctx context.Context, r *rounds) (measure, error) {

@@ -4,13 +4,13 @@
 //
 //	go run ./bench [--only post,river-post] [--rounds 5] [--tasks 60000] [--short] [--json FILE]
 //
-// Each file asks one question; internal/ has what all of them use: rig runs and measures the
+// Each file asks one question; in internal/ is what all of them use: rig runs and measures the
 // processes, report prints.
 //
 // Every round measures every scenario once (rounds_scenarios.go lists them). What is compared is
 // measured one after the other, every second round in the reverse order. The bench prints three
 // tables: the targets and whether they are met, what a task costs in each scenario, and the rest.
-// Peers (peers.go) take part once "make bench-peers" has installed them.
+// Peers (peers.go) take part once "make bench-peers" installed them.
 //
 // Of many small tenants there are these rows: one, tenants and skew submit one task a call, as fast
 // as they can, to one type or to 1,000 types in 100 tenants; types and types1500 do so at a rate.
@@ -45,7 +45,7 @@
 //	go run ./bench sustained  is the rate of the first minute that of the twentieth?
 //	go run ./bench upgrade    for how long do the indexes of migrations hold up tasks?
 //
-// Each has --short, --json FILE and --plots DIR, which writes SVG; see --help.
+// Each takes --short, --json FILE and --plots DIR, which writes SVG; see --help.
 //
 // Figures of a machine that is busy with other things mean little. The result names the load at the
 // start, and how many cores the four processes used. The rate that all cores would allow by the CPU

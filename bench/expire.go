@@ -14,8 +14,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/sleep"
 )
 
-// expire asks: how fast are many tasks ended whose lifetime is over in the same moment, and how
-// quickly do tasks of another type still arrive?
+// expire asks: how fast are many tasks ended with lifetimes that are over in the same moment, and
+// how quickly do tasks of another type still arrive?
 var expire = scenario{
 	"expire", "Tasks that expire at once", 1,
 	beginExpire,
@@ -25,8 +25,8 @@ var expire = scenario{
 const (
 	expireSubmits = 4000 // submits a second, at least
 	expireMargin  = 10 * time.Second
-	// expireLeast is how many tasks of the other type have to be submitted meanwhile for a p99:
-	// with fewer, it would be their maximum.
+	// expireLeast is how many tasks of the other type must be submitted meanwhile for a p99: with
+	// fewer, it would be their maximum.
 	expireLeast = 100
 )
 
@@ -48,7 +48,7 @@ func beginExpire(ctx context.Context, r *rounds) (measure, error) {
 	}, r.WarmUp(ctx, beside)
 }
 
-// expireRound measures from the moment when the tasks expire until all have ended. It compares how
+// expireRound measures from the moment when the tasks expire until all are over. It compares how
 // long tasks of another type take then, how long they took before the others were there, and how
 // long beside them.
 func expireRound(
@@ -171,7 +171,7 @@ func watchExpiry(
 	return took, during, nil
 }
 
-// failedTasks returns how many tasks of a type have failed, by its stats.
+// failedTasks returns how many tasks of a type failed, by its stats.
 func failedTasks(ctx context.Context, r *rounds, t *rig.TaskType) (int, error) {
 	answer, err := r.API.Call(ctx, "GET", "/v1/stats?type="+t.Name, nil)
 	if err != nil {

@@ -154,7 +154,7 @@ func fairBacklogRound(
 // keyStep leads from the key of a task to that of the next one: the keys come in no order.
 const keyStep = 617
 
-// submitKeys submits the tasks, by several submitters at once. Each batch has many keys.
+// submitKeys submits the tasks, by several submitters at once. There are many keys in each batch.
 func submitKeys(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks, keys int) error {
 	return r.SubmitAllWith(ctx, t, tasks, func(n int) string {
 		return fmt.Sprintf(`"flow_key":"key-%d",`, n*keyStep%keys)

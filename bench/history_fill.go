@@ -9,7 +9,7 @@ import (
 )
 
 // fillHistory writes finished tasks, one for each of the last milliseconds, and returns their ids.
-// Of a hundred tasks, 10 have failed and 1 was cancelled; of 10,000 errors, one is a rare one. The
+// Of a hundred tasks, 10 failed and 1 was cancelled; of 10,000 errors, one is a rare one. The
 // numbers are taken from the roll's row, as nodes do.
 func fillHistory(
 	ctx context.Context, d *rig.Database, taskType string, tasks int,

@@ -45,7 +45,7 @@ func parseIdle(args []string) (idleConfig, error) {
 	return cfg, err
 }
 
-// idleTargets are those of 10,000 types in 1,000 tenants, each of which has had a task.
+// idleTargets are those of 10,000 types in 1,000 tenants, each after a task.
 var idleTargets = []target{
 	{"Memory of the node", "used_memory_node", "MB", 250, atMost},
 	{"CPU of the node and of Postgres", "used_cpu", "% of a core", 3, atMost},
@@ -56,9 +56,9 @@ var idleTargets = []target{
 	{"Making a type", "type_mean", "ms", 10, atMost},
 }
 
-// runIdle asks: what do task types cost that have nothing to do? It measures a node and Postgres
-// with types that were never used, and once each has had a task. It measures, too, how long it
-// takes to make tenants and types.
+// runIdle asks: what do idle task types cost? It measures a node and Postgres with types that were
+// never used, and again after a task of each. It measures, too, how long it takes to make tenants
+// and types.
 func runIdle(ctx context.Context, args []string) error {
 	cfg, err := parseIdle(args)
 	if err != nil {
@@ -67,7 +67,7 @@ func runIdle(ctx context.Context, args []string) error {
 	what := cfg.rig()
 	what.Settings = map[string]string{
 		"shared_preload_libraries": "pg_stat_statements",
-		"pg_stat_statements.max":   "50000", // each tenant has statements of its own
+		"pg_stat_statements.max":   "50000", // each tenant uses statements of its own
 	}
 	r := rig.New(what)
 	if err := r.Begin(ctx, r.StartPostgres, r.StartWorker); err != nil {
@@ -120,7 +120,8 @@ func idleFigures(
 	return append(all, used...), err
 }
 
-// useAll submits a task of each type. The tasks stay where they are: their stages have no endpoint.
+// useAll submits a task of each type. The tasks stay where they are: their stages are without an
+// endpoint.
 func useAll(ctx context.Context, types *rig.ManyTypes, n int) error {
 	var g errgroup.Group
 	g.SetLimit(rig.Submitters)

@@ -11,7 +11,7 @@ import (
 )
 
 // madeTypes makes tenants and task types, one after the other, and counts the relations that they
-// have in the catalog of Postgres.
+// take in the catalog of Postgres.
 type madeTypes struct {
 	rig                            *rig.Rig
 	types                          *rig.ManyTypes
@@ -53,7 +53,7 @@ func (m *madeTypes) counting(ctx context.Context, n *int, do func() error) error
 	return err
 }
 
-// figures are how long it took to make each tenant and type, and what each has in the catalog.
+// figures are how long it took to make each tenant and type, and what each takes in the catalog.
 func (m *madeTypes) figures() (all report.Figures) {
 	for _, of := range []struct {
 		key, name string
@@ -84,7 +84,7 @@ func share(all, n int) float64 {
 	return float64(all) / float64(n)
 }
 
-// idleResult has a column for each number of types.
+// idleResult is a column for each number of types.
 type idleResult struct {
 	report.Grid
 	Tenants int            `json:"tenants"`

@@ -8,7 +8,7 @@ import (
 )
 
 // half asks: how long does a task take from submit to arrival under load? Batches of 100 are sent
-// at half of the rate that the scenario post has reached last.
+// at half of the rate that the scenario post reached last.
 var half = scenario{
 	"half", "Submit to arrival at half of the maximum rate", 1,
 	beginHalf,

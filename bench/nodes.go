@@ -31,7 +31,7 @@ var (
 // nodesKnown is when a node knows of another one that came or went: each looks every 5 s.
 const nodesKnown = 6 * time.Second
 
-// nodesTurns is how often one node and two have their turn in a round: when the machine gets faster
+// nodesTurns is how often one node and two get their turn in a round: when the machine gets faster
 // or slower, it does so for both.
 const nodesTurns = 3
 
@@ -171,7 +171,7 @@ func leastShare(before, after []float64) float64 {
 	return 100 * least / sum
 }
 
-// attempts returns how many attempts at tasks of the type each node has made, by its metrics.
+// attempts returns how many attempts at tasks of the type each node made, by its metrics.
 func attempts(ctx context.Context, of nodesRig) (counts []float64, err error) {
 	for _, n := range of.Nodes {
 		admin, err := of.Admin(n.API)

@@ -103,7 +103,7 @@ type flood struct {
 
 const floodType = "flood"
 
-// newFlood makes the noisy tenant, with a type that has a hanging endpoint.
+// newFlood makes the noisy tenant, with a type with a hanging endpoint.
 func newFlood(ctx context.Context, r *rig.Rig, quota float64) (*flood, error) {
 	quotas := fmt.Sprintf(`{"submits_per_second":%g}`, quota)
 	c, err := r.NewTenant(ctx, "noisy", quotas)

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
-// options are what every mode has.
+// options are what every mode takes.
 type options struct {
 	short  bool
 	binary string // the asyncflow to measure; empty: build it

@@ -72,7 +72,7 @@ const (
 const riverKindsCount = 1000
 
 // program is a peer: it does the same work in another way, in a database of its own. Package peer
-// has the protocol.
+// defines the protocol.
 type program struct {
 	name    string // of its scenario, and of its database
 	post    bool   // one POST per job
@@ -87,7 +87,7 @@ func riverSingly(name string, how peer.Flags) program {
 	return program{name: name, post: true, needs: riverBinary, command: riverCommand, how: how}
 }
 
-// jobs returns how many there are in a round, in which other scenarios have r.tasks.
+// jobs returns how many there are in a round, in which other scenarios run r.tasks.
 func (p program) jobs(r *rounds) int {
 	switch {
 	case p.how.Rate > 0:
@@ -169,8 +169,8 @@ func (p program) run(
 	return all, err
 }
 
-// deadIn returns the number of row versions that have died in a peer's database. Its connections
-// have reported all of them once they have ended.
+// deadIn returns the number of row versions that died in a peer's database. Its connections report
+// all of them by their end.
 func deadIn(ctx context.Context, url string) (rows float64, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

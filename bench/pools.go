@@ -39,7 +39,7 @@ func parsePools(args []string) (poolsConfig, error) {
 	return cfg, err
 }
 
-// runPools asks: how many hot connections should a node have? It measures rates and latencies with
+// runPools asks: how many hot connections should a node use? It measures rates and latencies with
 // several sizes of their pool, of one task type and of many.
 func runPools(ctx context.Context, args []string) error {
 	cfg, err := parsePools(args)
@@ -80,7 +80,7 @@ func runPools(ctx context.Context, args []string) error {
 	return report.WriteJSON(cfg.json, g)
 }
 
-// pools is a database with one type and another with many. Each has a node while it is measured.
+// pools is a database with one type and another with many. Each gets a node while it is measured.
 type pools struct {
 	config
 	one      *rig.Rig

@@ -53,5 +53,5 @@ func unknownMember(s rig.Shape, err error) string {
 	return ""
 }
 
-// postName is the scenario whose rate is the maximum that others are measured at half of.
+// postName is the scenario with the rate that is the maximum that others are measured at half of.
 const postName = "post"

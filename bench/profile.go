@@ -74,7 +74,7 @@ func runProfile(ctx context.Context, args []string) error {
 	}
 	r := rig.New(rig.Config{Settings: map[string]string{
 		"shared_preload_libraries": "pg_stat_statements",
-		"pg_stat_statements.max":   "50000", // each tenant has statements of its own
+		"pg_stat_statements.max":   "50000", // each tenant uses statements of its own
 	}})
 	build := func(ctx context.Context) error { return buildProfiled(ctx, r) }
 	err = r.Begin(ctx, r.StartPostgres, r.StartWorker, build, r.StartNode, r.MakeTenant)

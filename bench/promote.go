@@ -68,7 +68,7 @@ func runPromote(ctx context.Context, args []string) error {
 	return report.WriteJSON(cfg.json, line)
 }
 
-// watchDelayed samples until all delayed tasks have been leased.
+// watchDelayed samples until all delayed tasks are leased.
 func watchDelayed(
 	ctx context.Context, r *rig.Rig, delayed, other *rig.TaskType, tasks int, t *report.Timeline,
 ) error {

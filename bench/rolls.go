@@ -88,7 +88,7 @@ func runRolls(ctx context.Context, args []string) error {
 type rollingType struct {
 	*rig.TaskType
 	rounds report.Rounds
-	rolls  int // that the type has had
+	rolls  int // that the type got
 }
 
 func (t *rollingType) round(ctx context.Context, r *rig.Rig, lasting time.Duration) error {

@@ -58,12 +58,12 @@ type rounds struct {
 	config
 	comparing bool     // two revisions: a scenario measures no counterpart of its own
 	scenario  scenario // that begins, while it does
-	mostRate  float64  // tasks/s that the scenario post has reached last; 0: not measured
+	mostRate  float64  // tasks/s that the scenario post reached last; 0: not measured
 	counted   []counted
 	shared    map[string]*manyRig // shared by several scenarios, by name
 }
 
-// started is a scenario that has begun.
+// started is a begun scenario.
 type started struct {
 	scenario
 	measure measure
@@ -166,8 +166,8 @@ func (r *rounds) round(ctx context.Context, n int, begun []started) (report.Figu
 	return append(all, ratios(all)...), nil
 }
 
-// byTurns lists scenarios as often as they have their turn: those side by side with several turns
-// one after the other, and then the other way round. In a short run each has one turn.
+// byTurns lists scenarios as often as they get their turn: those side by side with several turns
+// one after the other, and then the other way round. In a short run each gets one turn.
 func byTurns(begun []started, short bool) (order []started) {
 	for len(begun) > 0 {
 		n := 1

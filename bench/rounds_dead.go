@@ -22,8 +22,8 @@ func (r *rounds) countDead(of *rig.Rig, t *rig.TaskType) {
 
 // deadRows returns the number of row versions that died for each task: rows that were deleted or
 // updated. Connections report them when they end, or some seconds later: all nodes are stopped
-// first. Of types that share tables it can't be told whose rows they were, unless one type had all
-// the tasks.
+// first. Of types that share tables it can't be told of which type the rows were, unless all tasks
+// were of one type.
 func (r *rounds) deadRows(ctx context.Context) (all report.Figures, err error) {
 	types := map[*rig.Rig]int{}
 	for _, c := range r.counted {
@@ -43,8 +43,8 @@ func (r *rounds) deadRows(ctx context.Context) (all report.Figures, err error) {
 	return all, nil
 }
 
-// deadRowsOf counts the dead rows of all tables that have tasks of a type, and reports whether
-// other types share some of them.
+// deadRowsOf counts the dead rows of all tables with tasks of a type, and reports whether other
+// types share some of them.
 func deadRowsOf(ctx context.Context, c counted) (dead float64, shared bool, err error) {
 	for _, kind := range []string{"task", "journal", "ready", "lease", "wait"} {
 		tables, err := c.rig.DB.Tables(ctx, kind, c.taskType.Name)

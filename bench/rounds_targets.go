@@ -23,7 +23,7 @@ type direction int
 const (
 	atLeast direction = iota
 	atMost
-	asBefore // it has no bound: "bench compare" measures it against a revision
+	asBefore // it is without a bound: "bench compare" measures it against a revision
 )
 
 // targets are in the order of the table.

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Scenarios that are compared have their turns side by side, each as often first as second, or once
+// Scenarios that are compared take their turns side by side, each as often first as second, or once
 // more.
 func TestByTurns(t *testing.T) {
 	t.Parallel()

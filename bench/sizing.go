@@ -49,7 +49,7 @@ type sized struct {
 	pass func(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int) error
 }
 
-// sizedKinds returns the kinds of tasks. All but the first have one thing more than that.
+// sizedKinds returns the kinds of tasks. In all but the first there is one thing more.
 func sizedKinds(r *rig.Rig) []sized {
 	children := func(ctx context.Context, r *rig.Rig, t *rig.TaskType, tasks int) error {
 		_, err := r.PassTree(ctx, t, tasks)
@@ -109,7 +109,7 @@ func sizedKinds(r *rig.Rig) []sized {
 }
 
 // runSizing asks: what does a task cost in CPU, WAL and disk, by the features that it uses? Each
-// kind has a type of its own, and passes once before it is measured.
+// kind is a type of its own, and passes once before it is measured.
 func runSizing(ctx context.Context, args []string) error {
 	cfg, err := parseSizing(args)
 	if err != nil {

@@ -23,7 +23,7 @@ var (
 		beginStore("store_search", true, asyncflow.SearchUser, asyncflow.SearchMetadata+"order")}
 )
 
-// storeDatabase is the database of the store. The nodes have no part in it.
+// storeDatabase is the database of the store. The nodes take no part in it.
 const storeDatabase = "store"
 
 // beginStore begins a measurement of a store in a database of its own, of tasks with or without

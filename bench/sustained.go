@@ -131,7 +131,7 @@ func sampleSustained(
 	return nil
 }
 
-// tableSizes are the sizes of the tables that have a type's tasks.
+// tableSizes are the sizes of the tables with a type's tasks.
 type tableSizes struct {
 	history, live float64 // MB, with indexes
 	dead          float64 // thousands of dead rows in the small tables

@@ -39,7 +39,7 @@ func skewed(types int) int {
 	return few + rand.IntN(types-few)
 }
 
-// manyRig has task types in a database of its own. Its node runs only while it is measured.
+// manyRig keeps task types in a database of its own. Its node runs only while it is measured.
 type manyRig struct {
 	*rig.Rig
 	types *rig.ManyTypes
@@ -102,8 +102,8 @@ func beginTenants(choose func(types int) int) func(context.Context, *rounds) (me
 	}
 }
 
-// measureSingly measures tasks that are submitted one by one. As in use, each type has had tasks
-// since the node has started.
+// measureSingly measures tasks that are submitted one by one. As in use, each type got tasks since
+// the start of the node.
 func (m *manyRig) measureSingly(
 	ctx context.Context, tasks int, choose func(types int) int,
 ) (all report.Figures, err error) {

@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/rig"
 )
 
-// told and waits ask: how soon after its end is a task told? told has 1,000 ends a second, each
-// with an on_final; waits has 100 submits a second that wait for the end of their task.
+// told and waits ask: how soon after its end is a task told? told makes 1,000 ends a second, each
+// with an on_final; waits makes 100 submits a second that wait for the end of their task.
 var (
 	told = scenario{
 		"told", "End of a task to its event at 1,000 ends/s", 1,

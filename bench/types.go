@@ -28,7 +28,7 @@ var (
 // typesRate is the low rate, in tasks a second.
 const typesRate = 200
 
-// typesWarmUp is the least number of tasks that a new node has before it is measured.
+// typesWarmUp is the least number of tasks that a new node does before it is measured.
 const typesWarmUp = 1000
 
 func manyRigOfTypes(ctx context.Context, r *rounds) (*manyRig, error) {
@@ -62,7 +62,7 @@ func beginTypes(
 }
 
 // measureTrickle submits tasks at a rate, each of any type, and measures what they cost. As in use,
-// each type has had a task since the node has started.
+// each type got a task since the start of the node.
 func (m *manyRig) measureTrickle(
 	ctx context.Context, rate float64, warmUp, tasks int,
 ) (report.Figures, error) {

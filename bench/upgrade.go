@@ -43,8 +43,8 @@ func parseUpgrade(args []string) (upgradeConfig, error) {
 // otherType is the number of no type: no job looks at the rows that are filled in.
 const otherType = 999_999
 
-// fillUpgraded writes rows $2 up to $3, of the type $1, into the tables of which migrations make an
-// index.
+// fillUpgraded writes rows $2 up to $3, of the type $1, into the tables that migrations make an
+// index of.
 var fillUpgraded = map[string]string{
 	"wait": `INSERT INTO wait (type, id, seq, stage, attempt, order_time, reason, key, until)
 		SELECT $1::int, n, 1, 'call', 1, now(), 'endpoint', 'customer-' || n % 1000, 'infinity'

@@ -1,6 +1,6 @@
 // Package migrations holds the SQL that brings a database to the schema of this version: one set
 // for the schema asyncflow and one for the schema of each tenant. Package store makes the rolled
-// tables that task types share, or have for themselves.
+// tables that task types share, or keep for themselves.
 package migrations
 
 import (
@@ -27,7 +27,7 @@ func Tenant() fs.FS { return sub("tenant") }
 func NewTenant() string { return newTenant }
 
 // script returns the migrations of a set in order. To Postgres, goose's annotations are comments,
-// so no migration may have a part that undoes it.
+// so there may be no part in a migration that undoes it.
 func script(set fs.FS) string {
 	names, err := fs.Glob(set, "*.sql") // in order, as their numbers are equally long
 	if err != nil {

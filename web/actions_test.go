@@ -258,7 +258,7 @@ func TestActionsOnEndpoints(t *testing.T) {
 	p.quiet(p.missing("/v1/endpoints/" + id))
 }
 
-// An endpoint that has answered 410 is enabled again.
+// An endpoint that answered 410 is enabled again.
 func TestEnableAnEndpoint(t *testing.T) {
 	p := openPage(t, all...)
 	ctx := t.Context()
@@ -431,7 +431,7 @@ func (p *page) copied(label string) string {
 		const text = window.copied; delete window.copied; return text })()`)
 }
 
-// shell returns the output of commands of somebody who has a token.
+// shell returns the output of commands of somebody with a token.
 func (p *page) shell(commands string) string {
 	p.t.Helper()
 	token, err := p.node.NewToken(time.Hour, auth.ScopeSubmit)

@@ -13,7 +13,7 @@ import (
 // failing counts of the last hour, by how many minutes ago.
 var failedAgo = map[int]int{12: 40, 27: 20, 44: 10}
 
-// recordFailures makes a type in whose last hour tasks failed in three minutes, and nothing else
+// recordFailures makes a type with failed tasks in three minutes of its last hour, and nothing else
 // happened.
 func (p *page) recordFailures(tenant, name string) {
 	p.t.Helper()
@@ -60,8 +60,8 @@ func TestBarsOfATypeAreItsNumbers(t *testing.T) {
 	p.quiet()
 }
 
-// The bars of a chart are drawn at their minutes, in heights that have the relations of their
-// numbers: what is on the canvas is measured.
+// The bars of a chart are drawn at their minutes, in heights that relate as their numbers: what is
+// on the canvas is measured.
 func TestBarsOfAChartAreItsNumbers(t *testing.T) {
 	tenant := again("drawn")
 	p := openPageOf(t, tenant)

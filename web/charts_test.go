@@ -43,7 +43,7 @@ func (p *page) recorded(tenant, name string) {
 	defer s.Close()
 	_, err = s.RecordHistory(ctx, tenant, time.Time{})
 	require.NoError(p.t, err)
-	// All tests of this process have the same spans: nodes recorded, but for a gap. Spans of
+	// All tests of this process share the same spans: nodes recorded, but for a gap. Spans of
 	// earlier tests would cover it after some minutes.
 	_, err = db.Exec(ctx, `DELETE FROM asyncflow.history_spans;
 		INSERT INTO asyncflow.history_spans VALUES
@@ -55,7 +55,7 @@ func (p *page) recorded(tenant, name string) {
 // again returns a name that is new in each run of a test.
 func again(name string) string { return fmt.Sprint(name, time.Now().UnixNano()%1_000_000) }
 
-// drawn waits until the page has n charts.
+// drawn waits until n charts are on the page.
 func (p *page) drawn(n int) {
 	p.t.Helper()
 	p.Run(fmt.Sprintf(`return document.querySelectorAll(".drawing .uplot canvas").length === %d &&
@@ -159,7 +159,7 @@ func TestZoomOfAChart(t *testing.T) {
 	p.quiet()
 }
 
-// The page of an endpoint has the history of its stage.
+// The page of an endpoint shows the history of its stage.
 func TestChartsOfAnEndpoint(t *testing.T) {
 	tenant := again("endcharted")
 	p := openPageOf(t, tenant)
@@ -180,8 +180,8 @@ func TestChartsOfAnEndpoint(t *testing.T) {
 	p.quiet()
 }
 
-// The overview has a chart of all types together, by one call whatever their number. It has a
-// table, and failed tasks have a shape of their own.
+// The overview shows a chart of all types together, by one call whatever their number. There is a
+// table of it, and failed tasks are drawn in a shape of their own.
 func TestChartOfTheOverview(t *testing.T) {
 	tenant := again("overcharted")
 	p := openPageOf(t, tenant)

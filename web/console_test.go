@@ -23,8 +23,8 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// makeType makes a task type with two stages and a worker. The first stage returns its context;
-// the second one fails as long as the context has "fail", with a hostile text, or "declined".
+// makeType makes a task type with two stages and a worker. The first stage returns its context; the
+// second one fails as long as "fail" is in the context, with a hostile text, or "declined".
 func (p *page) makeType(name string) { p.t.Helper(); p.makeTypeAt(name, "") }
 
 // makeTypeAt is makeType, with a path of the worker. It returns the URL of the endpoints.
@@ -134,7 +134,7 @@ func TestRedriveAFailedTask(t *testing.T) {
 	p.quiet()
 }
 
-// All tasks that match are redriven, after their count has been shown.
+// All tasks that match are redriven, after their count was shown.
 func TestRedriveAllThatMatch(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("many")
@@ -356,7 +356,7 @@ func TestKeys(t *testing.T) {
 }
 
 // The overview follows what happens, but not while it is paused or its tab can't be seen. Another
-// page shows that the server has sent the numbers.
+// page shows that the server sent the numbers.
 func TestOverviewIsLive(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("live")
@@ -374,8 +374,7 @@ func TestOverviewIsLive(t *testing.T) {
 	p.submit("live", `1`, client.StatusSucceeded)
 	shown++
 	p.Run(succeeded(shown))
-	// What was sent to the other page before the last number has also come to this one, if it
-	// was sent to it.
+	// What was sent to the other page before the last number is also here, if it was sent to it.
 	still := func() {
 		p.t.Helper()
 		for n := shown + 1; n <= shown+2; n++ {
@@ -408,7 +407,7 @@ func TestOverviewIsLive(t *testing.T) {
 }
 
 // The page of a task says when it expired, and a redrive gives it another lifetime: without one it
-// is refused. Its type says how many tasks have expired.
+// is refused. Its type says how many tasks expired.
 func TestRedriveAnExpiredTask(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("quote")

@@ -109,8 +109,8 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// postgresCPU returns the CPU time that the test's Postgres has taken: the server, its processes,
-// and those that have ended.
+// postgresCPU returns the CPU time that the test's Postgres took: the server, its processes, and
+// the ended ones.
 func (p *page) postgresCPU() time.Duration {
 	p.t.Helper()
 	var pid int
@@ -124,7 +124,7 @@ func (p *page) postgresCPU() time.Duration {
 		require.NoError(p.t, err)
 		s := statOf(pid)
 		if s == nil {
-			continue // it has ended
+			continue // it is over
 		}
 		if s[1] == server {
 			ticks += number(s[11]) + number(s[12])
@@ -136,7 +136,7 @@ func (p *page) postgresCPU() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// statOf returns the fields of a process from its state on; nil: it has ended.
+// statOf returns the fields of a process from its state on; nil: it is over.
 func statOf(pid int) []string {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

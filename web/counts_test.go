@@ -30,7 +30,7 @@ func (p *page) delayedTasks(name string, n int) {
 }
 
 // Beside the filter stands how many tasks match: exactly if they are few, else on request. The
-// count of all has its place among the operations, with its filter.
+// count of all stands among the operations, with its filter.
 func TestCounts(t *testing.T) {
 	p := openPageOf(t, "crowded")
 	p.delayedTasks("crowd", 10_003)

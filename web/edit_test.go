@@ -103,7 +103,7 @@ func TestEditAParent(t *testing.T) {
 	p.quiet()
 }
 
-// A form whose task begins meanwhile stays, with what was typed: its change is refused, and what
+// A form stays when its task begins meanwhile, with what was typed: its change is refused, and what
 // was typed can still be copied.
 func TestEditTooLate(t *testing.T) {
 	p := openPage(t, all...)
@@ -129,8 +129,8 @@ func TestEditTooLate(t *testing.T) {
 	p.quiet("409")
 }
 
-// A form that was opened in one stage changes nothing in the next one, to which the task has gone
-// on meanwhile.
+// A form that was opened in one stage changes nothing in the next one, that the task went on to
+// meanwhile.
 func TestEditOfAnotherStage(t *testing.T) {
 	p := openPage(t, all...)
 	_, err := p.api.PutTaskType(t.Context(), "edited-on", client.TaskTypeSpec{
@@ -172,8 +172,8 @@ func TestEditOfAnotherStage(t *testing.T) {
 	p.quiet("412")
 }
 
-// A form overwrites nothing that somebody else has changed since it was opened. Opened again, it
-// has the new context, and an emptied one stays as it is.
+// A form overwrites nothing that somebody else changed since it was opened. Opened again, it shows
+// the new context, and an emptied one stays as it is.
 func TestEditAfterAnother(t *testing.T) {
 	p := openPage(t, all...)
 	_, err := p.api.PutTaskType(t.Context(), "edited-twice", client.TaskTypeSpec{

@@ -40,8 +40,8 @@ func (p *page) failing(name string) client.Endpoint {
 	return e
 }
 
-// answering makes a task type with one stage, whose endpoint answers each delivery with a status.
-// Its tasks are retried at once, and often.
+// answering makes a task type with one stage; its endpoint answers each delivery with a status. Its
+// tasks are retried at once, and often.
 func (p *page) answering(name string, status func() int) client.Endpoint {
 	p.t.Helper()
 	_, err := p.api.PutTaskType(p.t.Context(), name, client.TaskTypeSpec{Stages: []client.Stage{

@@ -126,7 +126,7 @@ func TestFindATask(t *testing.T) {
 }
 
 // Each field of the filter finds its task among the tasks of all types. A change of all tasks that
-// match has the same filter.
+// match goes by the same filter.
 func TestEachFieldFindsItsTask(t *testing.T) {
 	p := openPageOf(t, "fields")
 	p.answering("sought-in", func() int { return http.StatusServiceUnavailable })

@@ -33,15 +33,15 @@ func (p *page) send(label string) {
 	p.Run(`return !document.querySelector("dialog[open]")`)
 }
 
-// typed returns all that the fields of a dialog have.
+// typed returns all that is in the fields of a dialog.
 func (p *page) typed() string {
 	p.t.Helper()
 	return browsertest.Ask[string](p.t, p.ctx, `[...document.querySelectorAll(
 		"dialog :is(input, textarea)")].map(e => e.value).join("\n")`)
 }
 
-// strict is a worker that answers challenges and tests by those only that have a client
-// certificate. Its certificate is its own authority; it is that of clients, too.
+// strict is a worker that answers challenges and tests only of clients with a certificate. Its
+// certificate is its own authority; it is that of clients, too.
 type strict struct {
 	*httptest.Server
 	certificate, key string // PEM
@@ -71,7 +71,7 @@ func newStrict(t *testing.T) *strict {
 	return s
 }
 
-// gets has the endpoint challenged, and expects two headers of that.
+// gets makes the endpoint challenged, and expects two headers of that.
 func (s *strict) gets(p *page, id, apiKey, authorization string) {
 	p.t.Helper()
 	for len(s.seen) > 0 {

@@ -148,7 +148,7 @@ func TestAmounts(t *testing.T) {
 	}
 }
 
-// Each outcome of an attempt has a colour.
+// There is a colour for each outcome of an attempt.
 func TestColoursOfOutcomes(t *testing.T) {
 	t.Parallel()
 	style, err := os.ReadFile("src/console.css")
@@ -226,7 +226,7 @@ func TestDepthOfJSON(t *testing.T) {
 	}
 }
 
-// The document of a type has all that can be applied, as it is stored.
+// All that can be applied is in the document of a type, as it is stored.
 func TestDocumentOfAType(t *testing.T) {
 	f := exportsOf(t, "src/types/document.ts")
 	assert.Equal(t, "{\n  \"stages\": [],\n  \"rate\": 12345678901234567890\n}",
@@ -234,7 +234,7 @@ func TestDocumentOfAType(t *testing.T) {
 			`{"name":"a","version":3,"stages":[],"created_at":"x","rate":12345678901234567890}`))
 }
 
-// The link of a trace has its id, and leads to no other kind of URL.
+// In the link of a trace is its id, and leads to no other kind of URL.
 func TestTraceURL(t *testing.T) {
 	f := exportsOf(t, "src/task/trace_url.ts")
 	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -251,8 +251,8 @@ func TestTraceURL(t *testing.T) {
 	}
 }
 
-// A chart has a number for each step: 0 where nothing happened, and none where no node recorded, or
-// where the minute isn't over.
+// There is a number in a chart for each step: 0 where nothing happened, and none where no node
+// recorded, or where the minute isn't over.
 func TestNumbersOfACharts(t *testing.T) {
 	f := exportsOf(t, "src/chart/series.ts")
 	browsertest.Ask[bool](t, f.page.Context, `(() => {

@@ -40,7 +40,7 @@ var hostileReason = hostile + wideWord
 
 var wideWord = strings.Repeat("W", 250)
 
-// hostileScope is such a text without quotes, which scopes can't have.
+// hostileScope is such a text without quotes, which can't be in scopes.
 var hostileScope = strings.ReplaceAll(hostileWord, `"`, "'")
 
 // hostileRule is a rule of pauses with such a text.
@@ -250,7 +250,7 @@ func (p *page) hostilePages() []hostilePage {
 	}
 }
 
-// literal returns a text as JSON that has < and & as they are.
+// literal returns a text as JSON with < and & as they are.
 func literal(text string) string {
 	var doc strings.Builder
 	plain := json.NewEncoder(&doc)
@@ -277,8 +277,8 @@ func (p *page) pausedTask() string {
 	return task.ID
 }
 
-// claimedTasks returns a task that a claimer with a hostile name has voted on, and one that it
-// works on and has said hostile things about. The type has hostile rules.
+// claimedTasks returns a task that a claimer with a hostile name voted on, and one that it works on
+// and said hostile things about. The rules of the type are hostile.
 func (p *page) claimedTasks() (voted, slow string) {
 	p.t.Helper()
 	t := p.t
@@ -322,7 +322,7 @@ func (p *page) claimedTasks() (voted, slow string) {
 	t.Cleanup(func() {
 		stop()
 		for range 3 {
-			if err := <-ended; err != nil { // the test may have suspended the tenant already
+			if err := <-ended; err != nil { // perhaps the test suspended the tenant already
 				assert.ErrorContains(t, err, "tenant_suspended")
 			}
 		}
@@ -337,7 +337,7 @@ func (p *page) claimedTasks() (voted, slow string) {
 	return voted, task.ID
 }
 
-// refusingEndpoint returns an endpoint that has answered its challenge with a hostile text, and has
+// refusingEndpoint returns an endpoint that answered its challenge with a hostile text, with
 // hostile settings.
 func (p *page) refusingEndpoint() client.Endpoint {
 	p.t.Helper()

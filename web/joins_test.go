@@ -16,8 +16,8 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// makeAlbum makes types whose tasks wait for others: an album for two photos and a notice, a photo
-// for two captions. Captions have no worker until serveCaptions is called.
+// makeAlbum makes types with tasks that wait for others: an album for two photos and a notice, a
+// photo for two captions. There is no worker for captions until serveCaptions is called.
 func (p *page) makeAlbum() (serveCaptions func()) {
 	p.t.Helper()
 	tasks := func(names ...string) worker.Step {
@@ -56,7 +56,7 @@ func (p *page) makeAlbum() (serveCaptions func()) {
 	return func() { serve("caption") }
 }
 
-// children returns the n children of a task that have a type, by their index, once they are made.
+// children returns the n children of a task that are of a type, by their index, once they are made.
 func (p *page) children(parent, name string, n int) map[int]string {
 	p.t.Helper()
 	ids := map[int]string{}
@@ -74,7 +74,7 @@ func (p *page) children(parent, name string, n int) map[int]string {
 }
 
 // The page of a task that waits for tasks that it started counts them and what is below them, and
-// has a branch for each of their types. Their pages lead back.
+// shows a branch for each of their types. Their pages lead back.
 func TestJoinedTasks(t *testing.T) {
 	p := openPage(t, all...)
 	serveCaptions := p.makeAlbum()

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// The console shows that people decide by links, and who has decided.
+// The console shows that people decide by links, and who decided.
 func TestLinks(t *testing.T) {
 	p := openPage(t, all...)
 	_, err := p.api.PutTaskType(t.Context(), "orders", client.TaskTypeSpec{Stages: []client.Stage{

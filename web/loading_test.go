@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/browsertest"
 )
 
-// What loads for longer than a moment has a place on the page; what loads fast doesn't flicker.
+// What loads for longer than a moment gets a place on the page; what loads fast doesn't flicker.
 func TestSkeleton(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("slow-page")
@@ -34,7 +34,7 @@ func TestSkeleton(t *testing.T) {
 	p.quiet()
 }
 
-// Each page has grey bars while it loads. They break no rule of axe, light or dark, and fit a
+// Each page shows grey bars while it loads. They break no rule of axe, light or dark, and fit a
 // phone.
 func TestSkeletons(t *testing.T) {
 	p := openPage(t, all...)
@@ -84,7 +84,7 @@ func (p *page) hasSkeleton(path string) {
 	p.Run(`return !document.querySelector(".skeleton") && !document.querySelector("[role=alert]")`)
 }
 
-// A page that has lost the server says when it tries again, and goes on by itself.
+// A page that lost the server says when it tries again, and goes on by itself.
 func TestServerLost(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("lost-server")
@@ -105,7 +105,8 @@ func TestServerLost(t *testing.T) {
 	p.quiet()
 }
 
-// A task that isn't there has a title, and is asked for once: no timer is left but the clock's.
+// The page of a task that isn't there shows a title, and is asked for once: no timer is left but
+// the clock's.
 func TestTaskThatIsGone(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("gone-tasks")

@@ -69,7 +69,7 @@ func openPageOf(t *testing.T, tenant string) *page {
 	return p
 }
 
-// use has the calls of the test use a token.
+// use makes the calls of the test use a token.
 func (p *page) use(token string) {
 	p.t.Helper()
 	var err error
@@ -78,7 +78,7 @@ func (p *page) use(token string) {
 	p.token = token
 }
 
-// post makes a call with a body that goes as it is, by a program that has a name.
+// post makes a call with a body that goes as it is, by a program with a name.
 func (p *page) post(path, body, program string) []byte {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), "POST", p.node.URL+path,
@@ -154,10 +154,10 @@ func (p *page) database() *pgx.Conn {
 }
 
 // missing is the complaint about a call for something, or a part of it, that isn't there any more:
-// a page may still look at what it has just deleted.
+// a page may still look at what it just deleted.
 func (p *page) missing(path string) string { return "404 (Not Found) " + p.node.URL + path }
 
-// quiet expects that the browser has complained about nothing, apart from some texts.
+// quiet expects that the browser complained about nothing, apart from some texts.
 func (p *page) quiet(apartFrom ...string) {
 	p.t.Helper()
 	for _, c := range p.Complaints() {

@@ -183,8 +183,8 @@ func (p *page) fits(width int64) {
 	p.Run(fmt.Sprintf(`return document.documentElement.scrollWidth <= %d`, width))
 }
 
-// The rules that axe checks. The rules of colours take as long as the rest together. A narrow
-// screen has the colours of a wide one, so only the long form checks them there.
+// The rules that axe checks. The rules of colours take as long as the rest together. The colours of
+// a narrow screen are those of a wide one, so only the long form checks them there.
 const (
 	allRules    = `runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]`
 	colourRules = `runOnly: {type: "rule", values: ["color-contrast", "link-in-text-block"]}`

@@ -24,7 +24,7 @@ import (
 )
 
 // busyShop gives the pictures something to show, and returns the pages: types that are well, one
-// whose payments fail, one whose endpoint is down, alerts, and the history of a day.
+// with failing payments, one with an endpoint that is down, alerts, and the history of a day.
 func (p *page) busyShop(tenant string) []shown {
 	p.t.Helper()
 	ctx := p.t.Context()
@@ -128,7 +128,7 @@ func (p *page) shopWorker() {
 	require.NoError(p.t, w.Register(ctx, worker.Registration{Client: p.api, URL: server.URL}))
 }
 
-// shopTasks submits tasks, and waits until all but some have ended. It returns a failed one.
+// shopTasks submits tasks, and waits until all but some are over. It returns a failed one.
 func (p *page) shopTasks() (failed string) {
 	p.t.Helper()
 	ctx := p.t.Context()

@@ -29,7 +29,7 @@ var (
 )
 
 // A list of many tasks is read page by page. With -v it also says how long a page takes until it is
-// shown, and with -watch what an open one takes; docs/console.md has the figures.
+// shown, and with -watch what an open one takes; the figures are in docs/console.md.
 func TestManyTasks(t *testing.T) {
 	p := openPageOf(t, "many")
 	_, err := p.api.PutTaskType(t.Context(), "huge", client.TaskTypeSpec{
@@ -77,7 +77,7 @@ func TestManyTasks(t *testing.T) {
 }
 
 // putEnded writes ended tasks of the type huge, one a second, before any other task. One in a
-// hundred has failed.
+// hundred failed.
 func (p *page) putEnded(n int) {
 	p.t.Helper()
 	if n == 0 {
@@ -189,7 +189,7 @@ func (p *page) watch(d time.Duration) {
 		100*(cpu(p.t)-busy).Seconds()/time.Since(began).Seconds())
 }
 
-// cpu returns the CPU time that this process has taken.
+// cpu returns the CPU time that this process took.
 func cpu(t *testing.T) time.Duration {
 	t.Helper()
 	var use syscall.Rusage

@@ -67,8 +67,8 @@ func TestSubmitATask(t *testing.T) {
 	p.quiet("400")
 }
 
-// On the page of all tasks a type is chosen. An example that nobody has changed gives way to that
-// of another type.
+// On the page of all tasks a type is chosen. An example that nobody changed gives way to that of
+// another type.
 func TestSubmitATaskOfAType(t *testing.T) {
 	p := openPageOf(t, "chooses")
 	p.makeType("one")
@@ -93,8 +93,8 @@ func TestSubmitATaskOfAType(t *testing.T) {
 	p.quiet()
 }
 
-// A submitter who may read nothing still has the form, and says the type. Who may not submit has no
-// form.
+// A submitter who may read nothing still gets the form, and says the type. Who may not submit gets
+// no form.
 func TestSubmitNeedsTheScope(t *testing.T) {
 	p := openPage(t, auth.ScopeSubmit)
 	p.makeType("unseen")

@@ -15,8 +15,7 @@ import (
 )
 
 // The page of a failed task begins with what failed, and leads to the tasks with the same error and
-// to the endpoint. A stack trace has a line for each of its lines; each button that copies has a
-// name.
+// to the endpoint. A stack trace is shown line by line; each button that copies bears a name.
 func TestFailedTaskInShort(t *testing.T) {
 	p := openPage(t, all...)
 	p.makeType("short")
@@ -47,7 +46,7 @@ func TestFailedTaskInShort(t *testing.T) {
 			`"]')`)
 	}
 	p.Click("Other tasks with this error")
-	p.See("tasks match") // others may have failed so, too
+	p.See("tasks match") // perhaps others failed so, too
 	p.See(other)
 	p.Run(`return /fingerprint=[0-9a-f]{16}/.test(location.search)`)
 	p.quiet()
@@ -76,8 +75,8 @@ func TestRunningTaskInShort(t *testing.T) {
 	p.quiet()
 }
 
-// The page of a task that a named worker has says so, and leads to all tasks that this worker runs
-// or ran. The labels are there, and the trace is a link.
+// The page of a task that is with a named worker says so, and leads to all tasks that this worker
+// runs or ran. The labels are there, and the trace is a link.
 func TestWorkerAndTraceOfATask(t *testing.T) {
 	p := openPage(t, all...)
 	p.use(p.node.Token) // which may claim
@@ -144,7 +143,7 @@ func TestClaimRulesOfATask(t *testing.T) {
 	p.quiet()
 }
 
-// The page of a type, and the overview, have how long its tasks waited when they were due, and how
+// The page of a type, and the overview, show how long its tasks waited when they were due, and how
 // long they took: from the figures that its node writes every 10 s.
 func TestTimesOfAType(t *testing.T) {
 	p := openPage(t, all...)

@@ -6,7 +6,7 @@ import "embed"
 
 //go:generate go run ./build
 
-// Assets has the bundled files: index.html, console.js, plot.js, console.css, favicon.svg,
+// Assets holds the bundled files: index.html, console.js, plot.js, console.css, favicon.svg,
 // LICENSE.txt.
 //
 //go:embed assets

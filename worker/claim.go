@@ -48,10 +48,9 @@ func (c Claims) withDefaults() Claims {
 
 // Claim claims tasks of a stage and passes them to the stage's handler, until ctx ends. Then it
 // asks for no more, gives back what hasn't begun, and returns nil; Close waits for the tasks in
-// flight. It retries with growing pauses while asyncflow can't be reached, or says that it has no
-// capacity.
-// Other refusals are its error: a token without the scope work, or a stage that isn't of mode
-// claim.
+// flight. It retries with growing pauses while asyncflow can't be reached, or says that it is out
+// of capacity. Other refusals are its error: a token without the scope work, or a stage that isn't
+// of mode claim.
 func (w *Worker) Claim(ctx context.Context, c Claims, taskType, stage string) error {
 	h := w.handlerOf(stageName{taskType, stage})
 	switch {

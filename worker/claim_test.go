@@ -81,7 +81,7 @@ func TestClaimedTasks(t *testing.T) {
 	require.NoError(t, w.Close(t.Context()))
 }
 
-// A claimed task has its labels.
+// A claimed task brings its labels.
 func TestClaimedLabels(t *testing.T) {
 	t.Parallel()
 	c := claimType(t, "claim-labels")
@@ -134,7 +134,7 @@ func TestClaimedCheckpoint(t *testing.T) {
 	require.NoError(t, w.Close(t.Context()))
 }
 
-// After a stop, nothing begins; what has begun is finished and reported.
+// After a stop, nothing begins; what is begun is finished and reported.
 func TestClaimStops(t *testing.T) {
 	t.Parallel()
 	c := claimType(t, "claim-stop")

@@ -15,9 +15,9 @@
 //
 //   - An output without an error: the task goes on. The output is the context of the next stage,
 //     or the result of the task.
-//   - An error: the attempt has failed. The retry policy of the task type decides what follows;
+//   - An error: the attempt failed. The retry policy of the task type decides what follows;
 //     Retry asks for a pause. A panic counts as an error.
-//   - Fail: the task has failed for good.
+//   - Fail: the task failed for good.
 //   - Later: the work goes on elsewhere. A Reporter with the task's Callback reports its end.
 //
 // # How a delivery is answered
@@ -33,7 +33,7 @@
 //
 //   - ErrCancelled: the task was cancelled.
 //   - ErrLost: the attempt is over for another reason, and another attempt may be in flight.
-//   - ErrStopped: Close has reached the end of its context.
+//   - ErrStopped: Close reached the end of its context.
 //
 // Heartbeats keep a handler alive that never returns: see TimeLimit.
 //

@@ -90,7 +90,7 @@ type answer struct {
 	Join  asyncflow.JoinOption `json:"join,omitzero"`
 }
 
-// decide makes the answer, once. It has the results that are there; the other deliveries are
+// decide makes the answer, once. It holds the results that are there; the other deliveries are
 // accepted. If nobody can be answered any more, all of them are.
 func (x *exchange) decide(nobody bool) {
 	x.decided.Do(func() {

@@ -34,7 +34,8 @@ func (w *Worker) HandleFinal(handle FinalHandler) {
 	w.final = handle
 }
 
-// isFinal reports whether a request has the event of an end. No task type has a dot in its name.
+// isFinal reports whether a request carries the event of an end. There is no dot in the name of a
+// task type.
 func (e envelope) isFinal() bool { return strings.HasPrefix(e.Type, "task.") }
 
 // serveFinal answers an event once it is handled.

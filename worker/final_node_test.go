@@ -22,7 +22,7 @@ import (
 )
 
 // A worker does tasks, and is told their ends: each by one event, which comes again if it was
-// refused. The log has how long after the end the events came; in the long form there are 1,000
+// refused. The log says how long after the end the events came; in the long form there are 1,000
 // ends a second.
 func TestANodeTellsEnds(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// A receiver of ends that is down has a breaker of its own, and holds up no other one. A limit of
+// A receiver of ends that is down opens a breaker of its own, and holds up no other one. A limit of
 // the endpoint bounds how many ends a receiver gets at once.
 func TestReceiversHaveABreakerAndLimits(t *testing.T) {
 	t.Parallel()

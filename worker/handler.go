@@ -46,7 +46,7 @@ type Task[In any] struct {
 	Outputs map[string]json.RawMessage
 
 	linked []string // the documents that were too long for the delivery
-	run    *run     // nil for a Task that a test has made
+	run    *run     // nil for a Task that a test made
 }
 
 // FanOut says which part of another task's work a child is.
@@ -54,12 +54,12 @@ type FanOut struct {
 	Parent string          `json:"parent"` // the id of that task
 	Index  int             `json:"index"`  // from 0
 	Count  int             `json:"count"`  // of all children
-	Shared json.RawMessage `json:"shared"` // what the children have in common; nil: nothing
+	Shared json.RawMessage `json:"shared"` // what the children share; nil: nothing
 }
 
 // Progress reports the progress of the work: 0 to 100, and a message. An error is no reason to
 // stop: if the attempt is over, the handler's context ends. It does nothing for a Task that a test
-// has made.
+// made.
 func (t Task[In]) Progress(ctx context.Context, percent int, note string) error {
 	if t.run == nil {
 		return nil
@@ -73,7 +73,7 @@ func (t Task[In]) Progress(ctx context.Context, percent int, note string) error 
 
 // SaveCheckpoint leaves v, as JSON, for the next attempt of the stage, in place of what was left
 // before. It is a heartbeat, too. An error is no reason to stop: if the attempt is over, the
-// handler's context ends. It does nothing for a Task that a test has made.
+// handler's context ends. It does nothing for a Task that a test made.
 func (t Task[In]) SaveCheckpoint(ctx context.Context, v any) error {
 	if t.run == nil {
 		return nil
@@ -106,7 +106,7 @@ func TimeLimit(d time.Duration) Option { return func(h *handler) { h.timeLimit =
 
 // Handle registers a function for the deliveries of a stage. Each delivery runs in a goroutine of
 // its own, even if it comes in a batch. A context that can't be read into an In fails the task for
-// good. Handle panics if the names are invalid, or the stage has a handler already.
+// good. Handle panics if the names are invalid, or there is a handler for the stage already.
 func Handle[In, Out any](
 	w *Worker, taskType, stage string, work func(context.Context, Task[In]) (Out, error),
 	opts ...Option,
@@ -138,7 +138,7 @@ type Result[Out any] struct {
 }
 
 // HandleBatch registers a function for the deliveries of a stage that arrive together: up to the
-// endpoint's batch.max_tasks in a call, or one if the endpoint has no batches. The results are in
+// endpoint's batch.max_tasks in a call, or one if the endpoint takes no batches. The results are in
 // the order of the tasks; a missing result is a failure. The context is cancelled when no task of
 // the batch needs work any more. Otherwise it is like Handle.
 func HandleBatch[In, Out any](

@@ -24,7 +24,7 @@ func (b *bundle) batchOf(contexts ...string) map[string]any {
 	return map[string]any{"deliveries": all}
 }
 
-// Each delivery of a batch has its own outcome in the one answer. Deliveries that take longer are
+// Each delivery of a batch gets its own outcome in the one answer. Deliveries that take longer are
 // accepted, and reported one by one.
 func TestBatch(t *testing.T) {
 	b := setup(t, func(c *Config) { c.AnswerWithin = 100 * time.Millisecond })

@@ -252,7 +252,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A Task that a test has made can be handed to a handler.
+// A Task that a test made can be handed to a handler.
 func TestTaskWithoutWorker(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, Task[photo]{Context: photo{"a"}}.Progress(t.Context(), 10, ""))

@@ -10,13 +10,13 @@ const (
 	maxHeartbeat = 30 * time.Second // the longest default interval
 	beatTimeout  = 10 * time.Second
 	// lateReports is how long after the deadline a result is still reported. It counts until
-	// another attempt has started, such as after asyncflow was away.
+	// another attempt starts, such as after asyncflow was away.
 	lateReports = time.Minute
 )
 
 // heartbeats sends heartbeats until the run is over. It cancels the handler's context when
-// asyncflow says that the attempt is over, or at the deadline. When lateReports have passed as
-// well, it ends the calls, too.
+// asyncflow says that the attempt is over, or at the deadline. When lateReports are over as well,
+// it ends the calls, too.
 func (r *run) heartbeats() {
 	interval := r.worker.heartbeat(time.Until(r.until))
 	beats := time.NewTicker(interval)
@@ -66,7 +66,7 @@ func (r *run) sendHeartbeat(most time.Duration) (time.Time, error) {
 	return r.worker.reporter.Heartbeat(ctx, r.delivery.Callback)
 }
 
-// askNow has a heartbeat sent now.
+// askNow makes a heartbeat go out now.
 func (r *run) askNow() {
 	select {
 	case r.doubted <- struct{}{}:
@@ -81,7 +81,7 @@ func causeOf(err error) error {
 	return ErrLost
 }
 
-// heartbeat returns the interval of heartbeats for a delivery that has some time left.
+// heartbeat returns the interval of heartbeats for a delivery with some time left.
 func (w *Worker) heartbeat(left time.Duration) time.Duration {
 	if w.cfg.Heartbeat > 0 {
 		return w.cfg.Heartbeat
@@ -89,7 +89,7 @@ func (w *Worker) heartbeat(left time.Duration) time.Duration {
 	return max(min(left/3, maxHeartbeat), 100*time.Millisecond)
 }
 
-// joinContexts returns a context that ends when the contexts of all runs have ended.
+// joinContexts returns a context that ends at the end of the contexts of all runs.
 func joinContexts(runs []*run) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(runs[0].ctx))
 	go func() {

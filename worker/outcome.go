@@ -50,8 +50,8 @@ func Snooze(after time.Duration) error {
 	return snoozeError{min(max(after, asyncflow.MinSnoozeAfter), asyncflow.MaxSnoozeAfter)}
 }
 
-// Step, as the error of a handler, says how a task goes on whose stage is done: the output counts.
-// The stage's next must allow it. A Reporter takes it, too.
+// Step, as the error of a handler, says how a task goes on from a stage that is done: the output
+// counts. The stage's next must allow it. A Reporter takes it, too.
 type Step struct {
 	next   string
 	finish bool
@@ -66,7 +66,7 @@ func Next(stage string) Step { return Step{next: stage} }
 var Finish = Step{finish: true}
 
 // Spawn is the Step that starts tasks: return output, worker.Spawn(tasks...). They exist if the
-// outcome counts: all of them once, or none. The stage's spawn must have their types.
+// outcome counts: all of them once, or none. Their types must be in the stage's spawn.
 func Spawn(tasks ...client.SpawnedTask) Step { return Step{}.Spawn(tasks...) }
 
 // Spawn adds tasks to start to a Step: worker.Next("review").Spawn(tasks...).
@@ -81,7 +81,7 @@ func (s Step) Spawn(tasks ...client.SpawnedTask) Step {
 //
 //	return nil, worker.Spawn(tasks...).Join(worker.JoinOptions{MaxParallel: 20})
 //
-// Without options it has the defaults of a fan-out.
+// Without options it uses the defaults of a fan-out.
 func (s Step) Join(options ...JoinOptions) Step {
 	s.join = &asyncflow.Join{}
 	if len(options) > 0 {
@@ -90,8 +90,8 @@ func (s Step) Join(options ...JoinOptions) Step {
 	return s
 }
 
-// JoinOptions say how a task waits for the tasks that it starts. The zero value has the defaults of
-// a fan-out.
+// JoinOptions say how a task waits for the tasks that it starts. The zero value stands for the
+// defaults of a fan-out.
 type JoinOptions = asyncflow.Join
 
 // spawned returns the tasks to start.

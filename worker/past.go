@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Input returns the context as the task was submitted with it, whatever its stages have made of it
+// Input returns the context as the task was submitted with it, whatever its stages made of it
 // since. Its stage asks for it: deliver: {input: true}. One that was too long for the delivery is
 // read from asyncflow, trying again like reports.
 func Input[T, In any](t Task[In]) (input T, err error) {
@@ -28,9 +28,9 @@ func Input[T, In any](t Task[In]) (input T, err error) {
 	return input, nil
 }
 
-// Output returns the latest output of a stage that the task has been in. The stage of the delivery
-// asks for it: deliver: {outputs: […]}. An output that there isn't is null: the zero value, or nil
-// if T is a pointer. It is read like Input.
+// Output returns the latest output of a stage that the task was in. The stage of the delivery asks
+// for it: deliver: {outputs: […]}. An output that there isn't is null: the zero value, or nil if T
+// is a pointer. It is read like Input.
 func Output[T, In any](t Task[In], stage string) (output T, err error) {
 	doc, known := t.Outputs[stage]
 	switch {

@@ -16,9 +16,9 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// A task that a named worker has taken shows where it runs: at which endpoint, node and worker,
-// since when and until when, with its last heartbeat and progress. Its attempt keeps node and
-// worker, and the filter by the worker finds it.
+// A task that a named worker took shows where it runs: at which endpoint, node and worker, since
+// when and until when, with its last heartbeat and progress. Its attempt keeps node and worker, and
+// the filter by the worker finds it.
 func TestANodeShowsWhereATaskRuns(t *testing.T) {
 	t.Parallel()
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -38,7 +38,7 @@ func TestANodeShowsWhereATaskRuns(t *testing.T) {
 		return 1, nil
 	}, worker.AnswerWithin(-1))
 	worker.Handle(w, name, "then", func(context.Context, worker.Task[int]) (int, error) {
-		return 2, nil // in the answer, which has the name, too
+		return 2, nil // in the answer, with the name, too
 	}, worker.AnswerWithin(time.Minute))
 	server := httptest.NewServer(w)
 	defer server.Close()

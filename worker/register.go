@@ -23,9 +23,9 @@ type Registration struct {
 	Prepare func(*client.NewEndpoint)
 }
 
-// Register makes sure that the stage of each handler has an endpoint with the URL, and that its
-// deliveries verify here: it challenges each endpoint. So the task types must exist, and the worker
-// must be served before. Register doesn't change an existing endpoint.
+// Register makes sure that there is an endpoint with the URL in the stage of each handler, and that
+// its deliveries verify here: it challenges each endpoint. So the task types must exist, and the
+// worker must be served before. Register doesn't change an existing endpoint.
 //
 // A new endpoint gets the first secret (whsec_) of Config.Keys. If there is none, asyncflow makes
 // an ed25519 key, and the Worker learns its public key. It also learns the public keys of existing
@@ -59,7 +59,7 @@ func isPassing(err error) bool {
 	return code == asyncflow.CodeUnavailable || code == asyncflow.CodeUncertain
 }
 
-// register makes sure that one stage has an endpoint.
+// register makes sure that there is an endpoint in one stage.
 func (w *Worker) register(ctx context.Context, r Registration, name stageName) error {
 	if err := w.checkTime(ctx, r, name); err != nil {
 		return err
@@ -105,8 +105,8 @@ func (w *Worker) checkTime(ctx context.Context, r Registration, name stageName) 
 	return nil
 }
 
-// endpointOf returns the endpoint of a stage that has the URL. If other processes of this worker
-// have created some at the same time, it returns the oldest.
+// endpointOf returns the endpoint of a stage with the URL. If other processes of this worker
+// created some at the same time, it returns the oldest.
 func (w *Worker) endpointOf(
 	ctx context.Context, r Registration, name stageName,
 ) (e client.Endpoint, found bool, err error) {

@@ -26,7 +26,7 @@ type Callback struct {
 	Token string `json:"token"`
 }
 
-// ofClaim returns the callback for calls that only claims have.
+// ofClaim returns the callback for calls that are only there for claims.
 func (cb Callback) ofClaim() Callback {
 	cb.URL = strings.Replace(cb.URL, "/v1/callbacks/", "/v1/claims/", 1)
 	return cb
@@ -72,7 +72,7 @@ func newReporter(transport http.RoundTripper, wait time.Duration) *Reporter {
 }
 
 // Named returns a Reporter that sends the name of a worker, which is shown with the task: see
-// Config.Name. A name that can't be one is not sent. The Reporter of a Worker has the Worker's
+// Config.Name. A name that can't be one is not sent. The Reporter of a Worker sends the Worker's
 // name; NewReporter makes one without.
 func (r *Reporter) Named(name string) *Reporter {
 	named := *r

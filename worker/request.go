@@ -50,7 +50,7 @@ type envelope struct {
 	Challenge  string     `json:"challenge"`
 }
 
-// challengeType is the type of a challenge. No task type has that name.
+// challengeType is the type of a challenge. No task type goes by that name.
 const challengeType = "asyncflow.challenge"
 
 // all returns the deliveries of a request. They must be complete, and of one stage.
@@ -184,7 +184,7 @@ func (w *Worker) take(
 }
 
 // clockOffset returns how far this machine's clock is ahead of the database's clock, which
-// deadlines use. It ignores up to 2 s: the time of a request has whole seconds, and the request
+// deadlines use. It ignores up to 2 s: the time of a request is in whole seconds, and the request
 // takes a moment to arrive.
 func clockOffset(sent, now time.Time) time.Duration {
 	const usual = 2 * time.Second

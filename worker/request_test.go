@@ -202,7 +202,7 @@ func TestDuplicateOfALargeAnswer(t *testing.T) {
 	require.Contains(t, r.body, "was answered before")
 }
 
-// A worker without capacity says so, and accepts deliveries again once it has some.
+// A worker without capacity says so, and accepts deliveries again once it got some.
 func TestMaxInFlight(t *testing.T) {
 	b := setup(t, func(c *Config) { c.MaxInFlight = 2 })
 	release := make(chan struct{})

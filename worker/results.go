@@ -82,7 +82,7 @@ func outputsOf(all []json.RawMessage) ([]json.RawMessage, error) {
 	return outputs, nil
 }
 
-// resultsOf yields the results as a context has them; read makes these of a page's.
+// resultsOf yields the results as a context holds them; read makes these of a page's.
 func resultsOf(
 	ctx context.Context, t Task[Joined], read func([]json.RawMessage) ([]json.RawMessage, error),
 ) iter.Seq2[json.RawMessage, error] {
@@ -158,7 +158,7 @@ func read(ctx context.Context, r *run, cb Callback, address string) ([]byte, err
 }
 
 // resultsAddress returns the address of a page of results. It is where reports go: a context is
-// what somebody has submitted, and the token is for asyncflow only.
+// what somebody submitted, and the token is for asyncflow only.
 func resultsAddress(cb Callback, stored string, from int) (string, error) {
 	u, err := url.Parse(stored)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/worker"
 )
 
-// Results that are too long for a context have a whole URL, which the delivery's token opens. The
+// Results that are too long for a context are at a whole URL, which the delivery's token opens. The
 // caller reads them, too.
 func TestResultsURL(t *testing.T) {
 	t.Parallel()
@@ -82,7 +82,7 @@ func TestResultsURL(t *testing.T) {
 	require.NoError(t, w.Close(t.Context()))
 }
 
-// Short results are in the context itself; no address that a context has gets the token.
+// Short results are in the context itself; no address in a context gets the token.
 func TestResultsInTheContext(t *testing.T) {
 	t.Parallel()
 	read := func(joined worker.Joined) (outputs []string, settled []client.ChildResult, err error) {

@@ -29,10 +29,10 @@ type run struct {
 	endCall context.CancelFunc
 
 	result   outcome       // set before finished is closed
-	finished chan struct{} // the handler has returned
+	finished chan struct{} // the handler returned
 	accepted bool          // the result isn't in the answer; set before exchange.answered is closed
 	over     chan struct{} // closed when the result is in the answer or reported
-	doubted  chan struct{} // asyncflow has refused a report: a heartbeat tells whether it is over
+	doubted  chan struct{} // asyncflow refused a report: a heartbeat tells whether it is over
 }
 
 // newRun returns a run, and starts its heartbeats. ctx is the context of the request; only its

@@ -31,7 +31,7 @@ func TestSlowHandler(t *testing.T) {
 	require.Empty(t, b.asyncflow.reports)
 }
 
-// When the connection breaks, the handler goes on: asyncflow may have been restarted. Its result is
+// When the connection breaks, the handler goes on: perhaps asyncflow was restarted. Its result is
 // reported, and a heartbeat asks whether it still counts.
 func TestBrokenConnection(t *testing.T) {
 	b := setup(t)
@@ -172,8 +172,7 @@ func TestProgressOfWhatIsOver(t *testing.T) {
 	require.ErrorIs(t, <-causes, ErrCancelled)
 }
 
-// Finished work is reported even if its attempt is over: it counts until another attempt has
-// started.
+// Finished work is reported even if its attempt is over: it counts until another attempt starts.
 func TestDoneThoughLost(t *testing.T) {
 	b := setup(t, func(c *Config) { c.Heartbeat = time.Millisecond })
 	b.asyncflow.beats("running", time.Minute, 200)

@@ -25,7 +25,7 @@ import (
 const (
 	secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	token  = "completion-token"
-	soon   = 2 * time.Minute // a test that waits longer has failed
+	soon   = 2 * time.Minute // a test that waits longer fails
 )
 
 // ownClient stands in for http.DefaultClient. A server of httptest that ends closes the idle

@@ -16,7 +16,7 @@ import (
 )
 
 // Config configures a Worker. Without Keys, nothing is verified, and so nothing accepted, until
-// Register has brought a key; every other field has a default.
+// Register brings a key; there is a default for every other field.
 type Config struct {
 	// Keys verify deliveries: the secrets of the endpoints (whsec_…) or their public keys
 	// (whpk_…). A delivery needs to verify with one of them, so give the old and the new key while
@@ -100,7 +100,7 @@ func (c Config) validate() error {
 }
 
 // Worker passes deliveries to its handlers. It is an http.Handler, and safe for concurrent use.
-// Close it after its server has been shut down.
+// Close it after its server was shut down.
 type Worker struct {
 	cfg      Config
 	verifier *signing.Verifier
@@ -123,7 +123,7 @@ type Worker struct {
 	idle     chan struct{} // closed when closing and nothing is in flight
 }
 
-// New returns a Worker without handlers. Its error has CodeInvalid, and names the field.
+// New returns a Worker without handlers. Its error is CodeInvalid, and names the field.
 func New(cfg Config) (*Worker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func New(cfg Config) (*Worker, error) {
 // Reporter returns the reporter that the worker itself uses.
 func (w *Worker) Reporter() *Reporter { return w.reporter }
 
-// stages returns the stages that have handlers, in order.
+// stages returns the stages with handlers, in order.
 func (w *Worker) stages() []stageName {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,7 +201,7 @@ func (w *Worker) InFlight() int {
 	return w.inFlight
 }
 
-// closeGrace is how long interrupted handlers have to return.
+// closeGrace is how long interrupted handlers get to return.
 const closeGrace = 5 * time.Second
 
 // Close refuses new deliveries (503) and waits until deliveries in flight are reported. If ctx ends

@@ -35,7 +35,7 @@ func loadChart(t *testing.T) *chart.Chart {
 }
 
 // render renders the chart with values, as helm template does for the release asyncflow in the
-// namespace of that name. It returns the text of each template that has one, by its file.
+// namespace of that name. It returns the text of each template with one, by its file.
 func render(t *testing.T, values map[string]any) (map[string]string, error) {
 	t.Helper()
 	c := loadChart(t)

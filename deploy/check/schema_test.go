@@ -137,8 +137,8 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 }
 
-// Each selector finds pods. Each pod but a Job's has a budget and a policy. It has the ports that
-// services and probes name.
+// Each selector finds pods. There is a budget and a policy for each pod but a Job's. It opens the
+// ports that services and probes name.
 func TestObjectsFitTogether(t *testing.T) {
 	for name, values := range variants(t) {
 		t.Run(name, func(t *testing.T) {

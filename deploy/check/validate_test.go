@@ -25,8 +25,7 @@ import (
 	policyvalidation "k8s.io/kubernetes/pkg/apis/policy/validation"
 )
 
-// validate returns what the API server would refuse of an object, after it has filled in its
-// defaults.
+// validate returns what the API server would refuse of an object, after it filled in its defaults.
 func validate(t *testing.T, object runtime.Object) field.ErrorList {
 	t.Helper()
 	legacyscheme.Scheme.Default(object)

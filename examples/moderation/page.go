@@ -107,7 +107,7 @@ func (p *Page) show(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// next returns the image that a person is to judge: the same one until the person has voted.
+// next returns the image that a person is to judge: the same one until the person votes.
 func (p *Page) next(ctx context.Context, name string) (d client.Delivery, err error) {
 	if p.isFull(name) {
 		return d, errors.New("too many people are judging at the moment")
@@ -142,7 +142,7 @@ func (p *Page) isFull(name string) bool {
 	return !known && len(p.open) >= mostPeople
 }
 
-// vote reports what a person has said, and shows the next image.
+// vote reports what a person said, and shows the next image.
 func (p *Page) vote(rw http.ResponseWriter, r *http.Request) {
 	name, note := r.PostFormValue("name"), ""
 	p.mu.Lock()

@@ -1,5 +1,5 @@
 // Receipts is a small program that is told the ends of tasks, by on_final. It keeps which events it
-// has handled, so that one that comes again has no further effect.
+// handled, so that one that comes again does nothing further.
 package main
 
 import (

@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// Counts has how often each word occurs, in lower case.
+// Counts tells how often each word occurs, in lower case.
 type Counts struct {
 	Lines int            `json:"lines"`
 	Words map[string]int `json:"words"`

@@ -24,8 +24,8 @@ type Results struct {
 	Results []Counts `json:"results"`
 }
 
-// New returns a worker for both stages. It is an http.Handler. Close it after its server has been
-// shut down.
+// New returns a worker for both stages. It is an http.Handler. Close it after its server was shut
+// down.
 func New(cfg Config) (*worker.Worker, error) {
 	w, err := worker.New(worker.Config{Keys: []string{cfg.Secret}, Log: cfg.Log})
 	if err != nil {

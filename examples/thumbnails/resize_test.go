@@ -138,7 +138,7 @@ func TestResizeFailsForGood(t *testing.T) {
 	require.Empty(t, files(t, b.out))
 }
 
-// claiming returns a PNG whose header claims another size than the image has.
+// claiming returns a PNG with a header that claims another size than the image's.
 func claiming(whole []byte, width, height uint32) []byte {
 	forged := append([]byte(nil), whole...)
 	header := forged[12:29] // after signature and length: the chunk's name and its 13 bytes

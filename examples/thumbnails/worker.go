@@ -41,7 +41,7 @@ func (c *Config) setDefaults() {
 }
 
 // Worker answers the deliveries of both stages. It is an http.Handler with POST /inspect, POST
-// /resize and GET /healthz. Close it after its server has been shut down.
+// /resize and GET /healthz. Close it after its server was shut down.
 type Worker struct {
 	sdk       *worker.Worker
 	images    *os.Root

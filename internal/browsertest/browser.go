@@ -55,7 +55,7 @@ var shared = sync.OnceValues(func() (ctx context.Context, err error) {
 const starts = 3
 
 // unusedFeatures are the ones that chromedp turns off, and the two popups of the address bar: each
-// window loads them as pages of its own, a second of processor time before a test has begun.
+// window loads them as pages of its own, a second of processor time before a test begins.
 const unusedFeatures = "Translate,BlinkGenPropertyTrees,WebUIOmniboxPopup," +
 	"WebUIOmniboxPopup,WebUIOmniboxAimPopup"
 
@@ -87,8 +87,8 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// find returns the path of a browser; "": there is none. The shell draws the same pages, but has no
-// windows of its own: a test takes two thirds of the processor time.
+// find returns the path of a browser; "": there is none. The shell draws the same pages, but opens
+// no windows of its own: a test takes two thirds of the processor time.
 func find() string {
 	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser",
 		"google-chrome"} {

@@ -46,8 +46,8 @@ func Open(t *testing.T) *Page {
 	return p
 }
 
-// Complaints returns what the browser has logged: what a policy blocks, what could not be loaded,
-// and what scripts threw.
+// Complaints returns what the browser logged: what a policy blocks, what could not be loaded, and
+// what scripts threw.
 func (p *Page) Complaints() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func (p *Page) Run(script string) {
 	p.t.Fatalf("it never came to this: %s\nThe page shows:\n%s", script, p.Text())
 }
 
-// finders has functions to find elements by what a person sees of them, in the open dialog if there
+// finders are functions to find elements by what a person sees of them, in the open dialog if there
 // is one.
 const finders = `
 const where = [...document.querySelectorAll("dialog[open]")].pop() ?? document.body;

@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// pool has the pages that no test uses at the moment.
+// pool keeps the pages that no test uses at the moment.
 type pool struct {
 	mu   sync.Mutex
 	free []context.Context
@@ -40,7 +40,7 @@ func (p *pool) put(page context.Context) {
 	p.free = append(p.free, page)
 }
 
-// blank undoes what a test has done to a page: it leaves the page's document, and forgets cookies,
+// blank undoes what a test did to a page: it leaves the page's document, and forgets cookies,
 // history, what is blocked, and the size and colours of the screen. A new page listens to the
 // network; without that, a test could block nothing.
 func blank(page context.Context) error {

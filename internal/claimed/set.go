@@ -19,7 +19,7 @@ type Set struct {
 	mu    sync.Mutex
 	seqs  map[string]int // of all claims, by task
 	later []openClaim    // claims that go on elsewhere; the first one is the next to ask about
-	freed chan struct{}  // has a value after a change
+	freed chan struct{}  // gets a value after a change
 }
 
 // openClaim is a claim; its work goes on elsewhere.
@@ -83,7 +83,7 @@ func (s *Set) IDs() (all []string) {
 }
 
 // WaitForCapacity waits until fewer than atOnce claims are worked on, and the set isn't full. It
-// returns how many more may be taken; 0: ctx has ended.
+// returns how many more may be taken; 0: ctx is over.
 func (s *Set) WaitForCapacity(ctx context.Context, atOnce int) int {
 	asked, reported := 0, false
 	for ctx.Err() == nil {
@@ -138,7 +138,7 @@ func (s *Set) wait(ctx context.Context, timer <-chan time.Time) {
 	}
 }
 
-// change wakes WaitForCapacity. The caller has locked mu.
+// change wakes WaitForCapacity. mu must be locked.
 func (s *Set) change() {
 	select {
 	case s.freed <- struct{}{}:

@@ -30,7 +30,7 @@ func (w *world) set(most int) *claimed.Set {
 	}, func() { w.full++ })
 }
 
-// A full set drops only claims that have ended, and waits if there are none.
+// A full set drops only ended claims, and waits if there are none.
 func TestFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{}
@@ -95,7 +95,7 @@ func TestAtOnce(t *testing.T) {
 	})
 }
 
-// A claim is known until it has ended, or there is another attempt of a task that went on
+// A claim is known until its end, or until there is another attempt of a task that went on
 // elsewhere.
 func TestTake(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow/web"
 )
 
-// file is a file of the console. Its tags name its content: each form has one of its own.
+// file is a file of the console. Its tags name its content: each form gets one of its own.
 type file struct {
 	contentType string
 	plain, gzip []byte // gzip is nil if it would not be shorter
@@ -157,7 +157,7 @@ func (c *Console) Serve(ctx *fiber.Ctx, from netip.Addr) error {
 	}
 }
 
-// answer calls a handler that has one method. No cache may keep its answer.
+// answer calls a handler of one method. No cache may keep its answer.
 func answer(ctx *fiber.Ctx, method string, handle fiber.Handler) error {
 	ctx.Set(fiber.HeaderCacheControl, "no-store")
 	if ctx.Method() != method {

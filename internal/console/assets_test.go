@@ -105,7 +105,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A file is compressed if the browser accepts that and it is shorter. Each form has its own tag.
+// A file is compressed if the browser accepts that and it is shorter. Each form gets its own tag.
 func TestCompression(t *testing.T) {
 	b := setup(t)
 	plain := b.do("GET", "/console", nil)

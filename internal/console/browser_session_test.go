@@ -17,7 +17,7 @@ import (
 )
 
 // A person logs in at the issuer by the page's button. When the session ends under a form, a login
-// in another tab brings it back, and the form has what was typed.
+// in another tab brings it back, and the form keeps what was typed.
 func TestLoginAtTheIssuerKeepsTheForm(t *testing.T) {
 	b, i := setupOIDC(t)
 	i.with(func() { i.claims["scope"] = "read operate" })
@@ -49,7 +49,7 @@ func TestLoginAtTheIssuerKeepsTheForm(t *testing.T) {
 	assert.Empty(t, br.violations())
 }
 
-// The page has the name and the colour of its instance, also in the tab. The name isn't markup.
+// The page shows the name and the colour of its instance, also in the tab. The name isn't markup.
 func TestInstanceInABrowser(t *testing.T) {
 	b := setup(t)
 	const name = `<img src=x onerror=window.hit=1>`

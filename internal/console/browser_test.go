@@ -33,7 +33,7 @@ func startBrowser(t *testing.T) *browser {
 	return &browser{Page: page, t: t, ctx: page.Context}
 }
 
-// ask returns the text that an expression on the page has, or will have.
+// ask returns the text that an expression on the page gives, or will give.
 func (br *browser) ask(expression string) string {
 	br.t.Helper()
 	return browsertest.Ask[string](br.t, br.ctx, expression)
@@ -46,7 +46,7 @@ func (br *browser) status(method, path, options string) string {
 		options))
 }
 
-// violations returns what the browser has logged about the policy.
+// violations returns what the browser logged about the policy.
 func (br *browser) violations() (all []string) {
 	for _, text := range br.Complaints() {
 		if strings.Contains(text, "Content Security Policy") {

@@ -16,8 +16,8 @@ import (
 )
 
 // sessionCookie holds the sealed token of a session. A browser accepts the prefix __Host- only on a
-// cookie that is Secure, has Path=/ and names no domain, so that no other host can set it. On this
-// machine (localhost and 127.0.0.1) browsers accept such a cookie by plain http too.
+// cookie that is Secure, with Path=/ and without a domain, so that no other host can set it. On
+// this machine (localhost and 127.0.0.1) browsers accept such a cookie by plain http too.
 const sessionCookie = "__Host-asyncflow_session"
 
 // loggedOut is the value of the session's cookie after a logout where a console is open to requests
@@ -44,9 +44,9 @@ func checkSize(token string) error {
 		Field: "token", Message: tooLong(len(token))}}}
 }
 
-// setSession starts a session that ends with its token. A token may have expired already, within
-// the leeway of clocks. If the console is open to requests without a session, the cookie outlives
-// its token: without it, the next request would have the open console's token.
+// setSession starts a session that ends with its token. A token may be expired already, within the
+// leeway of clocks. If the console is open to requests without a session, the cookie outlives its
+// token: without it, the next request would get the open console's token.
 func (c *Console) setSession(ctx *fiber.Ctx, token string, expires time.Time) {
 	life := max(expires.Sub(c.now()), time.Second)
 	if c.cfg.Open != "" {
@@ -56,7 +56,7 @@ func (c *Console) setSession(ctx *fiber.Ctx, token string, expires time.Time) {
 }
 
 // clearSession ends a session. If the console is open to requests without a session, the cookie
-// stays, to say that the user has logged out; it goes when the browser is closed.
+// stays, to say that the user logged out; it goes when the browser is closed.
 func (c *Console) clearSession(ctx *fiber.Ctx) {
 	if c.cfg.Open != "" {
 		setCookie(ctx, sessionCookie, loggedOut, 0)
@@ -137,5 +137,6 @@ func (s seals) open(value string, purpose use) (text string, ok bool) {
 	return "", false
 }
 
-// cookieText writes bytes in the characters that a cookie may have. A value has one spelling.
+// cookieText writes bytes in the characters that are allowed in a cookie. There is one spelling of
+// a value.
 var cookieText = base64.RawURLEncoding.Strict()

@@ -2,7 +2,7 @@
 // users.
 //
 // The console in the browser uses the API that everyone uses. It differs in one thing: its calls
-// have no Authorization header. A login seals the user's token into a cookie that scripts can't
+// carry no Authorization header. A login seals the user's token into a cookie that scripts can't
 // read, and the API takes the token from there (Console.Token). Nothing about a session is stored
 // on the server: every node that knows the secret opens the cookie.
 //

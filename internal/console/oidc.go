@@ -39,7 +39,7 @@ const (
 	callbackPath = "/console/oidc/callback"
 )
 
-// pendingLogin is a login that has begun.
+// pendingLogin is a login under way.
 type pendingLogin struct {
 	State    string    `json:"state"`
 	Nonce    string    `json:"nonce"`
@@ -111,8 +111,8 @@ func (c *Console) endLogin(ctx *fiber.Ctx, from netip.Addr) error {
 	return ctx.Redirect(l.To, fiber.StatusSeeOther)
 }
 
-// pendingLogin returns the login that a browser has begun. ok is false if there is none, or it took
-// too long.
+// pendingLogin returns the login that a browser began. ok is false if there is none, or it took too
+// long.
 func (c *Console) pendingLogin(ctx *fiber.Ctx) (l pendingLogin, ok bool) {
 	text, ok := c.seals.open(ctx.Cookies(loginCookie), useLogin)
 	if !ok || json.Unmarshal([]byte(text), &l) != nil {
@@ -164,8 +164,8 @@ func (c *Console) issuerFailed(ctx *fiber.Ctx, err error) error {
 		Message: "the issuer " + c.issuer.cfg.Issuer + " failed: " + why})
 }
 
-// failurePage is what a person sees when a login at the issuer fails. It has no script: the program
-// of the console may not be loaded yet.
+// failurePage is what a person sees when a login at the issuer fails. It is without a script: the
+// program of the console may not be loaded yet.
 var failurePage = template.Must(template.New("failure").Parse(`<!doctype html>
 <html lang="en">
 <head>

@@ -31,11 +31,11 @@ var errUnknownLogin = asyncflow.Errorf(asyncflow.CodeInvalid, "this login was no
 type exchanges struct {
 	now   func() time.Time
 	wait  time.Duration // how long a login waits for a slot
-	slots chan struct{} // has an element for each login that has a slot
+	slots chan struct{} // an element for each login with a slot
 
 	mu   sync.Mutex
 	used []usedLogin        // in use or used, the oldest first
-	from map[netip.Addr]int // how many wait or have a slot, by address
+	from map[netip.Addr]int // how many wait or hold a slot, by address
 }
 
 type usedLogin struct {

@@ -57,7 +57,7 @@ func TestIssuerThatIsDown(t *testing.T) {
 	b.begin("/console")
 }
 
-// However many logins there are, a node asks an issuer that has failed once in 5 seconds.
+// However many logins there are, a node asks an issuer once in 5 seconds after a failure.
 func TestIssuerThatFailedIsLeftAlone(t *testing.T) {
 	var clock later
 	b, i := setupOIDC(t, clock.set)
@@ -81,7 +81,7 @@ func TestIssuerThatFailedIsLeftAlone(t *testing.T) {
 	assert.Equal(t, 3, i.count(configurationPath))
 }
 
-// stallToken makes the issuer keep requests for tokens until goOn is closed. arrived has each.
+// stallToken makes the issuer keep requests for tokens until goOn is closed. arrived gets each.
 func (i *testIssuer) stallToken() (arrived, goOn chan struct{}) {
 	arrived, goOn = make(chan struct{}, 64), make(chan struct{})
 	i.with(func() {
@@ -126,8 +126,8 @@ func TestOIDCReplayedLogin(t *testing.T) {
 	refused(t, b.do("GET", back, from("203.0.113.1", cookie)), 400, "was used already")
 }
 
-// An address ends 2 logins at once, whatever it has: a /64 of IPv6 is one. Those beyond keep their
-// cookies, to be tried again. Other addresses don't notice.
+// An address ends 2 logins at once, however many it holds: a /64 of IPv6 is one. Those beyond keep
+// their cookies, to be tried again. Other addresses don't notice.
 func TestOIDCLoginsOfOneAddress(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]string{

@@ -65,7 +65,7 @@ func newIssuer(cfg OIDC, now func() time.Time) *issuer {
 	return &issuer{cfg: cfg, client: client, now: now, exchanges: newExchanges(now, cfg.Timeout)}
 }
 
-// limited is a transport whose answers are an error once they exceed maxIssuerAnswer.
+// limited is a transport with answers that are an error once they exceed maxIssuerAnswer.
 type limited struct{ http.RoundTripper }
 
 func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -117,7 +117,7 @@ func (i *issuer) cachedProvider() (p *oidc.Provider, fresh bool, err error) {
 // discover fetches the configuration, and remembers it or why that failed. It doesn't depend on the
 // login that asked first, since others may wait for it too.
 func (i *issuer) discover() (*oidc.Provider, error) {
-	if p, fresh, err := i.cachedProvider(); fresh { // another login has just fetched it
+	if p, fresh, err := i.cachedProvider(); fresh { // another login just fetched it
 		return p, err
 	}
 	p, err := i.fetch()
@@ -185,7 +185,7 @@ func (i *issuer) authorizeURL(
 		oauth2.S256ChallengeOption(l.Verifier)), nil
 }
 
-// These refuse an ID token that another client may have asked for.
+// These refuse an ID token that another client perhaps asked for.
 var (
 	errParty   = errors.New("its ID token was issued to another client (claim azp)")
 	errNoParty = errors.New("its ID token is for several clients, and has no claim azp")
@@ -195,7 +195,7 @@ var (
 var errNonce = errors.New("its ID token belongs to another login (claim nonce)")
 
 // checkParty refuses an ID token that another client asked for, as its claim azp says. A token for
-// several audiences must have that claim (OpenID Connect Core, section 3.1.3.7).
+// several audiences must carry that claim (OpenID Connect Core, section 3.1.3.7).
 func (i *issuer) checkParty(token *oidc.IDToken) error {
 	var claims struct {
 		Party *string `json:"azp"`

@@ -117,7 +117,7 @@ func (i *testIssuer) token(w http.ResponseWriter, r *http.Request) {
 			map[string]any{"aud": "asyncflow", "sub": "ann-by-access"})})
 }
 
-// sign returns a token of a type with claims beside those that every token has.
+// sign returns a token of a type with claims beside the ones of every token.
 func (i *testIssuer) sign(typ string, claims map[string]any) string {
 	all := jwt.MapClaims{"iss": i.URL, "sub": "ann", "tenant": "acme", "scope": "read",
 		"iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
@@ -177,7 +177,7 @@ func (i *testIssuer) verifier(typ, audience string) *auth.Verifier {
 	return v
 }
 
-// setupOIDC starts an issuer and a server whose console has a login there.
+// setupOIDC starts an issuer and a server with a console that offers a login there.
 func setupOIDC(t *testing.T, configure ...func(*console.Config)) (*bundle, *testIssuer) {
 	t.Helper()
 	b := setup(t)

@@ -40,7 +40,7 @@ func TestOIDC(t *testing.T) {
 	assert.Equal(t, 1, i.count("/.well-known/openid-configuration"), "it is kept")
 }
 
-// Login and end may meet two nodes. The client may have a secret, and the access token may be the
+// Login and end may meet two nodes. The client may use a secret, and the access token may be the
 // session.
 func TestOIDCVariants(t *testing.T) {
 	b := setup(t)

@@ -67,7 +67,7 @@ func TestOpenConsole(t *testing.T) {
 	assert.Equal(t, 401, b.do("GET", types, own.with("Authorization", "Bearer x")).status)
 }
 
-// A developer who has logged in by a token of few scopes doesn't get all of them when it expires.
+// A developer who logged in by a token of few scopes doesn't get all of them when it expires.
 func TestLoginToAnOpenConsoleExpires(t *testing.T) {
 	b := open(t)
 	a := b.do("POST", "/console/login", own.with("Authorization", "Bearer "+b.token))

@@ -47,7 +47,7 @@ func (c *Console) Token(ctx *fiber.Ctx) (string, error) {
 	}
 }
 
-// callerHeader names the caller that a page takes for its session's: another tab may have logged in
+// callerHeader names the caller that a page takes for its session's: another tab perhaps logged in
 // as another one.
 const callerHeader = "Asyncflow-Session"
 
@@ -81,7 +81,7 @@ func (c *Console) verify(ctx *fiber.Ctx, token string) (auth.Principal, error) {
 	return c.cfg.Verifier.Verify(limited, token, c.now())
 }
 
-// session is what a page may know of its session. It has no secret.
+// session is what a page may know of its session. No secret is in it.
 type session struct {
 	LoggedIn  bool         `json:"logged_in"`
 	ID        string       `json:"id,omitempty"`   // of the caller; see callerHeader
@@ -108,7 +108,7 @@ type logins struct {
 	OIDC  bool `json:"oidc"`
 }
 
-// showSession answers with the session of a request, also if there is none or it has ended.
+// showSession answers with the session of a request, also if there is none or it is over.
 func (c *Console) showSession(ctx *fiber.Ctx) error {
 	token, err := c.Token(ctx)
 	if asyncflow.CodeOf(err) == asyncflow.CodeForbidden {
@@ -124,7 +124,7 @@ func (c *Console) showSession(ctx *fiber.Ctx) error {
 	return ctx.JSON(c.sessionOf(p))
 }
 
-// sessionOf describes the session of a verified caller; the zero Principal has none.
+// sessionOf describes the session of a verified caller; there is none of the zero Principal.
 func (c *Console) sessionOf(p auth.Principal) session {
 	s := session{
 		Scopes:   []auth.Scope{},
@@ -143,7 +143,7 @@ func (c *Console) sessionOf(p auth.Principal) session {
 	return s
 }
 
-// login starts a session with the token in Authorization, and answers with the session. It has no
+// login starts a session with the token in Authorization, and answers with the session. It takes no
 // body, so that none is read from strangers.
 func (c *Console) login(ctx *fiber.Ctx) error {
 	if err := checkOrigin(&ctx.Request().Header); err != nil {
@@ -193,8 +193,8 @@ func (c *Console) logout(ctx *fiber.Ctx) error {
 
 // checkOrigin refuses a request of a page that isn't this server's own. It decides as
 // http.CrossOriginProtection does, with two differences: a request of any method may be refused,
-// and so is one that shows no origin at all. A browser that has the cookie also sends
-// Sec-Fetch-Site: it sends both only to https and to this machine.
+// and so is one that shows no origin at all. A browser with the cookie also sends Sec-Fetch-Site:
+// it sends both only to https and to this machine.
 func checkOrigin(h *fasthttp.RequestHeader) error {
 	refuse := func(why string, args ...any) error {
 		return asyncflow.Errorf(asyncflow.CodeForbidden,

@@ -75,7 +75,7 @@ func TestSession(t *testing.T) {
 	assert.True(t, cookie.Secure, "else the browser keeps the one with the prefix __Host-")
 }
 
-// An operator has sessions too.
+// An operator gets sessions too.
 func TestOperatorsSession(t *testing.T) {
 	b := setup(t)
 	token, err := b.issuer.IssueAdmin("root", time.Hour, time.Now())
@@ -99,7 +99,7 @@ func TestAuthorizationBeforeSession(t *testing.T) {
 	elsewhere := headers{"Sec-Fetch-Site": "cross-site", "Cookie": h["Cookie"]}
 	assert.Equal(t, 200,
 		b.do("GET", "/v1/tenants", elsewhere.with("Authorization", "Bearer "+token)).status)
-	// a worker's report has a token of its own kind
+	// a worker's report carries a token of its own kind
 	report := b.do("POST", "/v1/callbacks/pipe.1.1/complete", h)
 	assert.Equal(t, 401, report.status)
 	assert.Contains(t, report.problem.Detail, "no token")
@@ -211,7 +211,7 @@ func TestRevokedSession(t *testing.T) {
 	assert.Equal(t, 200, b.do("GET", types, other).status)
 }
 
-// A token that has just expired still counts, since clocks differ; so does its session.
+// A token that just expired still counts, since clocks differ; so does its session.
 func TestSessionWithinTheLeeway(t *testing.T) {
 	b := setup(t)
 	claims := map[string]any{"exp": time.Now().Add(-2 * time.Second).Unix()}
@@ -229,7 +229,7 @@ func TestSessionWithinTheLeeway(t *testing.T) {
 	assert.NotEmpty(t, a.cookies[sessionCookie].Value)
 }
 
-// A cookie that no node has sealed opens nothing.
+// A cookie that no node sealed opens nothing.
 func TestForgedCookie(t *testing.T) {
 	b := setup(t)
 	good := strings.TrimPrefix(b.login(b.token), sessionCookie+"=")

@@ -56,7 +56,7 @@ func authConfig() auth.Config {
 	return cfg
 }
 
-// setup starts a server whose console has another configuration.
+// setup starts a server with a console of another configuration.
 func setup(t *testing.T, configure ...func(*console.Config)) *bundle {
 	t.Helper()
 	t.Parallel()

@@ -61,8 +61,8 @@ func Watch() {
 
 var seen sync.Map // of Status
 
-// Unseen returns the statuses of the contract that no server has answered since Watch. It leaves
-// out 500, which every call lists in case of a bug.
+// Unseen returns the statuses of the contract that no server answered since Watch. It leaves out
+// 500, which every call lists in case of a bug.
 func Unseen() (all []Status) {
 	for _, item := range Document().Paths.Map() {
 		for _, op := range item.Operations() {

@@ -80,7 +80,7 @@ func (a account) takeOver(path string) error {
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
-// barrier returns the outermost of dir and its parents whose permission bits don't let the
+// barrier returns the outermost of dir and its parents with permission bits that don't let the
 // account pass, or "" if all do.
 func (a account) barrier(dir string) string {
 	if up := filepath.Dir(dir); up != dir {

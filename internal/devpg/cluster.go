@@ -49,9 +49,9 @@ func (l layout) checkEmpty() error {
 	return nil
 }
 
-// ensureCluster creates the cluster unless it exists, and returns the password of its
-// superuser. have is the major version of the existing cluster, 0 for none. A cluster whose
-// version differs from that of the programs is refused and left unchanged.
+// ensureCluster creates the cluster unless it exists, and returns the password of its superuser.
+// have is the major version of the existing cluster, 0 for none. A cluster of another version than
+// the programs is refused and left unchanged.
 func (c child) ensureCluster(pg install, have int, durable bool) (string, error) {
 	switch have {
 	case 0:

@@ -39,8 +39,8 @@ func (c Config) validate() (Config, error) {
 	return c, nil
 }
 
-// DefaultDataDir returns the directory for a user's data: /var/lib/asyncflow for root, whose
-// home the server's user can't enter; for others $XDG_DATA_HOME/asyncflow or
+// DefaultDataDir returns the directory for a user's data: /var/lib/asyncflow for root, as the
+// server's user can't enter the home of root; for others $XDG_DATA_HOME/asyncflow or
 // ~/.local/share/asyncflow. It fails if there is no home directory.
 func DefaultDataDir() (string, error) {
 	if os.Geteuid() == 0 {

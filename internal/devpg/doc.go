@@ -20,7 +20,7 @@
 //
 // # Life and death
 //
-// The server has its own process group: a Ctrl-C in the terminal reaches only this process,
+// The server runs in its own process group: a Ctrl-C in the terminal reaches only this process,
 // which decides when to stop the server. If this process dies without stopping the server, the
 // Linux kernel sends the server SIGINT, its fast shutdown. On other systems the server stays
 // behind, and the next Start names its pid.

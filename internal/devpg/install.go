@@ -168,8 +168,8 @@ func noProgramsIn(binDir string) error {
 		howToGetPostgres)
 }
 
-// noPrograms is the error about missing programs. want is the major version that they must
-// have, 0 for any, and why is the reason why they are not fetched.
+// noPrograms is the error about missing programs. want is the major version that is asked of them,
+// 0 for any, and why is the reason why they are not fetched.
 func noPrograms(want int, why string) error {
 	of := ""
 	if want != 0 {

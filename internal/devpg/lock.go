@@ -21,10 +21,9 @@ const (
 	lockPatience = 500 * time.Millisecond
 )
 
-// acquire takes the lock of a data directory. For a server that is stopping, or whose main
-// process is gone, it waits until ctx ends or stepTimeout. For a running server it returns a
-// CodeConflict error with the pid. Closing the file releases the lock, unless a child inherited
-// it.
+// acquire takes the lock of a data directory. For a server that is stopping, or lost its main
+// process, it waits until ctx ends or stepTimeout. For a running server it returns a CodeConflict
+// error with the pid. Closing the file releases the lock, unless a child inherited it.
 func (l layout) acquire(ctx context.Context) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -82,8 +81,8 @@ func (l layout) waitUnlocked(ctx context.Context) error {
 	}
 }
 
-// inUse is the error about another server on the data directory; pid is 0 if that server has
-// none yet.
+// inUse is the error about another server on the data directory; pid is 0 if that server is without
+// one yet.
 func (l layout) inUse(pid int) error {
 	if pid == 0 {
 		return asyncflow.Errorf(asyncflow.CodeConflict,

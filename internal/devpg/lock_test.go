@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// locked returns a data directory whose lock this process holds, with a server that is this
-// process itself and has the given status.
+// locked returns a data directory locked by this process, with a server that is this process
+// itself, in the given status.
 func locked(t *testing.T, status string) layout {
 	t.Helper()
 	l := layout(t.TempDir())

@@ -77,7 +77,7 @@ func TestStartRightAfterTheParentWasKilled(t *testing.T) {
 	_ = helper.Wait()
 }
 
-// processesIn returns the programs whose working directory is dir or below; none on systems
+// processesIn returns the programs with dir or a folder below as working directory; none on systems
 // without /proc.
 func processesIn(t *testing.T, dir string) []string {
 	t.Helper()

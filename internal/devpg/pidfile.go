@@ -45,9 +45,9 @@ func readPostmaster(pgdata string) (postmaster, error) {
 }
 
 // clearStale checks a leftover postmaster.pid while we hold the lock. A live server that was
-// started by other means is an error. A file whose pid now belongs to another program, as is
-// common in containers, is removed: postgres would take that program for its predecessor and
-// refuse to start. Any other stale file is left to postgres, which checks it more thoroughly.
+// started by other means is an error. A file with a pid that now belongs to another program, as is
+// common in containers, is removed: postgres would take that program for its predecessor and refuse
+// to start. Any other stale file is left to postgres, which checks it more thoroughly.
 func (l layout) clearStale() error {
 	pm, err := readPostmaster(l.pgdata())
 	if errors.Is(err, fs.ErrNotExist) {

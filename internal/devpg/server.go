@@ -62,15 +62,15 @@ func (s *Server) URL(database string) string {
 	return u.String()
 }
 
-// Config returns the server's Config with directories and port resolved: a server started with
-// it has the same addresses.
+// Config returns the server's Config with directories and port resolved: a server started with it
+// is at the same addresses.
 func (s *Server) Config() Config { return s.cfg }
 
 // PID returns the id of the server's main process.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// Done returns a channel that is closed when the server's process has ended. Err says whether
-// that was requested.
+// Done returns a channel that is closed at the end of the server's process. Err says whether that
+// was requested.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
 // Err returns nil while the server runs and after Stop or Kill, or else how the server ended,

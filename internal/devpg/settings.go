@@ -21,7 +21,7 @@ func serverArgs(cfg Config, pgdata, socketDir string) []string {
 		"port":                    strconv.Itoa(cfg.Port),
 		"unix_socket_directories": quoteDir(socketDir),
 		"max_connections":         "200",
-		// the default has the schema of the role's name first: ours
+		// the default begins with the schema of the role's name: ours
 		"search_path":        "public",
 		"timezone":           "UTC",
 		"log_timezone":       "UTC",

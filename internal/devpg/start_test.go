@@ -74,7 +74,7 @@ func TestVersionThatNobodyHas(t *testing.T) {
 func TestOfflineFetchesNothing(t *testing.T) {
 	t.Parallel()
 	cache := filepath.Join(t.TempDir(), "cache")
-	for _, major := range []int{16, 18} { // of which at least one is not installed
+	for _, major := range []int{16, 18} { // at least one of them is not installed
 		t.Run(fmt.Sprint(major), func(t *testing.T) {
 			cfg := devpg.Config{DataDir: pgtest.Dir(t), Major: major, Offline: true,
 				CacheDir: cache}

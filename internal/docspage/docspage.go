@@ -15,8 +15,8 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Policy is the Content-Security-Policy of the page: scripts and styles of its own origin, none
-// of them inline, and requests to its own origin only. Swagger UI has its icons in data URLs.
+// Policy is the Content-Security-Policy of the page: scripts and styles of its own origin, none of
+// them inline, and requests to its own origin only. Swagger UI keeps its icons in data URLs.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

@@ -10,9 +10,9 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// Apply makes the server have what the document has. It takes nothing away. It calls report
-// after each item. The error names each item that the server refused; the items around it are
-// applied. After any other failure, it doesn't go on.
+// Apply brings the server to what the document says. It takes nothing away. It calls report after
+// each item. The error names each item that the server refused; the items around it are applied.
+// After any other failure, it doesn't go on.
 func (doc Document) Apply(ctx context.Context, c *client.Client, report func(Change)) error {
 	var all []error
 	for _, apply := range []func(
@@ -79,9 +79,9 @@ func (doc Document) applyTypes(
 	})
 }
 
-// replace reads the version of an item and puts it, and returns what that did. If somebody else has
-// changed the item in between, it changes nothing: CodePrecondition. If somebody else has created
-// it, it begins again.
+// replace reads the version of an item and puts it, and returns what that did. If somebody else
+// changed the item in between, it changes nothing: CodePrecondition. If somebody else created it,
+// it begins again.
 func replace(
 	ctx context.Context, get, put func(context.Context) (version int, err error),
 ) (did string, err error) {
@@ -98,7 +98,7 @@ func replace(
 		if err != nil {
 			return "", err
 		}
-		if etag != "" { // older servers have none
+		if etag != "" { // there are none on older servers
 			ctx = client.IfMatch(ctx, etag)
 		}
 		after, err := put(ctx)

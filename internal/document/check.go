@@ -104,7 +104,7 @@ func (doc Document) checkSchedules(found *problems) {
 // maxValues bounds the values of a document: each takes a hundred times the memory of its text.
 const maxValues = 500_000
 
-// checkValues returns an error if a document has more values than can be read into memory.
+// checkValues returns an error if there are more values in a document than can be read into memory.
 func checkValues(raw []byte, isJSON bool) error {
 	if n := countValues(raw, isJSON); n > maxValues {
 		return fmt.Errorf("it has about %d values; the limit is %d", n, maxValues)
@@ -112,9 +112,9 @@ func checkValues(raw []byte, isJSON bool) error {
 	return nil
 }
 
-// countValues estimates how many values a document has, by what stands before each: brackets and
-// commas, and in YAML the signs that a blank follows. In texts of JSON nothing counts; where a text
-// of YAML ends is not known before it is read.
+// countValues estimates the number of values in a document, by what stands before each: brackets
+// and commas, and in YAML the signs that a blank follows. In texts of JSON nothing counts; where a
+// text of YAML ends is not known before it is read.
 func countValues(raw []byte, isJSON bool) int {
 	n := 1
 	for i := 0; i < len(raw); i++ {

@@ -26,7 +26,7 @@ const (
 		"\"context\":%s}]}"
 )
 
-// A context has the values that its author sees.
+// A context holds the values that its author sees.
 func TestContextValues(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{

@@ -116,7 +116,7 @@ func (d *decoder) noteLine(path string, line int) string {
 	return path
 }
 
-// time fills a time. A YAML document may have one without zone or hour, for UTC.
+// time fills a time. A YAML document may give one without zone or hour, for UTC.
 func (d *decoder) time(path string, tree node, text string, into *time.Time) {
 	if tree.date && yaml.Unmarshal([]byte(text), into) == nil {
 		return

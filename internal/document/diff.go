@@ -60,7 +60,7 @@ func (t Type) diff(ctx context.Context, c *client.Client) (Difference, error) {
 	return d, nil
 }
 
-// after returns the type as the server would have it after a version.
+// after returns the type as it would be on the server after a version.
 func (t Type) after(present asyncflow.TaskType) client.TaskType {
 	full := t.taskType().WithDefaults().After(present)
 	return client.TaskType{Stages: full.Stages, Retry: full.Retry,
@@ -103,8 +103,8 @@ func hasStage(t client.TaskType, name string) bool {
 	return slices.ContainsFunc(t.Stages, func(s client.Stage) bool { return s.Name == name })
 }
 
-// flatten returns the fields of a type by their paths, fields of stages by the stage's name.
-// It leaves out stages that only one version has: the field "stages" shows them.
+// flatten returns the fields of a type by their paths, fields of stages by the stage's name. It
+// leaves out stages that are in only one version: the field "stages" shows them.
 func flatten(t client.TaskType, both func(string) bool) map[string]string {
 	fields := map[string]string{
 		"stages":            stageNames(t),
@@ -172,7 +172,7 @@ func jsonText(v any) string {
 	return string(raw)
 }
 
-// Difference is an item of a document that the server lacks, or has with other fields.
+// Difference is an item of a document that the server lacks, or knows with other fields.
 type Difference struct {
 	Kind   string            `json:"kind"` // "type", "endpoint" or "schedule"
 	Name   string            `json:"name"` // as in Change

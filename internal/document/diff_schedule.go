@@ -57,7 +57,7 @@ func specOf(e Schedule) client.Schedule {
 		OnFinal: withoutSecret(e.OnFinal), StartBy: s.StartBy, EndBy: s.EndBy, Claim: s.Claim}
 }
 
-// flattenSchedule returns the fields of a schedule that a document may have.
+// flattenSchedule returns the fields of a schedule that may be in a document.
 func flattenSchedule(s client.Schedule) map[string]string {
 	spec := client.ScheduleSpec{Type: s.Type, Context: s.Context, Priority: s.Priority,
 		Retry: s.Retry, Cron: s.Cron, TimeZone: s.TimeZone, Every: s.Every, Overlap: s.Overlap,

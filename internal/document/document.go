@@ -1,5 +1,5 @@
 // Package document reads the YAML and JSON documents of the command line: it decodes and checks
-// them, shows how they differ from what a server has, and applies them.
+// them, shows how they differ from what is on a server, and applies them.
 package document
 
 import (
@@ -83,8 +83,8 @@ func entryOf(path string) string {
 	return entry
 }
 
-// Decode reads a document of another kind into what into points to, by the rules of Parse.
-// wanted names what the document should have, for the error of an empty one.
+// Decode reads a document of another kind into what into points to, by the rules of Parse. wanted
+// names what should be in the document, for the error of an empty one.
 func Decode(raw []byte, wanted string, env Lookup, into any) error {
 	d, err := decode(raw, wanted, env, into)
 	if err == nil && len(d.problems) > 0 {
@@ -140,7 +140,7 @@ func (e Schedule) schedule() asyncflow.Schedule {
 
 // Error is everything that is wrong with a document.
 type Error struct {
-	File   string // its name, if it has one
+	File   string // its name, if there is one
 	Fields []client.FieldError
 
 	lines lines

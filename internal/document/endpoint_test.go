@@ -12,7 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/document"
 )
 
-// A document may have all that the API takes of an endpoint.
+// A document may say all that the API takes of an endpoint.
 func TestDocumentEndpointSettings(t *testing.T) {
 	t.Parallel()
 	doc, err := document.Parse([]byte(`endpoints:

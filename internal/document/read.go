@@ -29,7 +29,7 @@ func decode(raw []byte, wanted string, env Lookup, into any) (*decoder, error) {
 }
 
 // read reads a document that is JSON as JSON, since YAML gives other meanings to some of it, and
-// doesn't have all of its escapes. Any other one is YAML.
+// lacks some of its escapes. Any other one is YAML.
 func read(raw []byte) (node, error) {
 	if len(raw) > maxBytes {
 		return node{}, fmt.Errorf("it has %d bytes; the limit is %d", len(raw), maxBytes)

@@ -61,11 +61,11 @@ func quote(text string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // a string has no fault
+	_ = e.Encode(text) // there is no fault in a string
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// markDuplicates replaces the value of each field whose name an earlier field has by an error.
+// markDuplicates replaces the value of each field with the name of an earlier field by an error.
 func markDuplicates(fields []field) []field {
 	lines := make(map[string]int, len(fields))
 	for i, f := range fields {
@@ -115,7 +115,7 @@ func (r *jsonReader) token() (json.Token, string, error) {
 		return nil, "", err
 	}
 	end := int(r.decoder.InputOffset())
-	r.line += bytes.Count(r.raw[r.counted:end], []byte{'\n'}) // tokens have no line breaks
+	r.line += bytes.Count(r.raw[r.counted:end], []byte{'\n'}) // there are no line breaks in tokens
 	text := bytes.TrimLeft(r.raw[r.counted:end], " \t\r\n:,")
 	r.counted = end
 	return token, string(text), nil
@@ -157,7 +157,7 @@ func (r *jsonReader) container(open json.Delim, n node, depth int) (node, error)
 			if err != nil {
 				return n, err
 			}
-			f.name, _ = name.(string) // a valid document has nothing else here
+			f.name, _ = name.(string) // nothing else is here in a valid document
 			f.line = r.line
 		}
 		value, err := r.value(depth + 1)

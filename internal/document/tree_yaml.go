@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlReader turns a YAML document into nodes. JSON has no aliases, so it expands them.
+// yamlReader turns a YAML document into nodes. JSON knows no aliases, so it expands them.
 type yamlReader struct {
 	open    map[*yaml.Node]bool // the aliases that are being expanded
 	aliased int                 // bytes and values that aliases added
@@ -156,13 +156,13 @@ func withMerged(fields, merged []field) []field {
 	return fields
 }
 
-// jsonNumber matches a number as JSON has it. YAML takes 1e400 for a text.
+// jsonNumber matches a number as JSON writes it. YAML takes 1e400 for a text.
 var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 
 // leadingZero matches what YAML takes for a number and people mean as a code, such as 00501.
 var leadingZero = regexp.MustCompile(`^0[0-9]+$`)
 
-// scalar reads one value. Numbers keep their digits; YAML's numbers that JSON can't have are
+// scalar reads one value. Numbers keep their digits; YAML's numbers that JSON can't express are
 // refused, as nobody can know whether a number or a text is meant.
 func scalar(n *yaml.Node) node {
 	text := n.Value

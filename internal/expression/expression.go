@@ -105,8 +105,8 @@ func compile(text string) (p *vm.Program, err error) {
 	return p, nil
 }
 
-// options make every number a float64: a mixture of integers and floats would have no known
-// type, and errors would appear only at evaluation.
+// options make every number a float64: a mixture of integers and floats would be of no known type,
+// and errors would appear only at evaluation.
 var options = func() []expr.Option {
 	all := []expr.Option{expr.Env(names{}), expr.AsFloat64(), expr.MaxNodes(maxNodes),
 		expr.Patch(floats{}), expr.Function("%", mod, math.Mod), expr.DisableAllBuiltins()}
@@ -135,7 +135,7 @@ func (floats) Visit(node *ast.Node) {
 	}
 }
 
-// mod implements %, which the library has only for integers.
+// mod implements %, which the library offers only for integers.
 func mod(args ...any) (any, error) { return math.Mod(args[0].(float64), args[1].(float64)), nil }
 
 // oneLine leaves out the drawing in an error of the library.

@@ -1,6 +1,6 @@
-// Package linkpage is the page behind a link by which somebody decides about a task. It has no
-// script and loads nothing, so that it works in any browser. Whatever comes from a task is shown as
-// text.
+// Package linkpage is the page behind a link by which somebody decides about a task. It is without
+// a script and loads nothing, so that it works in any browser. Whatever comes from a task is shown
+// as text.
 package linkpage
 
 import (
@@ -27,7 +27,7 @@ type Page struct {
 	Decision string
 	// By is the name that was written, and Fault what is wrong with it.
 	By, Fault string
-	// Until is when the wait ends; zero: it has not begun.
+	// Until is when the wait ends; zero: it is not begun.
 	Until time.Time
 	// Decided is what was decided; nil: nothing, or nobody may see it.
 	Decided *asyncflow.LinkDecision

@@ -20,7 +20,7 @@ func Size(short, long int) int {
 	return short
 }
 
-// Only skips a test in the short form. Other tests have to fail by the same faults.
+// Only skips a test in the short form. Other tests must fail by the same faults.
 func Only(t *testing.T) {
 	t.Helper()
 	if !Asked() {

@@ -36,7 +36,7 @@ func newDatabase(s *store.Store, t *types) *database {
 	return &database{store: s, types: t, quiet: newQuietTenants()}
 }
 
-// jobLabel has the name of a background job. Prometheus itself gives every series a label "job",
+// jobLabel is for the name of a background job. Prometheus itself gives every series a label "job",
 // with the name of the scrape configuration.
 const jobLabel = "background_job"
 
@@ -230,7 +230,7 @@ func (d *database) readOverdue(ctx context.Context, tenant string) (time.Duratio
 	return d.store.OverdueContents(ctx, tenant)
 }
 
-// readAlerts reads the ongoing episodes. If there are too many, each tenant has as many series as
+// readAlerts reads the ongoing episodes. If there are too many, each tenant gets as many series as
 // the others, or all of its episodes.
 func (d *database) readAlerts(ctx context.Context) (p part) {
 	var byTenant [][]prometheus.Metric

@@ -13,7 +13,7 @@ import (
 )
 
 // quietTenants remembers tenants without live tasks, so that they are not counted again at each
-// scrape. Postgres tells within 10 s that a tenant has tasks again.
+// scrape. Postgres tells within 10 s that there are tasks of a tenant again.
 type quietTenants struct {
 	tenants map[string]quietTenant
 	took    map[string]time.Duration // the last reading of a tenant's figures

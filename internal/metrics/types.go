@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxTypes is how many task types have labels of their own, with some 50 series each, and 18
-	// for each of up to maxStages stages and for all further stages together. All further types
-	// are counted together, with empty labels.
+	// maxTypes is how many task types get labels of their own, with some 50 series each, and 18 for
+	// each of up to maxStages stages and for all further stages together. All further types are
+	// counted together, with empty labels.
 	maxTypes  = 200
 	maxStages = 5
 	// idleTime is how long a type without tasks keeps its labels when others need them, at least.
@@ -84,7 +84,7 @@ func newTypes() *types {
 // longBuckets are for times that may be days.
 var longBuckets = []float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 86400}
 
-// typeMeter has the counters of a type, with their labels.
+// typeMeter holds the counters of a type, with their labels.
 type typeMeter struct {
 	tenant, name string
 	active       atomic.Bool // it had tasks since age last looked
@@ -98,12 +98,12 @@ type typeMeter struct {
 	waits        stageWaits
 }
 
-// stageWaits has the histograms of waits of a type, by stage.
+// stageWaits holds the histograms of waits of a type, by stage.
 type stageWaits struct {
 	of func(stage string) prometheus.Observer
 
 	mu     sync.Mutex
-	stages map[string]prometheus.Observer // nil: the type has no labels any more
+	stages map[string]prometheus.Observer // nil: the type is without labels now
 }
 
 // observe counts a wait in a stage. Stages beyond maxStages are counted together.
@@ -131,11 +131,11 @@ func (w *stageWaits) forget() {
 	w.stages = nil
 }
 
-// Type returns the counters of a type that has tasks.
+// Type returns the counters of a type with tasks.
 func (t *types) Type(key store.TypeKey) store.TypeMeter { return t.meter(key, true) }
 
 // meter returns the counters of a type. A type that is busy may take the labels of one that is
-// idle, or of a tenant that has more than its share.
+// idle, or of a tenant with more than its share.
 func (t *types) meter(key store.TypeKey, busy bool) *typeMeter {
 	if m, ok := t.known.Load(key); ok {
 		return m.(*typeMeter).touch(busy)
@@ -157,7 +157,7 @@ func (t *types) meter(key store.TypeKey, busy bool) *typeMeter {
 	return t.rest
 }
 
-// touch notes that the type has tasks, if it is busy.
+// touch notes that there are tasks of the type, if it is busy.
 func (m *typeMeter) touch(busy bool) *typeMeter {
 	if busy && !m.active.Load() {
 		m.active.Store(true)
@@ -197,7 +197,8 @@ func (t *types) noteIdle(now time.Time) {
 	}
 }
 
-// excess returns a type of the tenant with the most labels, if the tenant has less than its share.
+// excess returns a type of the tenant with the most labels, if the tenant holds less than its
+// share.
 func (t *types) excess(tenant string) (key store.TypeKey, ok bool) {
 	byTenant := map[string]int{tenant: 0}
 	for key := range t.labelled {

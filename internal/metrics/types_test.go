@@ -20,8 +20,8 @@ func newClockedTypes() (*types, *time.Time) {
 	return t, &now
 }
 
-// use counts a task of each of a tenant's types from first to last, and returns how many have
-// labels of their own.
+// use counts a task of each of a tenant's types from first to last, and returns how many got labels
+// of their own.
 func (t *types) use(tenant string, first, last int) (labelled int) {
 	for i := first; i <= last; i++ {
 		m := t.meter(store.TypeKey{Tenant: tenant, Type: fmt.Sprint(i)}, true)
@@ -33,7 +33,7 @@ func (t *types) use(tenant string, first, last int) (labelled int) {
 	return labelled
 }
 
-// A tenant that has taken all labels leaves others their share.
+// A tenant that took all labels leaves others their share.
 func TestTenantsShareLabels(t *testing.T) {
 	t.Parallel()
 	m, now := newClockedTypes()
@@ -48,13 +48,13 @@ func TestTenantsShareLabels(t *testing.T) {
 	assert.Len(t, series, maxTypes+1, "with that of the others")
 }
 
-// Types that have had no tasks for long give their labels back, and others keep theirs.
+// Types without tasks for long give their labels back, and others keep theirs.
 func TestIdleTypesGiveLabelsBack(t *testing.T) {
 	t.Parallel()
 	m, now := newClockedTypes()
 	require.Equal(t, maxTypes, m.use("a", 1, maxTypes))
 	require.Zero(t, m.use("a", maxTypes+1, maxTypes+1))
-	// the second time, an hour has passed without tasks of the types that are not used
+	// the second time, an hour passed without tasks of the types that are not used
 	for range 2 {
 		*now = now.Add(idleTime)
 		m.use("a", 1, 10)
@@ -63,7 +63,7 @@ func TestIdleTypesGiveLabelsBack(t *testing.T) {
 	assert.Equal(t, 11, m.use("a", 1, 10)+m.use("a", maxTypes+1, maxTypes+1))
 }
 
-// Types without tasks don't keep labels from types that have some.
+// Types without tasks don't keep labels from types with some.
 func TestEmptyTypesGiveLabelsBack(t *testing.T) {
 	t.Parallel()
 	m, _ := newClockedTypes()

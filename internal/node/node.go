@@ -64,7 +64,7 @@ type node struct {
 	*parts
 	cfg  Config
 	runs []func(context.Context) error // what goes on until the node stops
-	// watch goes on until all of runs have ended, so that operators see the node stop; nil: none
+	// watch goes on until the end of all of runs, so that operators see the node stop; nil: none
 	watch    func(context.Context) error
 	stopping atomic.Bool
 }
@@ -137,7 +137,7 @@ func (n *node) runAll(ctx context.Context, ready func()) error {
 	return g.Wait()
 }
 
-// NewName returns a name for this process that no other node of the database has.
+// NewName returns a name for this process that no other node of the database uses.
 func NewName() string {
 	host, err := os.Hostname()
 	if err != nil {

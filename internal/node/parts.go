@@ -77,8 +77,8 @@ func (p *parts) close() {
 	p.store.Close()
 }
 
-// prepareMetrics registers what the metrics report of the parts and, if they have a
-// listener of their own, collects its server.
+// prepareMetrics registers what the metrics report of the parts and, if they get a listener of
+// their own, collects its server.
 func (n *node) prepareMetrics() {
 	if n.meter == nil {
 		return

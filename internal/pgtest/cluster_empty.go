@@ -12,7 +12,7 @@ import (
 
 // emptyCluster returns the data directory of a server that was started and stopped, and did
 // nothing else but change how passwords are checked. Each server of this process begins as a copy
-// of it: a copy costs a tenth of initdb. They have one system identifier, therefore.
+// of it: a copy costs a tenth of initdb. So their system identifier is the same.
 var emptyCluster = sync.OnceValues(func() (string, error) {
 	dir, _, err := newDir()
 	if err != nil {

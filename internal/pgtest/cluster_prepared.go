@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/devpg"
 )
 
-// PreparedServer is Server with a database postgres that prepare has filled, once per process: each
+// PreparedServer is Server with a database postgres that prepare filled, once per process: each
 // server is a copy of a stopped one. What Database says of prepare holds here, too.
 func PreparedServer(
 	t testing.TB, prepare func(ctx context.Context, url string) error,
@@ -28,7 +28,7 @@ func PreparedServer(
 	return Server(t, devpg.Config{DataDir: dir})
 }
 
-// preparedClusters has the data directories of stopped servers, by the code of the function that
+// preparedClusters holds the data directories of stopped servers, by the code of the function that
 // filled each.
 var preparedClusters sync.Map // of func() (string, error)
 

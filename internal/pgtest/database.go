@@ -19,8 +19,8 @@ const adminTimeout = time.Minute
 
 // Database returns the URL of a fresh database. It is a copy of a template that prepare filled,
 // once per process; a nil prepare gives empty databases. The template belongs to the function
-// in the source, so a closure must do the same every time. prepare must close its connections.
-// The database is dropped at the end of the test, even if it still has connections.
+// in the source, so a closure must do the same every time. prepare must close its connections. The
+// database is dropped at the end of the test, even if connections to it are still open.
 func Database(t testing.TB, prepare func(ctx context.Context, url string) error) string {
 	t.Helper()
 	url, drop, err := Open(prepare)

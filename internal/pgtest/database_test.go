@@ -21,7 +21,7 @@ func prepare(ctx context.Context, url string) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	role := fmt.Sprintf("asyncflow_%08x_acme", rand.Uint32()) // as a tenant has
+	role := fmt.Sprintf("asyncflow_%08x_acme", rand.Uint32()) // as of a tenant
 	_, err = conn.Exec(ctx, "CREATE ROLE "+role+
 		"; CREATE TABLE note (text text PRIMARY KEY); GRANT SELECT ON note TO "+role)
 	return err

@@ -18,8 +18,8 @@ import (
 // hosts counts the hosts of this process.
 var hosts atomic.Int32
 
-// Host is a machine in front of a database: a network namespace of its own, to which this one has
-// a network path. It is a real one to TCP.
+// Host is a machine in front of a database: a network namespace of its own, with a network path
+// from this one. It is a real one to TCP.
 type Host struct {
 	*Network
 	t    testing.TB

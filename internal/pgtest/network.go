@@ -72,7 +72,7 @@ func (n *Network) Heal() {
 	n.silent = false
 }
 
-// Lead has new connections lead to the database at another URL, as after an address has moved.
+// Lead makes new connections lead to the database at another URL, as after a move of an address.
 func (n *Network) Lead(rawURL string) {
 	u, err := url.Parse(rawURL)
 	if err != nil {

@@ -35,7 +35,7 @@ func checkPasswordsByMD5(ctx context.Context, server *devpg.Server) error {
 	return err
 }
 
-// allowMD5 has the server accept either kind of password, and returns when it does.
+// allowMD5 makes the server accept either kind of password, and returns when it does.
 func allowMD5(ctx context.Context, conn *pgx.Conn, server *devpg.Server) error {
 	name := filepath.Join(server.Config().DataDir, "pgdata", "pg_hba.conf")
 	rules, err := os.ReadFile(name)
@@ -59,8 +59,8 @@ func allowMD5(ctx context.Context, conn *pgx.Conn, server *devpg.Server) error {
 	}
 }
 
-// loadedSince reports whether the server has read its configuration since a time. It asks in a new
-// session: that has what the main process has read.
+// loadedSince reports whether the server read its configuration since a time. It asks in a new
+// session: that knows what the main process read.
 func loadedSince(ctx context.Context, server *devpg.Server, before time.Time) (bool, error) {
 	conn, err := pgx.Connect(ctx, server.URL("postgres"))
 	if err != nil {

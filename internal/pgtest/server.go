@@ -31,7 +31,7 @@ func Server(t testing.TB, cfg devpg.Config) *devpg.Server {
 	return server
 }
 
-// withDataDir gives a server a directory with an empty cluster, unless the Config has one. Which
+// withDataDir gives a server a directory with an empty cluster, unless the Config names one. Which
 // programs create that cluster can't be chosen then, so a Config that chooses gets a bare
 // directory.
 func withDataDir(t testing.TB, cfg devpg.Config) devpg.Config {

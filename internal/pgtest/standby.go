@@ -41,7 +41,7 @@ func Restore(t testing.TB, backup string, lost *devpg.Server) *devpg.Server {
 }
 
 // RestoreBy starts a server on a data directory that restore fills, at the address of a lost one.
-// The directory has settings of its own, as in postgresql.auto.conf.
+// The directory holds settings of its own, as in postgresql.auto.conf.
 func RestoreBy(t testing.TB, lost *devpg.Server, restore func(pgdata string)) *devpg.Server {
 	t.Helper()
 	dir := Dir(t)
@@ -62,8 +62,8 @@ func RestoreBy(t testing.TB, lost *devpg.Server, restore func(pgdata string)) *d
 		Port: lost.Config().Port})
 }
 
-// Backup takes a backup of a running server, and returns it as the data directory of another
-// one. It copies the files itself: not all installations have pg_basebackup.
+// Backup takes a backup of a running server, and returns it as the data directory of another one.
+// It copies the files itself: pg_basebackup is not in all installations.
 func Backup(t testing.TB, primary *devpg.Server) (dir string) {
 	t.Helper()
 	dir = Dir(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // SetStandby makes the commits on a server wait for a standby of a name, which needn't exist, and
-// returns once they do; "": for none, which ends all waits. admin is a pool to the server whose own
+// returns once they do; "": for none, which ends all waits. admin is a pool to the server; its own
 // commits don't wait.
 func SetStandby(t testing.TB, admin *pgxpool.Pool, name string) {
 	t.Helper()

@@ -47,7 +47,7 @@ func (s *Statements) note(sql string) {
 type messages struct {
 	to       *Statements // nil: nobody asks
 	rest     []byte      // the beginning of a message
-	begun    bool        // the message that begins a session was sent: later ones have a type
+	begun    bool        // the message that begins a session was sent: later ones bear a type
 	prepared map[string]string
 }
 

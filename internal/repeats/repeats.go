@@ -47,11 +47,11 @@ var (
 // passes on all other lines, and all with a stack.
 type Handler struct {
 	next  slog.Handler
-	with  string // the attributes that all lines have
+	with  string // the attributes of all lines
 	lines *lines
 }
 
-// lines are the lines that have been written within the last minute.
+// lines are the lines that were written within the last minute.
 type lines struct {
 	each []string // messages of lines that are never counted
 	now  func() time.Time
@@ -185,7 +185,7 @@ func (l *lines) flush(now time.Time) {
 	l.mu.Unlock()
 	for _, known := range due {
 		known.last.AddAttrs(slog.Int(countKey, known.count))
-		// The line comes from Handle, which has nobody to tell either.
+		// The line comes from Handle, which can tell nobody either.
 		_ = known.next.Handle(context.Background(), known.last)
 	}
 }
@@ -231,7 +231,7 @@ func tenantOf(r slog.Record) (tenant string) {
 	return tenant
 }
 
-// hasStack reports whether a line has the stack of a panic.
+// hasStack reports whether the stack of a panic is in a line.
 func hasStack(r slog.Record) (found bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		found = a.Key == "stack"

@@ -69,7 +69,7 @@ type Signer interface {
 	sign(id string, at time.Time, body []byte) (string, error)
 }
 
-// NewSigner returns the signer of a secret: whsec_ or whsk_, and base64. Its error has CodeInvalid,
+// NewSigner returns the signer of a secret: whsec_ or whsk_, and base64. Its error is CodeInvalid,
 // and names secret.
 func NewSigner(secret string) (Signer, error) {
 	if encoded, ok := strings.CutPrefix(secret, privateKeyPrefix); ok {

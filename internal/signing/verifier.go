@@ -31,7 +31,7 @@ type Verifier struct {
 
 // Request is the id and the time of a verified request.
 type Request struct {
-	ID string    // a repeated request has the same id
+	ID string    // a repeated request bears the same id
 	At time.Time // when it was signed, in whole seconds of the signer's clock
 }
 
@@ -41,7 +41,7 @@ type verifyingKey interface {
 }
 
 // NewVerifier returns a Verifier with keys: shared secrets (whsec_ and base64) or ed25519 public
-// keys (whpk_ and base64). Its error has CodeInvalid.
+// keys (whpk_ and base64). Its error is CodeInvalid.
 func NewVerifier(keys ...string) (*Verifier, error) {
 	v := &Verifier{}
 	for _, k := range keys {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // the same zones on machines that have none
+	_ "time/tzdata" // the same zones on machines without any
 
 	"github.com/robfig/cron/v3"
 

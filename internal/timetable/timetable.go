@@ -21,8 +21,8 @@ type rule interface {
 const lastYear = 9999
 
 // New returns the timetable of a schedule with other fields that are valid. Intervals are counted
-// from created, the schedule's creation, unless it has a start. An error names cron, time_zone
-// or ends_at.
+// from created, the schedule's creation, unless a start is set. An error names cron, time_zone or
+// ends_at.
 func New(s asyncflow.Schedule, created time.Time) (Timetable, error) {
 	t := Timetable{start: s.StartsAt, end: s.EndsAt}
 	if s.Cron == "" {
@@ -41,7 +41,7 @@ func New(s asyncflow.Schedule, created time.Time) (Timetable, error) {
 	return t, nil
 }
 
-// Check is New for a schedule that a caller sets: it also refuses what a stored one may have.
+// Check is New for a schedule that a caller sets: it also refuses what may be in a stored one.
 func Check(s asyncflow.Schedule, created time.Time) error {
 	if _, err := New(s, created); err != nil || s.Cron == "" {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// Names of attributes that no convention has.
+// Names of attributes without a convention.
 const (
 	tenantKey  = attribute.Key("asyncflow.tenant")
 	stageKey   = attribute.Key("asyncflow.stage")
@@ -38,9 +38,9 @@ func NewSender(t *Tracer, next Deliverer) *Sender { return &Sender{t, next} }
 
 // Send makes attempts. It sets which spans they belong to, in the deliveries and the outcomes.
 //
-// The span of an attempt is a root with a link to what the task was submitted with. If a request
-// has several deliveries, it has a span of its own: the attempts have links to that, and it has
-// links to what their tasks were submitted with.
+// The span of an attempt is a root with a link to what the task was submitted with. If several
+// deliveries are in a request, it gets a span of its own: the attempts are linked to that, and it
+// is linked to what their tasks were submitted with.
 func (s *Sender) Send(ctx context.Context, all []asyncflow.Delivery) (o []asyncflow.Outcome) {
 	attempts := s.tracer.attempts(all)
 	if len(attempts) == 0 {
@@ -134,7 +134,8 @@ func failureOf(o asyncflow.Outcome) string {
 	return ""
 }
 
-// recordRequest records a request with its attempts. If it has one delivery, that is the same.
+// recordRequest records a request with its attempts. If there is one delivery in it, that is the
+// same.
 func (t *Tracer) recordRequest(
 	own trace.SpanContext, all []asyncflow.Delivery, attempts []attempt, o []asyncflow.Outcome,
 ) {

@@ -103,7 +103,7 @@ func TestAttemptWithoutSubmit(t *testing.T) {
 	assert.False(t, r.Spans()[0].Failed)
 }
 
-// A request with several deliveries has a span, and so has each attempt that is sampled.
+// A request with several deliveries gets a span, and so does each attempt that is sampled.
 func TestBatch(t *testing.T) {
 	r := otlptest.Start(t, nil)
 	tracer, _ := start(t, r, nil)
@@ -128,7 +128,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// Each attempt has ids of its own, which are the same on all nodes with the secret.
+// Each attempt gets ids of its own, which are the same on all nodes with the secret.
 func TestAttemptIDs(t *testing.T) {
 	r := otlptest.Start(t, nil)
 	one, _ := start(t, r, nil)
@@ -169,8 +169,8 @@ func TestPanicEndsSpan(t *testing.T) {
 	}
 }
 
-// A worker gets no traceparent if contexts are not propagated, and no task has one that a worker
-// would get.
+// A worker gets no traceparent if contexts are not propagated, and there is none of a task that a
+// worker would get.
 func TestNoPropagation(t *testing.T) {
 	r := otlptest.Start(t, nil)
 	tracer, _ := start(t, r, map[string]string{"OTEL_PROPAGATORS": "none"})
@@ -188,7 +188,7 @@ func TestNoPropagation(t *testing.T) {
 	assert.NotEqual(t, submitTrace[3:35], r.Spans()[1].Trace)
 }
 
-// A report has a link to the attempt, on any node with the secret, and is recorded if the attempt
+// A report is linked to the attempt, on any node with the secret, and is recorded if the attempt
 // was. Its caller's own span is its parent.
 func TestReport(t *testing.T) {
 	r := otlptest.Start(t, nil)
@@ -246,7 +246,7 @@ func TestClaim(t *testing.T) {
 	assert.Equal(t, claim.ID, attempt.Links[1].ID)
 }
 
-// A claim of many tasks has a bounded number of links. The attempts have theirs to the claim.
+// The number of links of a claim of many tasks is bounded. The attempts are linked to the claim.
 func TestLinksAreBounded(t *testing.T) {
 	for limit, want := range map[string]int{"": 32, "3": 3, "128": 50} {
 		t.Run(limit, func(t *testing.T) {
@@ -267,7 +267,8 @@ func TestLinksAreBounded(t *testing.T) {
 	}
 }
 
-// A submit gives its trace to tasks that have none, if it is recorded and they have room for it.
+// A submit gives its trace to tasks without one, if it is recorded and there is room for it in
+// them.
 func TestSubmit(t *testing.T) {
 	r := otlptest.Start(t, nil)
 	tracer, _ := start(t, r, nil)
@@ -302,7 +303,7 @@ func TestSubmit(t *testing.T) {
 func TestHeadersAreBounded(t *testing.T) {
 	r := otlptest.Start(t, nil)
 	tracer, _ := start(t, r, nil)
-	later := "01" + submitTrace[2:] + "-" // a later version may have more fields
+	later := "01" + submitTrace[2:] + "-" // there may be more fields in a later version
 	state := func(size int) string {
 		return "a=" + strings.Repeat("x", 256) + ",b=" + strings.Repeat("y", size-261)
 	}
@@ -353,7 +354,7 @@ func TestCallersCauseFewSpans(t *testing.T) {
 	}
 }
 
-// Attempts and reports of a recorded submit count, too, each once, whoever has decided about the
+// Attempts and reports of a recorded submit count, too, each once, whoever decided about the
 // submit. The claims without a header are no caller's choice.
 func TestSpansOverLimit(t *testing.T) {
 	r := otlptest.Start(t, nil)
@@ -385,8 +386,8 @@ func TestSpansOverLimit(t *testing.T) {
 	assert.EqualValues(t, 1+4*rounds, exported+over)
 }
 
-// A ratio decides about calls whose callers don't, and about attempts without a submit. A small one
-// shows whether any bit of an id that it looks at is always the same.
+// A ratio decides about calls that their callers didn't decide about, and about attempts without a
+// submit. A small one shows whether any bit of an id that it looks at is always the same.
 func TestRatio(t *testing.T) {
 	r := otlptest.Start(t, nil)
 	tracer, _ := start(t, r, map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio",

@@ -13,8 +13,8 @@ import (
 	"github.com/asyncflow/asyncflow/internal/tracing"
 )
 
-// What a task costs of which a ratio is recorded: by its attempt, also by its submit in a call of
-// its own, and also by its report. The CPU time has the exports, and a receiver that reads them.
+// What a task costs when a ratio is recorded: by its attempt, also by its submit in a call of its
+// own, and also by its report. The CPU time includes the exports, and a receiver that reads them.
 func BenchmarkTask(b *testing.B) {
 	for _, ratio := range []string{"0", "0.01", "0.1"} {
 		for calls, name := range []string{"attempt", "submit", "report"} {

@@ -36,7 +36,7 @@ type Call struct {
 
 // Request is what is known of a call when it begins.
 type Request struct {
-	Method, Route string // as in the contract: the route has no values
+	Method, Route string // as in the contract: there are no values in the route
 	Tenant        string // "": the caller acts for none
 	// Traceparent and Tracestate are the headers of the names.
 	Traceparent, Tracestate string
@@ -51,9 +51,9 @@ func (t *Tracer) Begin(r Request) *Call {
 	return c
 }
 
-// Submits gives new tasks the call as their trace, if it is recorded and contexts are propagated:
-// a task's trace goes to workers. A task that has a trace keeps it; a call without a header
-// traceparent, for one task, is a part of that trace.
+// Submits gives new tasks the call as their trace, if it is recorded and contexts are propagated: a
+// task's trace goes to workers. A task with a trace keeps it; a call without a header traceparent,
+// for one task, is a part of that trace.
 func (c *Call) Submits(tasks []asyncflow.NewTask) {
 	if c == nil {
 		return
@@ -74,7 +74,7 @@ func (c *Call) Submits(tasks []asyncflow.NewTask) {
 	}
 }
 
-// Made adds the id of the task that the call has submitted.
+// Made adds the id of the task that the call submitted.
 func (c *Call) Made(id asyncflow.TaskID) {
 	if c != nil {
 		c.task = id
@@ -123,7 +123,7 @@ func (c *Call) HandsOut(all []asyncflow.Delivery) {
 }
 
 // decide decides whether the call is recorded, and then chooses its ids. A report is recorded if
-// its caller has it so, or if the attempt is.
+// its caller wants it so, or if the attempt is.
 func (c *Call) decide() {
 	if c.decided {
 		return
@@ -150,7 +150,7 @@ func (c *Call) decide() {
 	c.choose(in)
 }
 
-// choose chooses the ids of the call. in is its trace, if the caller has none.
+// choose chooses the ids of the call. in is its trace, if the caller gave none.
 func (c *Call) choose(in trace.TraceID) {
 	if c.given.IsValid() {
 		in = c.given.TraceID()

@@ -39,7 +39,8 @@ const (
 	// maxAnswer bounds what is read of a receiver's answer, in bytes. A longer one fails the
 	// export.
 	maxAnswer = 64 << 10
-	// maxErrorText bounds what the log has of an error, in bytes: it may be what a receiver wrote.
+	// maxErrorText bounds what goes to the log of an error, in bytes: it may be what a receiver
+	// wrote.
 	maxErrorText = 300
 )
 
@@ -61,10 +62,10 @@ func (s settings) errorText(err error) string {
 	}, text)
 }
 
-// queue keeps spans until they are exported. It counts what it has: the SDK's own queue drops what
-// it has no room for, and says nothing.
+// queue keeps spans until they are exported. It counts what is in it: the SDK's own queue drops
+// what finds no room, and says nothing.
 type queue struct {
-	sdktrace.SpanProcessor // the SDK's queue, which never gets more spans than it has room for
+	sdktrace.SpanProcessor // the SDK's queue, which never gets more spans than there is room for
 	exporter               sdktrace.SpanExporter
 	settings               settings
 	waiting                atomic.Int64

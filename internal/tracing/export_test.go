@@ -27,8 +27,8 @@ func record(t *tracing.Tracer, n int) {
 	}
 }
 
-// A receiver that doesn't answer costs neither time nor memory: the queue is bounded, and what has
-// no room is counted, and said once.
+// A receiver that doesn't answer costs neither time nor memory: the queue is bounded, and what
+// finds no room is counted, and said once.
 func TestSlowReceiver(t *testing.T) {
 	asked := make(chan struct{}, 1000)
 	answer := make(chan struct{})

@@ -14,7 +14,7 @@ import (
 )
 
 // attemptIDs returns the ids of the span of an attempt, which is the first of its trace. Every node
-// with the same secret knows them, so they need not be stored. Other installations have others. All
+// with the same secret knows them, so they need not be stored. Other installations use others. All
 // that is hashed fits mostly into one block of SHA-256, 55 bytes: a second one costs as much again.
 func (t *Tracer) attemptIDs(
 	tenant string, id asyncflow.TaskID, seq int,
@@ -65,7 +65,7 @@ func (chosenIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 
 const (
 	// maxParent and maxState bound the headers that are read, in bytes. The second is what a
-	// tracestate must at least be able to have (W3C Trace Context, 3.3.1.5).
+	// tracestate must at least be able to hold (W3C Trace Context, 3.3.1.5).
 	maxParent = 128
 	maxState  = 512
 )

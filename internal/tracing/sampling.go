@@ -30,14 +30,14 @@ func (t *Tracer) sampled(
 	return yes && !over, over
 }
 
-// takes reports whether the sampler takes a trace that nobody has decided about.
+// takes reports whether the sampler takes a trace that nobody decided about.
 func (t *Tracer) takes(id trace.TraceID) bool {
 	r := t.settings.root.ShouldSample(sdktrace.SamplingParameters{TraceID: id})
 	return r.Decision == sdktrace.RecordAndSample
 }
 
 const (
-	// maxBudgets bounds the tenants that are remembered. One that comes again has a full budget.
+	// maxBudgets bounds the tenants that are remembered. One that comes again gets a full budget.
 	maxBudgets = 4096
 	// budgetShares is how many tenants may use up their budgets at once.
 	budgetShares = 5

@@ -37,11 +37,11 @@ const (
 	// defaultLinks is smaller than the SDK's default: as many claims as are exported at once, with
 	// all of these links, are less than the 4 MiB that gRPC receives by default.
 	defaultLinks = 32
-	// maxLinks bounds OTEL_SPAN_LINK_COUNT_LIMIT: a claim has no more tasks.
+	// maxLinks bounds OTEL_SPAN_LINK_COUNT_LIMIT: there are no more tasks in a claim.
 	maxLinks = 1000
 )
 
-// environment reads variables. An empty one is as good as none, as the specification has it.
+// environment reads variables. An empty one is as good as none, as the specification says.
 type environment func(name string) (string, bool)
 
 func (env environment) get(names ...string) (name, value string) {
@@ -159,7 +159,7 @@ func (s *settings) readLinks(env environment) error {
 	return readNumber(env, "OTEL_SPAN_LINK_COUNT_LIMIT", &s.links, 0, maxLinks)
 }
 
-// readNumber reads a variable into n, which keeps what it has if there is none.
+// readNumber reads a variable into n, which stays as it is if there is none.
 func readNumber(env environment, name string, n *int, least, most int) error {
 	_, text := env.get(name)
 	if text == "" {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// checkEndpoints doesn't show a URL in an error: it may have a password.
+// checkEndpoints doesn't show a URL in an error: a password may be in it.
 func (s *settings) checkEndpoints(env environment) error {
 	for _, name := range otlp("ENDPOINT") {
 		_, text := env.get(name)

@@ -77,7 +77,7 @@ func TestBadVariables(t *testing.T) {
 	}
 }
 
-// gRPC can carry less than HTTP, and has no paths.
+// gRPC can carry less than HTTP, and knows no paths.
 func TestBadVariablesForGRPC(t *testing.T) {
 	for _, one := range []struct {
 		name, value string

@@ -141,7 +141,7 @@ type span struct {
 	name       string
 	kind       trace.SpanKind
 	own        trace.SpanContext // its ids
-	parent     trace.SpanContext // in the same trace; not valid: it has none
+	parent     trace.SpanContext // in the same trace; not valid: there is none
 	links      []trace.Link
 	start, end time.Time
 	attributes []attribute.KeyValue

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// attempt has the reports on an attempt at a task.
+// attempt keeps the reports on an attempt at a task.
 type attempt struct {
 	seq     int
 	mu      sync.Mutex

@@ -267,10 +267,10 @@ func (h *badHandler) nextStage() string {
 }
 
 // brief is longer than the time of a brief delivery of these tests, and shorter than that of
-// another one, both with a second more: the time of a request has no fractions.
+// another one, both with a second more: there are no fractions in the time of a request.
 const brief = 3 * time.Second
 
-// joinWithKey is the answer of a worker that can't wait for a task, as the task has a key.
+// joinWithKey is the answer of a worker that can't wait for a task, as there is a key on the task.
 const joinWithKey = `{"spawn": [{"type": "part", "context": 1, "key": "k"}], "join": true}`
 
 // sentAt returns when a request was signed.

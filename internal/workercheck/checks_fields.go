@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// fieldsOfStages sends a second attempt with the fields that only some deliveries have: what the
-// stage asks for by deliver, what the first attempt left, and links.
+// fieldsOfStages sends a second attempt with the fields of only some deliveries: what the stage
+// asks for by deliver, what the first attempt left, and links.
 func fieldsOfStages(ctx context.Context, r *rehearsal) finding {
 	d := r.delivery()
 	d.Lease.Seq, d.Lease.Attempt = 2, 2

@@ -8,7 +8,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 )
 
-// reporting are the checks of how a worker reports on deliveries that it has accepted with 202.
+// reporting are the checks of how a worker reports on deliveries that it accepted with 202.
 var reporting = []check{
 	{"report again", "report until the answer is 2xx, or 4xx but 429, with growing pauses",
 		reportAgain},
@@ -101,7 +101,7 @@ func attemptOver(ctx context.Context, r *rehearsal) finding {
 }
 
 // goesOn reports whether a worker that was told to stop makes more calls while it is watched. One
-// call may have been in flight when it was told, but not if tooMuch is true for it.
+// call may be in flight when it is told, but not if tooMuch is true for it.
 func (r *rehearsal) goesOn(
 	ctx context.Context, a *attempt, calls func([]report) int, tooMuch func([]report) bool,
 ) bool {

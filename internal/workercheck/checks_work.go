@@ -149,7 +149,7 @@ func brokenOff(ctx context.Context, r *rehearsal) finding {
 	if o.Kind == asyncflow.OutcomeDone || o.Kind == asyncflow.OutcomeAccepted {
 		return failed("half a delivery was answered with %d", o.Status)
 	}
-	sleep.For(ctx, r.cfg.Quiet) // until the worker has noticed
+	sleep.For(ctx, r.cfg.Quiet) // until the worker notices
 	f := allDone(r.send(ctx, r.delivery())...)
 	if f.result == Failed {
 		f.detail = "after a request that broke off: " + f.detail

@@ -19,7 +19,7 @@ var finals = []struct {
 	{eventTaken.name, eventWork},
 }
 
-// eventFix is what a receiver has to do with an event.
+// eventFix is what a receiver must do with an event.
 const eventFix = "answer a signed event with any 2xx once it is handled; see docs/notifications.md"
 
 var eventReached = check{"reached",

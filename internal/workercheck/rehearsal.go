@@ -187,7 +187,7 @@ func (e ending) problem() string {
 	return e.outcome.Error
 }
 
-// putOff says that a worker has snoozed a task.
+// putOff says that a worker snoozed a task.
 func putOff(why string) string {
 	text := "put the task off with snooze; give --context of a task that is ready"
 	if why == "" {

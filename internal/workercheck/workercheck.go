@@ -23,7 +23,7 @@ import (
 type Config struct {
 	URL         string // of the worker
 	Type, Stage string
-	// OnFinal has events of on_final sent, in place of deliveries.
+	// OnFinal lets events of on_final be sent, in place of deliveries.
 	OnFinal bool
 	// Secret signs the deliveries: whsec_… or whsk_….
 	Secret string
@@ -33,10 +33,10 @@ type Config struct {
 	// are only in that of the check "fields of stages".
 	Input   json.RawMessage
 	Outputs map[string]json.RawMessage // by stage
-	// Links are the decisions to which all deliveries have links, by the stage that would wait;
+	// Links are the decisions that all deliveries carry links to, by the stage that would wait;
 	// nil: they are only in that of the check "fields of stages". The links lead nowhere.
 	Links map[string][]string
-	// Checkpoint is one that the worker could have left; nil: {}.
+	// Checkpoint is one as the worker might leave; nil: {}.
 	Checkpoint json.RawMessage
 	// Batch is the most tasks of a request; 0: the worker gets no batches.
 	Batch int
@@ -44,10 +44,9 @@ type Config struct {
 	Timeout time.Duration
 	// ReportTime is how long after a 202 the report may take; 0: 30 s.
 	ReportTime time.Duration
-	// Watch is how long a worker is watched that should have stopped; 0: ReportTime.
+	// Watch is how long a worker is watched that should be at rest; 0: ReportTime.
 	Watch time.Duration
-	// Deadline is how much time the deliveries of the checks "heartbeats" and "cancel" have; 0: 3
-	// s.
+	// Deadline is how much time the deliveries of the checks "heartbeats" and "cancel" get; 0: 3 s.
 	Deadline time.Duration
 	// Quiet is a short wait; 0: 2 s. A call may still come that was in flight when the worker was
 	// told to stop; a contradicting answer may follow; a worker must notice that a request broke

@@ -113,7 +113,7 @@ func (l *loop) lease(ctx context.Context) error {
 			<-l.slots
 		}
 		for _, j := range jobs {
-			l.leased <- j // it never blocks: each job has a slot
+			l.leased <- j // it never blocks: there is a slot for each job
 		}
 		if left -= len(jobs); len(jobs) == 0 {
 			time.Sleep(time.Millisecond)

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPU returns the CPU time that a process has used itself, with that of its threads that have
-// ended. It reads the process's own clock, which counts nanoseconds: /proc/PID/stat counts hundreds
-// of a second, too coarse for the many processes of Postgres. It is read only where the clock can't
-// be, as in some sandboxes.
+// CPU returns the CPU time that a process used itself, with that of its ended threads. It reads the
+// process's own clock, which counts nanoseconds: /proc/PID/stat counts hundreds of a second, too
+// coarse for the many processes of Postgres. It is read only where the clock can't be, as in some
+// sandboxes.
 func CPU(pid int) (time.Duration, error) {
 	var used unix.Timespec
 	if err := unix.ClockGettime(clockOf(pid), &used); err == nil {
@@ -30,8 +30,8 @@ func clockOf(pid int) int32 {
 	return int32(^pid<<3 | sched)
 }
 
-// CPUOfFamily returns the CPU time that a process and its children have used, with that of the
-// children that have ended.
+// CPUOfFamily returns the CPU time that a process and its children used, with that of the ended
+// children.
 func CPUOfFamily(pid int) (time.Duration, error) {
 	for {
 		before, err := readStat(pid)
@@ -59,7 +59,7 @@ func cpuOfChildren(parent int) (sum time.Duration, err error) {
 	for _, name := range names {
 		line, err := os.ReadFile(name)
 		if err != nil {
-			continue // it has just ended
+			continue // it just ended
 		}
 		s, err := parseStat(string(line))
 		if err != nil || s.parent != parent {
@@ -76,7 +76,7 @@ func cpuOfChildren(parent int) (sum time.Duration, err error) {
 type stat struct {
 	pid, parent int
 	own         time.Duration // CPU time of the process itself
-	ended       time.Duration // that of its children that have ended
+	ended       time.Duration // that of its ended children
 }
 
 // tick is the unit of CPU time in /proc: USER_HZ is 100 on every Linux.

@@ -22,7 +22,7 @@ import (
 
 const taskType = "bench"
 
-// users is how many users tasks with labels have.
+// users is the number of users of tasks with labels.
 const users = 1000
 
 // Store is a store with one task type.

@@ -14,7 +14,7 @@ import (
 
 // Chart is a plot of lines. The timeline or grid that it belongs to draws it.
 type Chart struct {
-	File, Title, Y string   // its file has no ending; Y is the unit
+	File, Title, Y string   // its file is without an ending; Y is the unit
 	Keys           []string // of the figures that are lines
 
 	x      string

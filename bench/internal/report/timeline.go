@@ -15,7 +15,7 @@ type Timeline struct {
 	Rows    []Row           `json:"rows"`
 }
 
-// Add adds the figures of a moment. Every moment has the same figures.
+// Add adds the figures of a moment. The figures are the same in every moment.
 func (t *Timeline) Add(seconds float64, moment Figures) {
 	t.Seconds = append(t.Seconds, seconds)
 	for i, f := range moment {
@@ -26,7 +26,7 @@ func (t *Timeline) Add(seconds float64, moment Figures) {
 	}
 }
 
-// mostLines bounds the table that is printed; the JSON and the plots have all moments.
+// mostLines bounds the table that is printed; the JSON and the plots show all moments.
 const mostLines = 40
 
 // WriteMarkdown writes a table with a line for each moment, or for every few.

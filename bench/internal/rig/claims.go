@@ -46,8 +46,8 @@ func (r *Rig) PassClaims(
 	return c, r.checkFinals(ctx, t)
 }
 
-// claimAll claims tasks. Each call is for another claimer, which has no open claims yet. Its client
-// is the lightest that there is, since it runs on the same cores.
+// claimAll claims tasks. Each call is for another claimer, which holds no open claims yet. Its
+// client is the lightest that there is, since it runs on the same cores.
 func (r *Rig) claimAll(
 	ctx context.Context, t *TaskType, tasks, claimers, most int,
 ) (all []claim, err error) {

@@ -41,7 +41,7 @@ func (d *Database) Relations(ctx context.Context) (n int, err error) {
 	return n, d.Conn.QueryRow(ctx, `SELECT count(*) FROM pg_class`).Scan(&n)
 }
 
-// Written is how much the server has written since it was made.
+// Written is how much the server wrote since it was made.
 type Written struct {
 	WAL          int64 // bytes
 	Transactions int64 // that wrote something
@@ -57,7 +57,7 @@ func (d *Database) Written(ctx context.Context) (w Written, err error) {
 }
 
 // Kept returns the bytes of all tables of the tenant, with their indexes, but for the small ones
-// that only have what is live.
+// that only hold what is live.
 func (d *Database) Kept(ctx context.Context) (bytes int64, err error) {
 	return bytes, d.Conn.QueryRow(ctx, `
 		SELECT sum(pg_total_relation_size(c.oid))::bigint
@@ -66,7 +66,7 @@ func (d *Database) Kept(ctx context.Context) (bytes int64, err error) {
 		  AND c.relname !~ '^(ready|lease|wait|outbox|tallies|fan_outs?)(_|$)'`, Schema).Scan(&bytes)
 }
 
-// Table has rows of a task type.
+// Table holds rows of a task type.
 type Table struct {
 	Name   string // qualified and quoted
 	Number int    // of the type, in a table that types share; 0: the table is the type's own
@@ -80,8 +80,8 @@ func (t Table) Rows() string {
 	return fmt.Sprintf("(SELECT * FROM %s WHERE type = %d)", t.Name, t.Number)
 }
 
-// Tables returns the tables of a kind, such as "journal", that have rows of a task type, oldest
-// first: its own and those that types share, with one for each roll. Older revisions share none.
+// Tables returns the tables of a kind, such as "journal", with rows of a task type, oldest first:
+// its own and those that types share, with one for each roll. Older revisions share none.
 func (d *Database) Tables(ctx context.Context, kind, taskType string) (all []Table, err error) {
 	rows, err := d.Conn.Query(ctx, `
 		SELECT c.oid::regclass::text, c.relname ~ ('^' || $2 || '(_[0-9]+)?$')
@@ -124,8 +124,8 @@ func (d *Database) number(ctx context.Context, taskType string, tables []Table) 
 	return err
 }
 
-// tablesByTenant returns all tables of some kinds, such as "ready|lease", by tenant, for those
-// tenants that have many types.
+// tablesByTenant returns all tables of some kinds, such as "ready|lease", by tenant, for the
+// tenants with many types.
 func (d *Database) tablesByTenant(ctx context.Context, kinds string) (all [][]string, err error) {
 	rows, err := d.Conn.Query(ctx, `
 		SELECT array_agg(c.oid::regclass::text)
@@ -138,8 +138,8 @@ func (d *Database) tablesByTenant(ctx context.Context, kinds string) (all [][]st
 	return pgx.CollectRows(rows, pgx.RowTo[[]string])
 }
 
-// Live reports whether any task of a type isn't final. Such a task has a row in one of these
-// tables.
+// Live reports whether any task of a type isn't final. There is a row of such a task in one of
+// these tables.
 func (d *Database) Live(ctx context.Context, taskType string) (bool, error) {
 	var all []string
 	for _, kind := range []string{"ready", "lease", "wait"} {
@@ -168,7 +168,7 @@ func (d *Database) Count(ctx context.Context, kind, taskType string) (n int, err
 	return n, err
 }
 
-// anyRow reports whether one of several tables has a row.
+// anyRow reports whether there is a row in one of several tables.
 func (d *Database) anyRow(ctx context.Context, tables []string) (found bool, err error) {
 	parts := make([]string, len(tables))
 	for i, name := range tables {
@@ -207,7 +207,7 @@ func (d *Database) finalsIn(
 }
 
 // settled returns percentiles of the time in ms from when a node had a task until its last journal
-// row, for the tasks that have ended since a time.
+// row, for the tasks that ended since a time.
 func (d *Database) settled(
 	ctx context.Context, taskType string, since time.Time,
 ) (p50, p99 float64, err error) {

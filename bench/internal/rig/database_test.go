@@ -76,7 +76,7 @@ func TestRowsOfATypeInSharedTables(t *testing.T) {
 	}
 }
 
-// Revisions before shared tables have none, and no numbers of types.
+// There are none in revisions before shared tables, and no numbers of types.
 func TestRowsOfATypeInItsOwnTables(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -15,8 +15,8 @@ import (
 // latencyRate is the number of tasks a second that Latency submits, one by one.
 const latencyRate = 100
 
-// Latency measures the time from the moment before a submit is sent until the worker has the
-// task, at a rate that is far from the limit.
+// Latency measures the time from the moment before a submit is sent until the task is with the
+// worker, at a rate that is far from the limit.
 func (r *Rig) Latency(
 	ctx context.Context, t *TaskType, lasting time.Duration,
 ) (report.Figures, error) {
@@ -99,7 +99,7 @@ func latencyFigures(latencies []float64) (all report.Figures) {
 	return all
 }
 
-// awaitArrivals waits until the worker has the tasks from first to end, and returns when each
+// awaitArrivals waits until the tasks from first to end are with the worker, and returns when each
 // came.
 func (r *Rig) awaitArrivals(ctx context.Context, first, end int) (times []int64, err error) {
 	missing := 0

@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/worker"
 )
 
-// Usage is the CPU time that each process has used.
+// Usage is the CPU time that each process used.
 type Usage struct{ Node, Postgres, Worker, Client time.Duration }
 
 // Usage returns the CPU time that was used until now: that of Postgres with all its processes,

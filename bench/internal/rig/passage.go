@@ -128,8 +128,8 @@ func (r *Rig) SubmitAllWith(
 	return g.Wait()
 }
 
-// awaitFinal waits until the worker has had a number of deliveries, and then until no task is
-// live. It leaves the database alone until then.
+// awaitFinal waits until the worker got a number of deliveries, and then until no task is live. It
+// leaves the database alone until then.
 func (r *Rig) awaitFinal(ctx context.Context, t *TaskType, deliveries int) error {
 	if err := r.awaitDeliveries(ctx, deliveries); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (r *Rig) awaitFinal(ctx context.Context, t *TaskType, deliveries int) error
 	})
 }
 
-// awaitDeliveries waits until the worker has had a number of deliveries.
+// awaitDeliveries waits until the worker got a number of deliveries.
 func (r *Rig) awaitDeliveries(ctx context.Context, deliveries int) error {
 	got := 0
 	err := Poll(ctx, 20*time.Millisecond, func() (bool, error) {

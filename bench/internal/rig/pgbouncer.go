@@ -87,5 +87,5 @@ max_client_conn = 200
 	return os.WriteFile(name+".ini", []byte(ini), 0o644)
 }
 
-// CPU returns the time that it has used.
+// CPU returns the time that it used.
 func (b *PgBouncer) CPU() (time.Duration, error) { return machine.CPU(b.PID()) }

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Process is a program that the bench started. It has a process group of its own, so that a Ctrl-C
-// in the terminal reaches the bench alone. On Linux the kernel kills it when the bench dies.
+// Process is a program that the bench started. It runs in a process group of its own, so that a
+// Ctrl-C in the terminal reaches the bench alone. On Linux the kernel kills it when the bench dies.
 type Process struct {
 	Name string
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed at its end
 	err  error         // how it ended, once done is closed
 }
 
@@ -54,7 +54,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Signal sends a signal to the process.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Wait waits until the process has ended.
+// Wait waits until the end of the process.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err

@@ -19,10 +19,10 @@ type TaskType struct {
 	Submitted int   // other tasks
 }
 
-// Range has the ids of tasks from the first to the last one; the zero value has none.
+// Range spans the ids of tasks from the first to the last one; the zero value is empty.
 type Range struct{ First, Last int64 }
 
-// Shape says what a task type and its tasks are like. A zero field has its usual value.
+// Shape says what a task type and its tasks are like. A zero field stands for its usual value.
 type Shape struct {
 	Stages   int    // each with the same endpoint; 1
 	Size     int    // bytes of a context; payload.Usual
@@ -30,9 +30,9 @@ type Shape struct {
 	Path     string // of the endpoint; worker.DeliverPath
 	More     string // members of the type's document, each with a comma behind it
 	Endpoint string // members of the endpoint's document, each with a comma before it
-	FanOut   string // the first stage's fan_out, a JSON document; "": it has no children
+	FanOut   string // the first stage's fan_out, a JSON document; "": no children
 	Next     string // path of the endpoints of later stages; Path
-	Claim    bool   // workers ask for the tasks of its one stage, which has no endpoint
+	Claim    bool   // workers ask for the tasks of its one stage, which is without an endpoint
 }
 
 func (s Shape) withDefaults() Shape {

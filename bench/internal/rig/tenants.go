@@ -62,7 +62,7 @@ func (r *Rig) NewManyTypes(ctx context.Context, tenants int) (*ManyTypes, error)
 	return m, nil
 }
 
-// Add makes types until there are count of them, with an endpoint each if they shall have one,
+// Add makes types until there are count of them, with an endpoint each if they shall get one,
 // several at once.
 func (m *ManyTypes) Add(ctx context.Context, count int, endpoints bool) error {
 	return m.add(ctx, count, endpoints, Submitters)

@@ -12,8 +12,7 @@ import (
 	"github.com/asyncflow/asyncflow/bench/internal/payload"
 )
 
-// PassTree submits one task that has children, and waits until it has ended. It measures what they
-// cost.
+// PassTree submits one task with children, and waits until its end. It measures what they cost.
 func (r *Rig) PassTree(ctx context.Context, t *TaskType, children int) (c Cost, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience(children))
 	defer cancel()
@@ -104,8 +103,8 @@ func (r *Rig) SubmitOne(ctx context.Context, t *TaskType) (string, error) {
 	return task.ID, err
 }
 
-// Undone returns how much is left to do of what tasks' ends have brought about: rows of outbox that
-// are due.
+// Undone returns how much is left to do of what tasks' ends brought about: rows of outbox that are
+// due.
 func (d *Database) Undone(ctx context.Context) (n int, err error) {
 	err = d.Conn.QueryRow(ctx,
 		`SELECT count(*) FROM `+Schema+`.outbox WHERE due <= now()`).Scan(&n)
@@ -123,8 +122,7 @@ func (d *Database) LastEnd(ctx context.Context, taskType string) (at time.Time, 
 	return at, err
 }
 
-// AwaitAll waits until the worker has had a number of deliveries in all, and no task of a type is
-// live.
+// AwaitAll waits until the worker got a number of deliveries in all, and no task of a type is live.
 func (r *Rig) AwaitAll(ctx context.Context, t *TaskType, deliveries int) error {
 	if err := r.awaitFinal(ctx, t, deliveries); err != nil {
 		return err

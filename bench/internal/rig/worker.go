@@ -37,7 +37,7 @@ func (r *Rig) StartWorker(context.Context) error {
 	return err
 }
 
-// WorkerCounts returns how many deliveries the worker has received.
+// WorkerCounts returns how many deliveries the worker received.
 func (r *Rig) WorkerCounts(ctx context.Context) (c worker.Counts, err error) {
 	return c, r.Worker.get(ctx, worker.CountPath, &c)
 }

@@ -26,7 +26,7 @@ func (w *worker) deliverChild(rw http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(rw, `{"output":{"n":%d}}`, n)
 }
 
-// deliverJoin notes when a task has come to the stage after its children.
+// deliverJoin notes when a task came to the stage after its children.
 func (w *worker) deliverJoin(rw http.ResponseWriter, r *http.Request) {
 	now := time.Now().UnixNano()
 	body, release, err := w.body(r)

@@ -24,7 +24,7 @@ func (w *worker) noteEvent(rw http.ResponseWriter, r *http.Request) {
 	w.late = append(w.late, now.Sub(event.Data.FinishedAt))
 }
 
-// lateness returns what noteEvent has noted, in nanoseconds.
+// lateness returns what noteEvent noted, in nanoseconds.
 func (w *worker) lateness(rw http.ResponseWriter, _ *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

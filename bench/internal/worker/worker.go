@@ -30,7 +30,7 @@ const (
 	BatchPath    = "/batch"    // answers for each task of a batch
 	AcceptPath   = "/accept"   // answers 202, and completes the task later
 	ChildPath    = "/child"    // answers 200 with {"n": …} to a child
-	JoinPath     = "/join"     // answers 200 to a task that has the results of such children
+	JoinPath     = "/join"     // answers 200 to a task with the results of such children
 	HangPath     = "/hang"     // never answers
 	ToldPath     = "/told"     // answers 200 to an event of on_final
 	LatenessPath = "/lateness" // returns how long after their ends such events came
@@ -39,7 +39,7 @@ const (
 	ArrivalsPath = "/arrivals" // ?from=&to= returns the arrival times of these tasks
 )
 
-// Counts are the deliveries that the worker has received.
+// Counts are the deliveries that the worker received.
 type Counts struct {
 	Deliveries int `json:"deliveries"` // all
 	Distinct   int `json:"distinct"`   // without those that came again
@@ -69,7 +69,7 @@ func Run(input io.Reader, output io.Writer) error {
 	return nil
 }
 
-// named has all answers name the worker, as those of the worker packages do by default.
+// named makes all answers name the worker, as those of the worker packages do by default.
 func named(name string, routes http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set(asyncflow.WorkerHeader, name)
@@ -121,7 +121,7 @@ func (w *worker) deliver(rw http.ResponseWriter, r *http.Request) {
 	w.arrived(n, now)
 }
 
-// deliverSlowly answers after the delay in the path, as a worker does that has work to do.
+// deliverSlowly answers after the delay in the path, as a worker with work to do does.
 func (w *worker) deliverSlowly(rw http.ResponseWriter, r *http.Request) {
 	delay, err := time.ParseDuration(r.PathValue("delay"))
 	if err != nil {
