@@ -163,7 +163,7 @@ func overAlready(field string, at time.Time) error {
 		"another one: give %s, or \"none\"", field, at.UTC().Format(time.RFC3339), field)
 }
 
-// over reports whether a deadline is over; zero: there is none.
+// over reports whether a deadline is past; zero: there is none.
 func over(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
 // Ended reports whether the task's time to end is over.

@@ -28,7 +28,7 @@ func (t TaskType) Expiry(o *Options, stage string, due time.Time, first bool) (e
 	return e
 }
 
-// End returns when a task expires that is begun.
+// End returns when a begun task expires.
 func (l *Lifetime) End() Expiry {
 	if l == nil {
 		return Expiry{}

@@ -29,7 +29,7 @@ type Quorum struct {
 	MaxErrors int `json:"max_errors"`
 	// AgreeOn is a JSON pointer (RFC 6901) into a vote's output, to its outcome; "": all of it.
 	AgreeOn string `json:"agree_on,omitempty"`
-	// Trust lets claimers decide alone that often agreed with others; nil: nobody does.
+	// Trust lets claimers that often agreed with others decide alone; nil: nobody does.
 	Trust *Trust `json:"trust,omitempty"`
 }
 

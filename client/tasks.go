@@ -41,7 +41,7 @@ func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error
 // with its present status, without an error: see Status.Final. If d is more than a minute, or the
 // tenant's share of waiting calls is in use, it asks again as Wait does. If d is 0 or less, only
 // ctx bounds the wait. With a Key that stands for an earlier task, it waits for that one: Existing
-// of the result says so. An error with a Task with an ID means that the task was submitted.
+// of the result says so. An error beside a Task with an ID means that the task was submitted.
 func (c *Client) SubmitAndWait(
 	ctx context.Context, task NewTask, d time.Duration,
 ) (Task, error) {

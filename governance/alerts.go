@@ -44,7 +44,7 @@ func (j *alertsJob) run(ctx context.Context) (int, error) {
 	return sum, errors.Join(errs...)
 }
 
-// tenantsWithAlerts returns the tenants with the task type of alerts and aren't suspended. A
+// tenantsWithAlerts returns the tenants with the task type of alerts that aren't suspended. A
 // suspended tenant can't get notices.
 func (j *alertsJob) tenantsWithAlerts() []string {
 	var all []string

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// longestQuietRolls is the longest time for which a node leaves the rolls of a tenant with
-	// tasks that come and go alone, since none can become full meanwhile. A busy type gets tables
+	// longestQuietRolls is the longest time for which a node leaves alone the rolls of a tenant
+	// with tasks that come and go, since none can become full meanwhile. A busy type gets tables
 	// of its own that much later.
 	longestQuietRolls = time.Minute
 	// mostTasks is more tasks a second than a table set gets.

@@ -103,7 +103,7 @@ func (c *statsCmd) show(ctx context.Context, g *globals) error {
 	return g.printStopped(stats)
 }
 
-// printLargestKeys says below the table the flow keys with the most due tasks.
+// printLargestKeys names below the table the flow keys with the most due tasks.
 func (g *globals) printLargestKeys(stats []client.Stats) error {
 	for _, s := range stats {
 		for _, k := range s.LargestKeys {

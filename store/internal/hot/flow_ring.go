@@ -16,7 +16,7 @@ type ring struct {
 	keys []ringKey
 	// whole: there are no due tasks of another key, so that the turns begin anew after the last key
 	whole bool
-	at    int // of the turn
+	at    int // the key in turn
 	left  int // how many tasks it may still start
 }
 
