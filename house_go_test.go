@@ -208,7 +208,7 @@ func hasLongForm(signature string) bool {
 
 // unclear are names that tell a reader nothing.
 var unclear = regexp.MustCompile(`(?i)^(spot|typed|rolled|told|full|double|followed|onward|` +
-	`knowledge|fate|churn|doubt|doubtful|sure|tellLinger|leftToDo|aside|turns|stumbled|calm)$`)
+	`knowledge|fate|churn|doubt|doubtful|sure|tellLinger|leftToDo|aside|turns|stumbled|calm|metricsPlace)$`)
 
 // Types, functions and fields have names that explain themselves, and a method is not called "of"
 // or "at". It holds for declarations of programs; a local variable has its few lines around it.

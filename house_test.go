@@ -195,6 +195,18 @@ func TestWhereIsEverything(t *testing.T) {
 	}
 }
 
+// A capability has one row: what is said of it twice is stale once.
+func TestCapabilitiesHaveOneRow(t *testing.T) {
+	t.Parallel()
+	row := regexp.MustCompile(`(?m)^\| ([^|*]*[^|* ]) \| `)
+	seen := map[string]bool{}
+	for _, m := range row.FindAllStringSubmatch(readText(t, "docs/capabilities.md"), -1) {
+		assert.False(t, seen[m[1]] && m[1] != "Area", "%q stands twice", m[1])
+		seen[m[1]] = true
+	}
+	require.Greater(t, len(seen), 50)
+}
+
 // The files to read to follow one task, and one fan-out, hold the functions that the page names.
 func TestWherePathsPass(t *testing.T) {
 	t.Parallel()

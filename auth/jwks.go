@@ -243,8 +243,8 @@ func readKeys(r io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// placeOf returns a URL without its query, for people.
-func placeOf(raw string) string {
+// withoutQuery returns a URL without its query, for people.
+func withoutQuery(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return ""

@@ -61,7 +61,7 @@ func newTrusted(c Config) (*trusted, error) {
 		}
 	case c.JWKSURL != "":
 		t.source = &source{
-			place: placeOf(c.JWKSURL),
+			place: withoutQuery(c.JWKSURL),
 			every: cmp.Or(c.Interval, DefaultURLInterval),
 			rest:  10 * time.Second,
 			limit: loadTimeout,

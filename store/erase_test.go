@@ -63,7 +63,7 @@ func secretTask() asyncflow.NewTask {
 }
 
 // Nothing is left of an erased task of what its submitter, its workers and its receivers said, in
-// no table. It stays, with how it ended.
+// any table. It stays, with how it ended.
 func TestErase(t *testing.T) { eachSet(t, testErase) }
 
 func testErase(t *testing.T, b *bundle) {

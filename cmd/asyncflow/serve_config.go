@@ -19,7 +19,7 @@ import (
 // config checks the flags and returns what the node needs, without its listeners.
 func (c *serveCmd) config(log *slog.Logger, env lookup) (node.Config, error) {
 	cfg := node.Config{Roles: c.Roles, Secret: []byte(c.Secret), Grace: c.Grace, Log: log,
-		DrainDelay: c.DrainDelay, Metrics: c.metricsPlace(), Alerts: c.Alerts.operatorAlerts()}
+		DrainDelay: c.DrainDelay, Metrics: c.metricsMode(), Alerts: c.Alerts.operatorAlerts()}
 	if err := c.check(); err != nil {
 		return cfg, err
 	}
@@ -79,8 +79,8 @@ func (c *serveCmd) configParts(cfg *node.Config) error {
 	return err
 }
 
-// metricsPlace returns where --metrics wants them; MetricsApart goes with an address.
-func (c *serveCmd) metricsPlace() node.MetricsPlace {
+// metricsMode returns where --metrics wants them; MetricsApart goes with an address.
+func (c *serveCmd) metricsMode() node.MetricsMode {
 	switch c.Metrics {
 	case "api":
 		return node.MetricsOnAPI

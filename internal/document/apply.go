@@ -37,7 +37,7 @@ func (doc Document) applyAll(
 			report(done)
 			continue
 		}
-		at := place(doc.file, doc.refusedLine(fmt.Sprintf("%s[%d]", list, i), err))
+		at := fileLine(doc.file, doc.refusedLine(fmt.Sprintf("%s[%d]", list, i), err))
 		err = fmt.Errorf("%s%s %s: %w", at, done.Kind, done.Name, err)
 		if !isRefusal(err) {
 			return refused, err

@@ -168,7 +168,7 @@ func (e *Error) Error() string {
 	texts := make([]string, len(e.Fields))
 	for i, f := range e.Fields {
 		text := strings.TrimSpace(f.Field + " " + f.Message)
-		texts[i] = place(e.File, e.lines.line(f.Field)) + text
+		texts[i] = fileLine(e.File, e.lines.line(f.Field)) + text
 	}
 	if len(texts) == 1 {
 		return "the document is wrong: " + texts[0]
@@ -186,8 +186,8 @@ func (e *Error) Unwrap() error {
 	return &asyncflow.Error{Code: asyncflow.CodeInvalid, Fields: e.Fields}
 }
 
-// place returns "file:line: ", or as much of it as is known.
-func place(file string, line int) string {
+// fileLine returns "file:line: ", or as much of it as is known.
+func fileLine(file string, line int) string {
 	switch {
 	case file == "" && line == 0:
 		return ""

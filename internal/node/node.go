@@ -185,7 +185,7 @@ type Config struct {
 	Console *console.Config
 
 	// Metrics says where /metrics is served.
-	Metrics MetricsPlace
+	Metrics MetricsMode
 	// MetricsListener serves the metrics if they are MetricsApart.
 	MetricsListener net.Listener
 
@@ -213,13 +213,13 @@ type Issuers interface {
 	Stale() bool
 }
 
-// MetricsPlace says where a node serves /metrics.
-type MetricsPlace int
+// MetricsMode says where a node serves /metrics.
+type MetricsMode int
 
-// Places of /metrics.
+// Modes of /metrics.
 const (
-	MetricsOff   MetricsPlace = iota // nowhere: nothing is counted
-	MetricsOnAPI                     // on the listener of the API, for operators' tokens
-	MetricsOpen                      // there, for all who can reach it
-	MetricsApart                     // on a listener of their own
+	MetricsOff   MetricsMode = iota // nowhere: nothing is counted
+	MetricsOnAPI                    // on the listener of the API, for operators' tokens
+	MetricsOpen                     // there, for all who can reach it
+	MetricsApart                    // on a listener of their own
 )

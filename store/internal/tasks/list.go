@@ -241,7 +241,7 @@ func (s *lists) readWindow(
 	if c.entries != nil {
 		v.byIndex = v.looked
 	}
-	if v.looked < window && (c.content == "" || v.bytes < c.bytes) { // there are no more in the range
+	if v.looked < window && (c.content == "" || v.bytes < c.bytes) { // the range is done
 		v.last = least
 		if c.reverse {
 			v.last = before
