@@ -1,15 +1,12 @@
 package asyncflow_test
 
 import (
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // storeRooms lists the packages below store/internal from the floor up. Each may import packages of
@@ -54,17 +51,4 @@ func roomLevel(t *testing.T, room string) int {
 	})
 	require.GreaterOrEqual(t, level, 0, "%s is not in storeRooms", room)
 	return level
-}
-
-// What rooms offer each other is not promoted to a Store: that shows methods only, beside what all
-// callers may read.
-func TestStoreShowsMethodsOnly(t *testing.T) {
-	t.Parallel()
-	var fields []string
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[store.Store]()) {
-		if f.IsExported() {
-			fields = append(fields, f.Name)
-		}
-	}
-	assert.Equal(t, []string{"Clock", "Catalog", "Wakeups"}, fields)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/internal/pgtest"
-	"github.com/asyncflow/asyncflow/store"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
 // patience bounds a wait for something that happens by itself. It is long, as a slow machine
@@ -33,13 +33,29 @@ type hotBundle struct {
 	roles *postgres.Roles
 }
 
-// prepare fills the template database.
+// prepare fills the template database. It makes the tenant without package store: the tests of this
+// package would have all of store compiled once more.
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url); err != nil {
+	if _, err := schema.Migrate(ctx, url, false); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, tenant)
-	return err
+	conn, err := postgres.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		fence, err := schema.RoleFenceIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		return fence.Create(ctx, tx, tenant, func() error {
+			_, err := tx.Exec(ctx, `
+				INSERT INTO asyncflow.tenants (slug, schema_version, role) VALUES ($1, $2, $3)`,
+				tenant, schema.LatestTenant(), fence.RoleOf(tenant))
+			return err
+		})
+	})
 }
 
 func setupHot(t *testing.T, size int) *hotBundle {
