@@ -3,12 +3,15 @@
 package devpg
 
 import (
+	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -98,15 +101,42 @@ func (c child) initdb(pg install, dir string, durable bool) error {
 	if err := c.acct.takeOver(dir); err != nil {
 		return fmt.Errorf("new cluster: %w", err)
 	}
-	args := []string{
-		"--pgdata", dir, "--username", superuser, "--pwfile", c.dir.password(),
-		"--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--data-checksums",
-	}
+	args := append([]string{"--pgdata", dir, "--pwfile", c.dir.password()}, initdbArgs(durable)...)
+	_, err := c.run(pg.program("initdb"), args...)
+	return err
+}
+
+// initdbArgs are the arguments of initdb that make a difference to the cluster.
+func initdbArgs(durable bool) []string {
+	args := []string{"--username", superuser, "--auth", "scram-sha-256", "--encoding", "UTF8",
+		"--locale", "C", "--data-checksums"}
 	if !durable {
 		args = append(args, "--no-sync")
 	}
-	_, err := c.run(pg.program("initdb"), args...)
-	return err
+	return args
+}
+
+// ClusterKey returns a word for what a new cluster of the Config is made by: the major version of
+// the programs, and how initdb is called. A stopped cluster made by the same can take its place.
+func ClusterKey(ctx context.Context, cfg Config) (string, error) {
+	cfg, err := cfg.validate()
+	if err != nil {
+		return "", err
+	}
+	dir := layout(cfg.DataDir)
+	if err := dir.create(); err != nil {
+		return "", err
+	}
+	acct, err := serverAccount(dir.pgdata())
+	if err != nil {
+		return "", err
+	}
+	pg, err := child{ctx: ctx, dir: dir, acct: acct}.ensureInstall(cfg, 0)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(fmt.Append(nil, runtime.GOARCH, initdbArgs(cfg.Durable)))
+	return fmt.Sprintf("%d-%x", pg.major, sum[:6]), nil
 }
 
 // writePassword stores a new random password of 128 bits where only we and the server's user

@@ -13,8 +13,13 @@ type Server struct{}
 
 // Start fails: running Postgres as a child is known to work on Linux and macOS
 // only.
-func Start(context.Context, Config) (*Server, error) {
-	return nil, asyncflow.Errorf(asyncflow.CodeUnavailable,
+func Start(context.Context, Config) (*Server, error) { return nil, errUnsupported() }
+
+// ClusterKey fails, as Start does.
+func ClusterKey(context.Context, Config) (string, error) { return "", errUnsupported() }
+
+func errUnsupported() error {
+	return asyncflow.Errorf(asyncflow.CodeUnavailable,
 		"a Postgres of our own runs on Linux and macOS only; set DATABASE_URL and run asyncflow "+
 			"serve, or run docker compose up")
 }

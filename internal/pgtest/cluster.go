@@ -32,15 +32,15 @@ func startCluster() (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := copyEmptyCluster(dir); err != nil {
+		return nil, err
+	}
 	cfg, err := withChoices(devpg.Config{DataDir: dir})
 	if err != nil {
 		return nil, err
 	}
 	server, err := devpg.Start(context.Background(), cfg)
 	if err != nil {
-		return nil, err
-	}
-	if err := checkPasswordsByMD5(context.Background(), server); err != nil {
 		return nil, err
 	}
 	return newCluster(server.URL("postgres"), "test")

@@ -11,9 +11,19 @@ import (
 )
 
 // emptyCluster returns the data directory of a server that was started and stopped, and did
-// nothing else but change how passwords are checked. Each server of this process begins as a copy
-// of it: a copy costs a tenth of initdb. So their system identifier is the same.
+// nothing else but change how passwords are checked. Each server of the tests begins as a copy of
+// it: a copy costs a tenth of initdb. They have one system identifier, therefore.
 var emptyCluster = sync.OnceValues(func() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil { // without a home, each process makes one
+		cache = ""
+	}
+	return emptyClusterIn(cache)
+})
+
+// emptyClusterIn is emptyCluster, with the user's cache directory: there the next processes find
+// what the first one has made, until Postgres or its settings are others. "" keeps nothing.
+func emptyClusterIn(cache string) (string, error) {
 	dir, _, err := newDir()
 	if err != nil {
 		return "", err
@@ -22,17 +32,53 @@ var emptyCluster = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	server, err := devpg.Start(context.Background(), cfg)
+	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+	defer cancel()
+	key, err := devpg.ClusterKey(ctx, cfg)
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
-	defer cancel()
+	kept := filepath.Join(cache, "asyncflow", "test-cluster-"+key)
+	if _, err := os.Stat(kept); cache != "" && err == nil {
+		return kept, nil
+	}
+	server, err := devpg.Start(ctx, cfg)
+	if err != nil {
+		return "", err
+	}
 	if err := checkPasswordsByMD5(ctx, server); err != nil {
 		return "", errors.Join(err, server.Stop(ctx))
 	}
-	return dir, server.Stop(ctx)
-})
+	if err := server.Stop(ctx); err != nil {
+		return "", err
+	}
+	if cache != "" {
+		_ = keep(dir, kept) // the next process makes one, too
+	}
+	return dir, nil
+}
+
+// keep keeps a copy of a cluster under a name that it has only once it is complete. It fails if
+// another process was faster.
+func keep(cluster, name string) error {
+	parent := filepath.Dir(name)
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return err
+	}
+	staging, err := os.MkdirTemp(parent, "test-cluster-new-")
+	if err != nil {
+		return err
+	}
+	leash, err := reap(staging)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(staging))
+	}
+	defer leash.Close() // removes what wasn't renamed
+	if err := copyCluster(cluster, staging); err != nil {
+		return err
+	}
+	return os.Rename(staging, name)
+}
 
 // copyEmptyCluster makes a directory the data directory of a new server.
 func copyEmptyCluster(dir string) error {
