@@ -14,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -179,8 +180,7 @@ const (
 // managed returns the operations of the contract that manage or change something. managing must
 // call each of them.
 func managed(t *testing.T) (ids []string, scopes map[string]auth.Scope) {
-	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
-	require.NoError(t, err)
+	doc := contracttest.Document()
 	scopes = map[string]auth.Scope{}
 	for _, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
 // Every duration that a call takes may be given in days and weeks. TestEveryDurationIsReadAsWritten
@@ -120,8 +121,7 @@ func TestDaysAndWeeksEverywhere(t *testing.T) {
 // name of its parameter.
 func durations(t *testing.T) (places []string) {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
-	require.NoError(t, err)
+	doc := contracttest.Document()
 	kinds := map[*openapi3.Schema]bool{}
 	for _, name := range []string{"Duration", "KeyWindow", "Deadline", "Retention"} {
 		kinds[doc.Components.Schemas[name].Value] = true

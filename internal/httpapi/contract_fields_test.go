@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -237,8 +237,7 @@ func TestEveryDurationIsReadAsWritten(t *testing.T) {
 // durationFields returns the fields of a schema of the contract that are durations.
 func durationFields(t *testing.T, schema string) (names []string) {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
-	require.NoError(t, err)
+	doc := contracttest.Document()
 	duration := doc.Components.Schemas["Duration"].Value
 	require.NotNil(t, doc.Components.Schemas[schema], schema)
 	for name, field := range doc.Components.Schemas[schema].Value.Properties {
@@ -299,8 +298,7 @@ func assertKept(t *testing.T, path string, want, got any) {
 // schemaFields returns the names of the fields of a schema of the contract.
 func schemaFields[T ~string](t *testing.T, schema string) (names []T) {
 	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
-	require.NoError(t, err)
+	doc := contracttest.Document()
 	for name := range doc.Components.Schemas[schema].Value.Properties {
 		names = append(names, T(name))
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
 // badCall is a call that must be refused.
@@ -137,8 +138,7 @@ func orElse(text, other string) string {
 // subjects returns the operations that need a credential. Their examples use the task type pipe.
 func (b *bundle) subjects(id, completion string) (all []subject) {
 	token := b.newToken("acme", tenantScopes...)
-	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
-	require.NoError(b.t, err)
+	doc := contracttest.Document()
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			s := subject{Operation: op, method: method,

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -18,14 +17,14 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
 // Without a credential every call is refused, however its path is spelled.
 func TestEveryRouteIsGuarded(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
-	require.NoError(t, err)
+	doc := contracttest.Document()
 	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}",
 		"pipe.1.1")
 	calls := 0

@@ -22,6 +22,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
@@ -46,8 +47,7 @@ type apiCall struct{ method, path, token string }
 // everyCall returns all calls of the contract.
 func (b *bundle) everyCall() (calls []apiCall) {
 	b.t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
-	require.NoError(b.t, err)
+	doc := contracttest.Document()
 	completion := b.keys.CompletionToken(callbacks.Completion{Tenant: "acme",
 		Task: asyncflow.NewTaskID("pipe", 1, 1), Seq: 1,
 		Expiry: time.Now().Add(time.Hour)})

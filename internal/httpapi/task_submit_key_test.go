@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
 func TestIdempotencyKey(t *testing.T) {
@@ -184,8 +184,7 @@ func TestHeadersThatWouldBeIgnored(t *testing.T) {
 func TestHeadersThatAnyChangeWouldIgnore(t *testing.T) {
 	b := setup(t)
 	b.pipe()
-	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
-	require.NoError(t, err)
+	doc := contracttest.Document()
 	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other",
 		"{id}", "pipe.1.1", "{version}", "1", "{token}", "x", "{stage}", "only")
 	admin, before, calls, refused := b.adminToken(), b.contents(), 0, 0
