@@ -162,7 +162,7 @@ func TestArchitecture(t *testing.T) {
 }
 
 func listPackages(t *testing.T) []goPackage {
-	cmd := exec.CommandContext(t.Context(), "go", "list",
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-tags=bundle",
 		"-json=ImportPath,Dir,GoFiles,IgnoredGoFiles,Imports", "./...")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -9,15 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evanw/esbuild/pkg/api"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/internal/browsertest"
 )
 
-// functions are the exports of a source file of the console, on an empty page. The file must
-// need no library.
+// functions are the exports of a source file of the console, on an empty page. The file is one of
+// those that web/build bundles for tests.
 type functions struct {
 	t    *testing.T
 	page *browsertest.Page
@@ -26,13 +25,12 @@ type functions struct {
 func exportsOf(t *testing.T, file string) functions {
 	t.Helper()
 	t.Parallel()
-	result := api.Build(api.BuildOptions{EntryPoints: []string{file}, Bundle: true,
-		Format: api.FormatIIFE, GlobalName: "exported", Target: api.ES2022})
-	require.Empty(t, result.Errors)
+	script, err := os.ReadFile("testdata/functions.js")
+	require.NoError(t, err)
 	f := functions{t, browsertest.Open(t)}
-	browsertest.Ask[bool](t, f.page.Context,
-		`(0, eval)(`+browsertest.Quote(string(result.OutputFiles[0].Contents))+
-			` + "\nwindow.exported = exported"), true`)
+	script = append(script, "\nwindow.exported = exported["+browsertest.Quote(file)+"]"...)
+	require.True(t, browsertest.Ask[bool](t, f.page.Context,
+		`(0, eval)(`+browsertest.Quote(string(script))+`), exported !== undefined`))
 	return f
 }
 

@@ -4,7 +4,7 @@ package web
 
 import "embed"
 
-//go:generate go run ./build
+//go:generate go run -tags bundle ./build
 
 // Assets holds the bundled files: index.html, console.js, plot.js, console.css, favicon.svg,
 // LICENSE.txt.

@@ -1,4 +1,8 @@
+//go:build bundle
+
 // Command build bundles the console's sources into assets. It runs in the folder web, after npm ci.
+//
+// It has a build tag, since esbuild takes longer to compile than most packages' tests take to run.
 package main
 
 import (
@@ -7,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/evanw/esbuild/pkg/api"
 )
@@ -23,6 +28,9 @@ func main() {
 }
 
 func run() error {
+	if err := bundleFunctions(); err != nil {
+		return err
+	}
 	result := api.Build(api.BuildOptions{
 		EntryPoints:       []string{"src/console.tsx", "src/chart/plot.ts"},
 		Outdir:            "assets",
@@ -48,6 +56,33 @@ func run() error {
 		}
 	}
 	return writeLicences()
+}
+
+// tested are the files whose functions tests call by themselves. They need no library.
+var tested = []string{"src/chart/series.ts", "src/format.ts", "src/json.ts", "src/json_fault.ts",
+	"src/schedules/when.ts", "src/task/trace_url.ts", "src/types/document.ts"}
+
+// bundleFunctions writes testdata/functions.js: a script with an object, exported, that has the
+// exports of each file by the file's name.
+func bundleFunctions() error {
+	var source strings.Builder
+	for _, file := range tested {
+		fmt.Fprintf(&source, "export * as %q from %q\n", file, "./"+file)
+	}
+	result := api.Build(api.BuildOptions{
+		Stdin:      &api.StdinOptions{Contents: source.String(), ResolveDir: "."},
+		Outfile:    "testdata/functions.js",
+		Bundle:     true,
+		Write:      true,
+		Format:     api.FormatIIFE,
+		GlobalName: "exported",
+		Target:     api.ES2022,
+		LogLevel:   api.LogLevelWarning,
+	})
+	if len(result.Errors) > 0 {
+		return errors.New("the functions that tests call can't be bundled")
+	}
+	return nil
 }
 
 func copyFile(from, to string) error {
