@@ -112,6 +112,9 @@ bench-compare: ## Compare CPU per task with another revision: make bench-compare
 bench-short: ## Measure for a few seconds, to see that it works
 	$(GO) run ./bench --short
 
+bench-citus: ## Measure what a task costs on Citus, which has to be installed
+	$(GO) run ./bench citus
+
 bench-profile: ## Show where the time of a task goes, in the node and in Postgres
 	$(GO) run ./bench profile
 
@@ -167,5 +170,5 @@ clean: ## Remove the built programs
 .PHONY: help dev web screenshots build test race test-long model fairness test-postgres rolls signals \
 	backup-test failover-test rolling-test fuzz fuzz-short lint generate \
 	generators contract typescript generate-typescript bench bench-peers bench-compare bench-short \
-	bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy bench-snapshot \
-	bench-sustained bench-idle bench-pools bench-sizing ci deploy deploy-check docker compose clean
+	bench-citus bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy \
+	bench-snapshot bench-sustained bench-idle bench-pools bench-sizing ci deploy deploy-check docker compose clean

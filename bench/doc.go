@@ -29,6 +29,7 @@
 //
 // Other questions are measured by themselves, each by the name of its mode:
 //
+//	go run ./bench citus      what does a task cost on Citus?
 //	go run ./bench fair       what do turns of flow keys cost?
 //	go run ./bench held       what do tasks that their flow key blocks cost the others?
 //	go run ./bench history    do a million finished tasks slow down new ones, gets and lists?

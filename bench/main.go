@@ -21,6 +21,7 @@ func main() {
 
 // modes are the questions that are measured by themselves, by the first argument.
 var modes = map[string]func(context.Context, []string) error{
+	"citus":     runCitus,
 	"compare":   runCompare,
 	"fair":      runFair,
 	"held":      runFlowKeys,

@@ -23,7 +23,9 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestJoinNested", "TestClaimersOfOneTransactionWithRules", "TestOperationFilters",
 		"TestEraseOrRedrive", "TestPutSchedule", "TestStatsByTypeAndTenant",
 		"TestTenantsStayWhereTheyWere", "TestTenantsWithRolesStayOnTheCoordinator",
-		"TestConfirmIsAtTheWorker", "TestPlansWithoutDistributedTenants")
+		"TestConfirmIsAtTheWorker", "TestPlansWithoutDistributedTenants",
+		"TestHotStatementsNameTheTablesOfTheWorker", "TestMoveWaitsForHotTransactions",
+		"TestTasksWhileATenantMoves")
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of

@@ -158,6 +158,38 @@ func (c *citus) drop(name string) (err error) {
 	return err
 }
 
+// KillCitusWorker kills the worker at a URL of WorkersOf, and returns what starts it again at the
+// same address. No other test of this process may use Citus meanwhile.
+func KillCitusWorker(t *testing.T, worker string) (restart func()) {
+	t.Helper()
+	c, err := citusServers()
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	u, err := url.Parse(worker)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	for i, s := range c.servers {
+		if u.Port() != fmt.Sprint(s.Config().Port) {
+			continue
+		}
+		if err := s.Kill(); err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+		return func() {
+			t.Helper()
+			again, err := devpg.Start(context.Background(), s.Config())
+			if err != nil {
+				t.Fatalf("pgtest: %v", err)
+			}
+			c.servers[i] = again
+		}
+	}
+	t.Fatalf("pgtest: there is no worker %s", u.Host)
+	return nil
+}
+
 // execAll runs statements one by one.
 func execAll(ctx context.Context, address string, statements ...string) error {
 	conn, err := pgx.Connect(ctx, address)

@@ -32,6 +32,7 @@ type Store struct {
 	// Labelled gives each task a user and an order.
 	Labelled bool
 
+	tenant    string
 	store     *store.Store
 	committer *dispatcher.Committer
 	typ       *store.Type
@@ -47,9 +48,38 @@ func Prepare(ctx context.Context, url string) error {
 	return err
 }
 
+// PrepareWithoutRoles makes the schema and some tenants in a database, without database roles.
+func PrepareWithoutRoles(ctx context.Context, url string, tenants ...string) error {
+	without := store.WithoutRoles(true)
+	if _, err := store.Migrate(ctx, url, without); err != nil {
+		return err
+	}
+	for _, tenant := range tenants {
+		if _, err := store.CreateTenant(ctx, url, tenant, without); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Open opens the store of a database that is prepared, with searchable fields.
 func Open(ctx context.Context, url string, searchable ...string) (*Store, error) {
-	s, err := store.Open(ctx, store.Config{URL: url, Node: "bench", Notify: true})
+	return open(ctx, store.Config{URL: url}, rig.Tenant, searchable...)
+}
+
+// OpenWithoutRoles opens the store of a database of PrepareWithoutRoles, for a tenant. It goes
+// straight to the workers of Citus or, as one that makes no tenants there, by the coordinator.
+func OpenWithoutRoles(
+	ctx context.Context, url, tenant string, straight bool,
+) (*Store, error) {
+	return open(ctx, store.Config{URL: url, NoRoles: true, NotDistributed: !straight}, tenant)
+}
+
+func open(
+	ctx context.Context, cfg store.Config, tenant string, searchable ...string,
+) (*Store, error) {
+	cfg.Node, cfg.Notify = "bench", true
+	s, err := store.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -57,21 +87,33 @@ func Open(ctx context.Context, url string, searchable ...string) (*Store, error)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(running) }()
 	committer := dispatcher.NewCommitter(s, nil)
-	r := &Store{store: s, committer: committer, stop: func() error {
+	r := &Store{tenant: tenant, store: s, committer: committer, stop: func() error {
 		committer.Close()
 		cancel()
 		defer s.Close()
 		return <-ended
 	}}
-	t := asyncflow.TaskType{Name: taskType, Searchable: searchable,
-		Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults()
-	if _, _, err = s.PutTaskType(ctx, rig.Tenant, t); err == nil {
-		r.typ, err = s.Catalog.Type(rig.Tenant, taskType)
-	}
-	if err != nil {
+	if err := r.putType(ctx, searchable...); err != nil {
 		return nil, errors.Join(err, r.stop())
 	}
 	return r, nil
+}
+
+// Of returns the store of the same node for another tenant. It ends with the first one.
+func (s *Store) Of(ctx context.Context, tenant string) (*Store, error) {
+	other := *s
+	other.tenant = tenant
+	return &other, other.putType(ctx)
+}
+
+func (s *Store) putType(ctx context.Context, searchable ...string) error {
+	t := asyncflow.TaskType{Name: taskType, Searchable: searchable,
+		Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults()
+	_, _, err := s.store.PutTaskType(ctx, s.tenant, t)
+	if err == nil {
+		s.typ, err = s.store.Catalog.Type(s.tenant, taskType)
+	}
+	return err
 }
 
 // Close ends the store.
@@ -98,7 +140,7 @@ func (s *Store) submit(ctx context.Context, first int) error {
 			batch[i].Options.Metadata = map[string]string{"order": fmt.Sprint(first + i)}
 		}
 	}
-	for _, r := range s.committer.Submit(ctx, rig.Tenant, batch) {
+	for _, r := range s.committer.Submit(ctx, s.tenant, batch) {
 		if r.Err != nil {
 			return r.Err
 		}
@@ -122,7 +164,7 @@ func (s *Store) settle(l asyncflow.Lease, done func(error)) {
 	}
 	v := asyncflow.Decide(s.typ.TaskType, l, o, s.store.Clock.Now())
 	settlement := asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v}
-	s.committer.Settle(rig.Tenant, settlement, func(r store.Settled) {
+	s.committer.Settle(s.tenant, settlement, func(r store.Settled) {
 		if r.Stale {
 			r.Err = errors.Join(r.Err, errors.New("the lease is stale"))
 		}

@@ -28,12 +28,14 @@ func (s *Core) DB(tenant string) postgres.TenantDB {
 // HotDB returns the database for the work of a task type, over the connections that submit,
 // lease and settle.
 func (s *Core) HotDB(tenant string) postgres.TenantDB {
+	if s.workers != nil {
+		if way := s.workers.of(tenant); way != nil {
+			return way.db(s, tenant)
+		}
+	}
 	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
 		if err := s.Catalog.refuseBehind(tenant); err != nil {
 			return nil, nil, err
-		}
-		if s.workers != nil {
-			return s.workers.acquire(ctx, tenant)
 		}
 		return s.HotPool.Acquire(ctx, tenant)
 	}
@@ -43,11 +45,12 @@ func (s *Core) HotDB(tenant string) postgres.TenantDB {
 // Home returns the number of a tenant's home among the connections of HotDB. Tenants of one home
 // are on one server.
 func (s *Core) Home(tenant string) int {
-	if s.workers == nil {
-		return s.HotPool.Home(tenant)
+	if s.workers != nil {
+		if way := s.workers.of(tenant); way != nil {
+			return way.at.first + way.at.pool.Home(tenant)
+		}
 	}
-	pool, first := s.workers.poolOf(tenant)
-	return first + pool.Home(tenant)
+	return s.HotPool.Home(tenant)
 }
 
 // Distributed reports whether Postgres keeps tenants on several servers (Citus). A transaction
@@ -61,8 +64,8 @@ func (s *Core) Server(tenant string) string {
 		return ""
 	}
 	if s.workers != nil {
-		if at := s.workers.known.Load().tenants[tenant]; at != nil {
-			return at.address
+		if way := s.workers.of(tenant); way != nil {
+			return way.at.address
 		}
 	}
 	return "of tenant " + tenant

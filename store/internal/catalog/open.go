@@ -122,6 +122,7 @@ func (c *Core) Run(ctx context.Context, loops ...Loop) error {
 	if c.workers != nil {
 		loops = append(loops, Loop{Name: "placements", Delay: RefreshEvery, Period: RefreshEvery,
 			Do: c.workers.follow})
+		g.Go(func() error { return c.workers.watch(ctx) })
 	}
 	for _, l := range loops {
 		g.Go(func() error { return c.every(ctx, l) })

@@ -12,23 +12,48 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
 // workers are the servers of Citus that have tenants, and the connections to them for submits,
-// leases and settlements: a node goes straight to the worker of a tenant. If the tenant has just
-// moved, the worker hands the statement on by itself. The tenants that this node doesn't know yet
+// leases and settlements: a node goes straight to the worker of a tenant, and names the tables
+// there. If the tenant has just moved, the worker refuses that, and hands on the next statements by
+// itself until the node has looked where the tenant is. The tenants that this node doesn't know yet
 // go through the coordinator, and so does all other work.
 type workers struct {
 	core  *Core
 	known atomic.Pointer[placements]
+
+	probers chan *postgres.Prober // to be run
+
+	found map[string]place // by tenant; only follow uses it
+	read  time.Time        // when all places were; only follow uses it
+
+	mu sync.Mutex
+	// wanted are tenants that this node didn't know when it was asked for them, and whether it has
+	// looked for them since.
+	wanted map[string]bool
 }
 
 // placements says where tenants are. It doesn't change.
 type placements struct {
-	servers []*worker          // in the order in which they were found
-	tenants map[string]*worker // by slug
+	servers []*worker             // in the order in which they were found
+	tenants map[string]*placement // by slug
+}
+
+// place is where a tenant is.
+type place struct {
+	server postgres.Server
+	table  int64 // the number of one of its tables, see postgres.PlacedTables
+}
+
+// placement is the way to a tenant.
+type placement struct {
+	at     *worker
+	placed *postgres.PlacedTables
 }
 
 // worker is a server.
@@ -36,81 +61,193 @@ type worker struct {
 	postgres.Server
 	address string
 	pool    *postgres.HotPool
-	first   int         // of the numbers of its homes
-	reached atomic.Bool // once: only then its tenants' work goes there
-	failed  bool        // the last try to reach it; only follow uses it
+	first   int              // of the numbers of its homes
+	reached atomic.Bool      // once: only then its tenants' work goes there
+	failed  bool             // the last try to reach it; only follow uses it
+	prober  *postgres.Prober // once it is reached
 }
 
 func newWorkers(c *Core) *workers {
-	w := &workers{core: c}
+	w := &workers{core: c, found: map[string]place{}, wanted: map[string]bool{},
+		probers: make(chan *postgres.Prober, workersUnwatched)}
 	w.known.Store(&placements{})
 	return w
 }
 
-// poolOf returns the connections to the server of a tenant, and the first number of their homes.
-func (w *workers) poolOf(tenant string) (pool *postgres.HotPool, first int) {
+// of returns the way to a tenant; nil: through the coordinator.
+func (w *workers) of(tenant string) *placement {
 	if at := w.known.Load().tenants[tenant]; at != nil {
-		return at.pool, at.first
+		return at
 	}
-	return w.core.HotPool, 0
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.wanted[tenant]; !ok {
+		w.wanted[tenant] = false
+	}
+	return nil
 }
 
-// placementsSQL reads where the schemas of tenants are. All tables of one are at one place.
-const placementsSQL = `
-SELECT substr(n.nspname, 8), w.nodename, w.nodeport
+// placesSQL reads where the schemas of tenants are, and the number of one table of each. All tables
+// of one are at one place.
+const placesSQL = `
+SELECT substr(n.nspname, 8), w.nodename, w.nodeport, s.shardid
 FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'rolls'
 JOIN pg_dist_shard s ON s.logicalrelid = c.oid
 JOIN pg_dist_placement p USING (shardid) JOIN pg_dist_node w USING (groupid)
-WHERE starts_with(n.nspname, 'tenant_') AND w.noderole = 'primary' AND w.groupid > 0`
+WHERE starts_with(n.nspname, 'tenant_') AND w.noderole = 'primary' AND w.groupid > 0
+AND ($1::text[] IS NULL OR n.nspname = ANY($1))`
 
-// reachTime bounds one try to reach a worker. Tries run beside each other, once in a round.
-const reachTime = time.Second
+const (
+	// placesEvery is how often all places are read. A tenant that has moved is looked for at once,
+	// and so is one that a node comes to know.
+	placesEvery = 10 * time.Second
+	// reachTime bounds one try to reach a worker. Tries run beside each other, once in a round.
+	reachTime = time.Second
+	// workersUnwatched is how many workers a node may find before it runs.
+	workersUnwatched = 4096
+)
 
-// follow reads where tenants are, and connects to servers that are new. The tenants of a server
-// that it can't reach stay with the coordinator.
+// follow reads where tenants are, as far as that may have changed, and connects to servers that are
+// new. The tenants of a server that it can't reach stay with the coordinator.
 func (w *workers) follow(ctx context.Context) error {
-	rows, _ := w.core.Base.Query(ctx, placementsSQL)
-	found := map[string]postgres.Server{}
-	var tenant string
-	var s postgres.Server
-	_, err := pgx.ForEachRow(rows, []any{&tenant, &s.Host, &s.Port}, func() error {
-		found[tenant] = s
-		return nil
-	})
+	looked, err := w.look(ctx)
+	if err != nil {
+		return err
+	}
 	before := w.known.Load()
-	if err != nil || before.are(found) {
-		return postgres.Wrap(err, "look where tenants are")
-	}
-	now := &placements{servers: slices.Clone(before.servers), tenants: map[string]*worker{}}
+	now := &placements{servers: slices.Clone(before.servers), tenants: map[string]*placement{}}
 	at := map[postgres.Server]*worker{}
-	for _, s := range found {
-		if at[s], err = now.server(ctx, w.core, s); err != nil {
+	for _, p := range w.found {
+		if at[p.server], err = now.server(ctx, w.core, p.server); err != nil {
 			w.known.Store(now) // so that close closes all
-			return postgres.Wrap(err, "make connections to the worker %s:%d", s.Host, s.Port)
+			return postgres.Wrap(err, "make connections to the worker %s:%d", p.server.Host,
+				p.server.Port)
 		}
 	}
-	var tries sync.WaitGroup
-	for _, one := range at {
-		if !one.reached.Load() {
-			tries.Go(func() { one.reach(ctx, w.core.Log) })
-		}
+	reached := w.reach(ctx, slices.Collect(maps.Values(at)))
+	if !looked && !reached {
+		return nil
 	}
-	tries.Wait()
-	for tenant, s := range found {
-		if at[s].reached.Load() {
-			now.tenants[tenant] = at[s]
+	for tenant, p := range w.found {
+		if !at[p.server].reached.Load() {
+			continue
 		}
+		way := before.tenants[tenant]
+		if way == nil || way.at != at[p.server] || !way.placed.Are(p.table) {
+			way = &placement{at[p.server], postgres.NewPlacedTables(schema.Of(tenant), p.table)}
+		}
+		now.tenants[tenant] = way
 	}
 	w.known.Store(now)
 	return nil
+}
+
+// look reads the places of all tenants, or of those that were asked for or have moved; of all too
+// while a worker is lost, as another server may take its place. It reports whether it read any.
+func (w *workers) look(ctx context.Context) (looked bool, err error) {
+	all := time.Since(w.read) >= placesEvery || slices.ContainsFunc(w.known.Load().servers,
+		func(s *worker) bool { return s.reached.Load() && s.pool.Suspicious() })
+	var some []string
+	began := time.Now()
+	for tenant, way := range w.known.Load().tenants {
+		if way.placed.Moved() {
+			some = append(some, tenant)
+		}
+	}
+	some = append(some, w.takeWanted(all)...)
+	if !all && len(some) == 0 {
+		return false, nil
+	}
+	found, err := w.readPlaces(ctx, all, some)
+	if err != nil {
+		return false, err
+	}
+	if all {
+		w.found, w.read = found, began
+		return true, nil
+	}
+	for _, tenant := range some {
+		delete(w.found, tenant)
+	}
+	maps.Copy(w.found, found)
+	return true, nil
+}
+
+// takeWanted returns the tenants to look for. With all, none of them needs a look of its own.
+func (w *workers) takeWanted(all bool) (some []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if all {
+		clear(w.wanted)
+		return nil
+	}
+	for tenant, looked := range w.wanted {
+		if !looked {
+			some = append(some, tenant)
+			w.wanted[tenant] = true
+		}
+	}
+	return some
+}
+
+func (w *workers) readPlaces(
+	ctx context.Context, all bool, some []string,
+) (map[string]place, error) {
+	var schemas []string // nil: all
+	if !all {
+		schemas = make([]string, len(some))
+		for i, tenant := range some {
+			schemas[i] = schema.Of(tenant)
+		}
+	}
+	rows, _ := w.core.Base.Query(ctx, placesSQL, schemas)
+	found := map[string]place{}
+	var tenant string
+	var p place
+	_, err := pgx.ForEachRow(rows, []any{&tenant, &p.server.Host, &p.server.Port, &p.table},
+		func() error {
+			found[tenant] = p
+			return nil
+		})
+	return found, postgres.Wrap(err, "look where tenants are")
+}
+
+// reach tries to connect to the servers that weren't reached yet, and reports whether one was.
+func (w *workers) reach(ctx context.Context, servers []*worker) (reached bool) {
+	left := slices.DeleteFunc(servers, func(one *worker) bool { return one.reached.Load() })
+	var tries sync.WaitGroup
+	for _, one := range left {
+		tries.Go(func() { one.reach(ctx, w.core.Log) })
+	}
+	tries.Wait()
+	for _, one := range left {
+		if one.reached.Load() {
+			reached = true
+			w.probers <- one.prober
+		}
+	}
+	return reached
+}
+
+// watch runs the probers of the servers that are reached, until ctx ends.
+func (w *workers) watch(ctx context.Context) error {
+	var g errgroup.Group
+	for {
+		select {
+		case <-ctx.Done():
+			return g.Wait()
+		case p := <-w.probers:
+			g.Go(func() error { return p.Run(ctx) })
+		}
+	}
 }
 
 // reach tries to connect to a worker, and logs the first failure and the success.
 func (w *worker) reach(ctx context.Context, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	err := w.pool.Reach(ctx)
-	if err == nil {
+	var err error
+	if w.prober, err = w.pool.NewProber(ctx); err == nil {
 		w.reached.Store(true)
 		log.Info("tenants are on a worker of Citus", "host", w.Host, "port", w.Port)
 		return
@@ -120,12 +257,6 @@ func (w *worker) reach(ctx context.Context, log *slog.Logger) {
 			"host", w.Host, "port", w.Port, "error", err)
 	}
 	w.failed = true
-}
-
-// are reports whether the tenants are where they were found.
-func (p *placements) are(found map[string]postgres.Server) bool {
-	return maps.EqualFunc(p.tenants, found,
-		func(at *worker, s postgres.Server) bool { return at.Server == s })
 }
 
 // server returns a server, which is new if no tenant was there before. Its connections stay until
@@ -146,10 +277,19 @@ func (p *placements) server(ctx context.Context, c *Core, s postgres.Server) (*w
 	return at, nil
 }
 
-// acquire takes a connection to the server of a tenant.
-func (w *workers) acquire(ctx context.Context, tenant string) (*pgxpool.Conn, func(), error) {
-	pool, _ := w.poolOf(tenant)
-	return pool.Acquire(ctx, tenant)
+// db returns the database for the work of a tenant at its worker.
+func (p *placement) db(s *Core, tenant string) postgres.TenantDB {
+	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
+		if err := s.Catalog.refuseBehind(tenant); err != nil {
+			return nil, nil, err
+		}
+		return p.at.pool.Acquire(ctx, tenant)
+	}
+	db := postgres.NewTenantDB(acquire, s.Roles, tenant)
+	if p.placed.Moved() {
+		return db
+	}
+	return db.WithPlaced(p.placed)
 }
 
 // close closes the connections to the servers.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
@@ -21,10 +20,8 @@ var ErrElsewhere = errors.New("the task is in none of the ready tables")
 // RolledOn reports whether an error comes from a roll move that this node didn't know of: a
 // table was sealed or dropped under a statement, or there is one more.
 func RolledOn(err error) bool {
-	var pg *pgconn.PgError
-	return errors.Is(err, ErrElsewhere) || errors.As(err, &pg) &&
-		(pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.ForeignKeyViolation &&
-			pg.ConstraintName == postgres.Sealed)
+	return errors.Is(err, ErrElsewhere) || postgres.State(err) == pgerrcode.UndefinedTable ||
+		postgres.IsSealed(err)
 }
 
 // IsDataError reports whether Postgres refused the data of a statement: it would refuse the same

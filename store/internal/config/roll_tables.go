@@ -137,12 +137,10 @@ func (s *TableSet) openRoll(ctx context.Context, tx pgx.Tx, position int, now ti
 			"all %d rolls of %q have been used; another task type begins at 1", asyncflow.MaxPosition,
 			s.Name)
 	}
-	for _, statement := range s.Tables.createRoll(position) { // Citus takes one at a time
-		if _, err := tx.Exec(ctx, statement); err != nil {
-			return err
-		}
-	}
 	b := &pgx.Batch{}
+	for _, statement := range s.Tables.createRoll(position) { // Citus takes one at a time
+		b.Queue(statement)
+	}
 	b.Queue(`SELECT `+s.Tables.Qualify("open_roll")+`($1, $2, $3)`, s.Name, position, now)
 	b.Queue(s.Tables.SQL(0, `UPDATE {rolls} SET searchable = true
 		WHERE table_set = $1 AND position = $2`), s.Name, position)

@@ -77,12 +77,19 @@ func isChanging(err error) bool {
 	}
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Routine == "RevalidateCachedQuery" || isRoleRefused(err) ||
-		isSettingRefused(err) ||
-		pg.Code == pgerrcode.ForeignKeyViolation && pg.ConstraintName == Sealed)
+		isSettingRefused(err) || IsSealed(err))
 }
 
-// Sealed is the name of the constraint that seals a table against inserts.
+// Sealed is the name of the constraint that seals a table against inserts. On a shard of Citus a
+// number follows.
 const Sealed = "sealed"
+
+// IsSealed reports whether Postgres refused a row because its table is sealed.
+func IsSealed(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == pgerrcode.ForeignKeyViolation &&
+		(pg.ConstraintName == Sealed || strings.HasPrefix(pg.ConstraintName, Sealed+"_"))
+}
 
 // RolledBack reports whether the server says that a transaction failed: nothing of it stands.
 func RolledBack(err error) bool {

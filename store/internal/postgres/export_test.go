@@ -105,3 +105,21 @@ func MomentsOf(times []time.Time) Moments {
 	}
 	return out
 }
+
+// Replace returns a statement that names placed tables, of which these are known.
+func (s *PlacedTables) Replace(names map[string]string, text string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names = names
+	return s.replace(text)
+}
+
+// Note takes notice of an error.
+func (s *PlacedTables) Note(err error) { _ = s.note(err) }
+
+// Texts returns how many statements are kept.
+func (s *PlacedTables) Texts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.texts)
+}

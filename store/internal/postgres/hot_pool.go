@@ -20,6 +20,8 @@ type HotPool struct {
 	seats []*pgxpool.Pool     // of one connection each, opened at its first use
 	slots *semaphore.Weighted // one for each seat; first come, first served
 
+	config PoolConfig // of each seat
+
 	mu     sync.Mutex
 	free   []*pgxpool.Pool // seats, the last released one at the end
 	waits  int64           // for a slot, ever
@@ -50,6 +52,7 @@ func NewHotPool(ctx context.Context, config PoolConfig) (*HotPool, error) {
 		}
 		p.seats = append(p.seats, seat)
 	}
+	p.config = config
 	p.free = slices.Clone(p.seats)
 	return p, nil
 }
@@ -70,8 +73,18 @@ func (p *HotPool) Acquire(
 	return conn, func() { p.release(seat) }, nil
 }
 
-// Reach connects, to see whether the server can be reached.
-func (p *HotPool) Reach(ctx context.Context) error { return p.seats[0].Ping(ctx) }
+// NewProber connects to the server, and returns a prober of its own.
+func (p *HotPool) NewProber(ctx context.Context) (*Prober, error) {
+	cfg, err := ConfigFor(p.config.URL, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.config.Server.replace(&cfg.Config)
+	return newProber(ctx, cfg, p.seats[0], p.config.Group)
+}
+
+// Suspicious reports whether the server may be lost. Only a prober finds that it isn't.
+func (p *HotPool) Suspicious() bool { return p.config.Group.suspicious(time.Now()) }
 
 // waitForSlot waits until one of the free seats is the caller's, but no longer than acquireTime.
 func (p *HotPool) waitForSlot(ctx context.Context) error {

@@ -71,11 +71,18 @@ func NewProber(
 	if err != nil {
 		return nil, err
 	}
+	return newProber(ctx, cfg, base, groups...)
+}
+
+func newProber(
+	ctx context.Context, cfg *pgx.ConnConfig, base *pgxpool.Pool, groups ...*PoolGroup,
+) (p *Prober, err error) {
 	cfg.AfterConnect = nil
 	nameSession(&cfg.Config)
-	p := &Prober{hosts: hostsOf(cfg), groups: groups}
+	p = &Prober{hosts: hostsOf(cfg), groups: groups}
 	p.era, p.end = context.WithCancel(context.Background())
 	if p.present.database, err = ServerOf(ctx, base); err != nil {
+		p.end()
 		return nil, err
 	}
 	// without the rights for it, the history stays unknown; else adopt may learn it

@@ -2,10 +2,12 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -17,7 +19,8 @@ type TenantConn struct {
 	conn     *pgxpool.Conn
 	role     string // "": that of the connection
 	entry    *entry
-	released func() // nil after Release
+	placed   *PlacedTables // nil: statements stay as they are
+	released func()        // nil after Release
 }
 
 // sendOne sends one statement in a transaction of its own. The next result is the
@@ -26,26 +29,78 @@ func (c *TenantConn) sendOne(
 	ctx context.Context, sql string, args []any,
 ) (pgx.BatchResults, error) {
 	b := &pgx.Batch{}
-	enters := c.entry.queue(b, c.role)
+	sql, err := c.name(ctx, sql)
+	if err != nil {
+		return nil, err
+	}
+	entries := c.queueEntry(b)
 	b.Queue(sql, args...)
 	br := c.conn.SendBatch(ctx, b)
-	if !enters {
-		return br, nil
-	}
-	if _, err := br.Exec(); err != nil {
-		_ = br.Close() // it returns the same error
-		return nil, roleError(err)
+	for range entries {
+		if _, err := br.Exec(); err != nil {
+			_ = br.Close() // it returns the same error
+			return nil, roleError(c.note(err))
+		}
 	}
 	return br, nil
+}
+
+// queueEntry adds the statements that a transaction begins with to a batch, and returns how many.
+func (c *TenantConn) queueEntry(b *pgx.Batch) int {
+	if c.placed != nil { // there are no roles
+		return c.placed.queue(b)
+	}
+	if c.entry.queue(b, c.role) {
+		return 1
+	}
+	return 0
+}
+
+// keepPlace runs the statements that a transaction on placed tables begins with, if there are any.
+// They aren't sent with BEGIN: pgx closes the connection if that fails.
+func (c *TenantConn) keepPlace(ctx context.Context, tx pgx.Tx) error {
+	if c.placed == nil {
+		return nil
+	}
+	b := &pgx.Batch{}
+	c.placed.queue(b)
+	return c.note(tx.SendBatch(ctx, b).Close())
+}
+
+// name returns a statement that names the placed tables, if there are any.
+func (c *TenantConn) name(ctx context.Context, sql string) (string, error) {
+	if c.placed == nil {
+		return sql, nil
+	}
+	return c.placed.nameOne(ctx, c.conn.Conn(), sql)
+}
+
+// nameAll makes the statements of a batch name the placed tables, if there are any.
+func (c *TenantConn) nameAll(ctx context.Context, b *pgx.Batch) error {
+	if c.placed == nil {
+		return nil
+	}
+	return c.placed.nameAll(ctx, c.conn.Conn(), b)
+}
+
+// note lets the placed tables take notice of an error, and returns it.
+func (c *TenantConn) note(err error) error {
+	if c.placed != nil && err != nil {
+		return c.placed.note(err)
+	}
+	return err
 }
 
 // Send runs a batch. The batch is a transaction by itself, or a part of the one that it or
 // an earlier batch begins.
 func (c *TenantConn) Send(ctx context.Context, b *pgx.Batch) error {
+	if err := c.nameAll(ctx, b); err != nil {
+		return err
+	}
 	if c.conn.Conn().PgConn().TxStatus() == 'I' {
 		c.enter(b)
 	}
-	return FirstError(roleError(c.conn.SendBatch(ctx, b).Close()), c.replicated())
+	return FirstError(roleError(c.note(c.conn.SendBatch(ctx, b).Close())), c.replicated())
 }
 
 // replicated returns ErrNotReplicated after a commit that may be on no standby.
@@ -53,7 +108,22 @@ func (c *TenantConn) replicated() error { return replicated(c.conn.Conn()) }
 
 // Query runs a statement in the open transaction.
 func (c *TenantConn) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return c.conn.Query(ctx, sql, args...)
+	return c.query(ctx, c.conn, sql, args)
+}
+
+// query runs a statement on the connection, or in its transaction.
+func (c *TenantConn) query(
+	ctx context.Context, on Querier, sql string, args []any,
+) (pgx.Rows, error) {
+	sql, err := c.name(ctx, sql)
+	if err != nil {
+		return failedRows{err: err}, err
+	}
+	rows, err := on.Query(ctx, sql, args...)
+	if c.placed == nil {
+		return rows, err
+	}
+	return placedRows{rows, c.placed}, c.note(err)
 }
 
 // Release gives the connection back. It ends a failed transaction; if the transaction is open for
@@ -72,19 +142,20 @@ func (c *TenantConn) Release() {
 	}
 }
 
-// enter puts the statement that a transaction begins with first in a batch, or behind its BEGIN.
+// enter puts the statements that a transaction begins with first in a batch, or behind its BEGIN.
 func (c *TenantConn) enter(b *pgx.Batch) {
-	if len(b.QueuedQueries) == 0 || !c.entry.queue(b, c.role) {
+	if len(b.QueuedQueries) == 0 {
+		return
+	}
+	first := &pgx.Batch{}
+	if c.queueEntry(first) == 0 {
 		return
 	}
 	at := 0
 	if strings.HasPrefix(b.QueuedQueries[0].SQL, "BEGIN") {
 		at = 1
 	}
-	last := len(b.QueuedQueries) - 1
-	q := b.QueuedQueries[last]
-	copy(b.QueuedQueries[at+1:], b.QueuedQueries[at:last])
-	b.QueuedQueries[at] = q
+	b.QueuedQueries = slices.Insert(b.QueuedQueries, at, first.QueuedQueries...)
 }
 
 // tenantTx is a transaction that releases its connection at its end.
@@ -98,10 +169,49 @@ type tenantTx struct {
 // trip. Then nothing is left to Commit but to be called.
 func CommitWith(ctx context.Context, tx pgx.Tx, last *pgx.Batch) error {
 	t := tx.(*tenantTx)
+	if err := t.conn.nameAll(ctx, last); err != nil {
+		return err
+	}
 	last.Queue("COMMIT")
-	err := FirstError(t.conn.conn.SendBatch(ctx, last).Close(), t.conn.replicated())
+	err := FirstError(t.conn.note(t.conn.conn.SendBatch(ctx, last).Close()), t.conn.replicated())
 	t.committed = err == nil
 	return err
+}
+
+// Query runs a statement.
+func (tx *tenantTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return tx.conn.query(ctx, tx.Tx, sql, args)
+}
+
+// QueryRow runs a statement that returns one row.
+func (tx *tenantTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if tx.conn.placed == nil {
+		return tx.Tx.QueryRow(ctx, sql, args...)
+	}
+	rows, _ := tx.Query(ctx, sql, args...) // Scan returns its error
+	return tenantRow{rows}
+}
+
+// Exec runs a statement that returns no rows.
+func (tx *tenantTx) Exec(
+	ctx context.Context, sql string, args ...any,
+) (tag pgconn.CommandTag, err error) {
+	if sql, err = tx.conn.name(ctx, sql); err != nil {
+		return tag, err
+	}
+	tag, err = tx.Tx.Exec(ctx, sql, args...)
+	return tag, tx.conn.note(err)
+}
+
+// SendBatch runs a batch.
+func (tx *tenantTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if err := tx.conn.nameAll(ctx, b); err != nil {
+		return failedBatch{err}
+	}
+	if tx.conn.placed == nil {
+		return tx.Tx.SendBatch(ctx, b)
+	}
+	return placedResults{tx.Tx.SendBatch(ctx, b), tx.conn.placed}
 }
 
 // Commit commits the transaction.

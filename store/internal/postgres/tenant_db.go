@@ -19,6 +19,7 @@ type TenantDB struct {
 	acquire Acquire
 	roles   *Roles
 	tenant  string
+	placed  *PlacedTables // of the tenant, where the connections lead; nil: statements stay as they are
 }
 
 // Acquire takes a connection from a pool. The caller calls released after it released the
@@ -28,7 +29,13 @@ type Acquire func(context.Context) (conn *pgxpool.Conn, released func(), err err
 // NewTenantDB returns the database for a tenant's work, over connections from acquire. Work
 // that belongs to no tenant ("") keeps the connection's role.
 func NewTenantDB(acquire Acquire, roles *Roles, tenant string) TenantDB {
-	return TenantDB{acquire, roles, tenant}
+	return TenantDB{acquire: acquire, roles: roles, tenant: tenant}
+}
+
+// WithPlaced returns the database in which statements name the tenant's placed tables.
+func (db TenantDB) WithPlaced(placed *PlacedTables) TenantDB {
+	db.placed = placed
+	return db
 }
 
 // Begin begins a transaction.
@@ -41,6 +48,11 @@ func (db TenantDB) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		conn.Release()
 		return nil, roleError(err)
+	}
+	if err := conn.keepPlace(ctx, tx); err != nil {
+		_ = tx.Rollback(ctx)
+		conn.Release()
+		return nil, err
 	}
 	return &tenantTx{Tx: tx, conn: conn}, nil
 }
@@ -65,7 +77,7 @@ func (db TenantDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 	rows, err := br.Query()
 	end := func() error {
 		defer conn.Release()
-		return FirstError(br.Close(), conn.replicated())
+		return conn.note(FirstError(br.Close(), conn.replicated()))
 	}
 	if err != nil {
 		_ = end() // it returns the same error
@@ -109,7 +121,7 @@ func (db TenantDB) Exec(
 	}
 	tag, err = br.Exec()
 	// The transaction commits with Close.
-	return tag, FirstError(err, br.Close(), conn.replicated())
+	return tag, conn.note(FirstError(err, br.Close(), conn.replicated()))
 }
 
 // QueryWithin runs a query that the database ends after a time. It is planned like the hot
@@ -149,7 +161,7 @@ func (db TenantDB) Acquire(ctx context.Context) (*TenantConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &TenantConn{conn, role, entryOf(conn), released}, nil
+	return &TenantConn{conn, role, entryOf(conn), db.placed, released}, nil
 }
 
 // role returns the tenant's role. For work that belongs to no tenant it is "": it keeps the

@@ -1,0 +1,237 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// PlacedTables are the tables of a tenant as its worker of Citus has them: plain tables, each with
+// a name of its own, which Citus calls shards. A statement that names them is planned once for a
+// connection. One that names the tables that Citus shows is planned at least twice each time that
+// it runs, and its text is written and parsed anew: that doubles the CPU time of a task.
+//
+// Postgres itself doesn't know when the tenant moves to another worker: the tables stay here for
+// some seconds, and what is written to them is lost. So each transaction first takes the lock that
+// Citus' own writers take, for which a move waits, and then looks whether the tenant is still here;
+// see ADR 72. It is safe for concurrent use.
+type PlacedTables struct {
+	one    int64 // the number of one of them: Citus has one lock for all tables of a schema
+	schema string
+	named  *regexp.Regexp
+	moved  atomic.Bool
+
+	mu    sync.Mutex
+	names map[string]string // where Citus shows another name; of functions: ""
+	texts map[string]string // statements by those that name the tables that Citus shows
+}
+
+// The most names and texts that PlacedTables keep. A type has some 20 statements for each roll.
+const (
+	placedNames = 16384
+	placedTexts = 4096
+)
+
+// NewPlacedTables returns the tables of a schema, of which one has a number.
+func NewPlacedTables(schema string, one int64) *PlacedTables {
+	s := &PlacedTables{one: one, schema: schema, named: regexp.MustCompile(
+		regexp.QuoteMeta(Quote(schema)) + `\.(?:"((?:[^"]|"")+)"|([a-z_][a-z0-9_]*))`)}
+	s.forget()
+	return s
+}
+
+// forget forgets all names.
+func (s *PlacedTables) forget() {
+	s.names, s.texts = map[string]string{}, map[string]string{}
+}
+
+// Are reports whether one of the tables has a number, and none has moved as far as is known.
+func (s *PlacedTables) Are(one int64) bool { return s.one == one && !s.Moved() }
+
+// Moved reports whether a transaction has failed as the tenant has moved, or as a table is gone.
+// Then the tables that Citus shows are to be named, until the place was read anew.
+func (s *PlacedTables) Moved() bool { return s.moved.Load() }
+
+// note takes notice of an error.
+func (s *PlacedTables) note(err error) error {
+	switch State(err) {
+	case pgerrcode.UndefinedTable, pgerrcode.UndefinedObject, pgerrcode.InternalError:
+		s.moved.Store(true)
+	}
+	return err
+}
+
+// The statements that each transaction begins with. The lock has mode 5, ShareLock, as that of
+// Citus' writers: it stops moves, and a move stops it. The second statement must see all that was
+// committed before the first one had the lock, so they can't be one. Plans for all parameters are
+// made here only: Citus can't make them for some statements on the tables that it shows.
+const (
+	keepPlaceSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
+  lock_shard_metadata(5, ARRAY[$1::bigint])`
+	lookAtPlaceSQL = `SELECT CASE WHEN NOT EXISTS (SELECT FROM pg_dist_placement
+  JOIN pg_dist_local_group USING (groupid) WHERE shardid = $1::bigint) THEN $2::text::regclass END`
+)
+
+// absent is the name of a table that never exists. A look for it fails as one for a table that was
+// dropped, which callers know.
+func (s *PlacedTables) absent() string {
+	return Quote("the schema " + s.schema + " has left this worker")
+}
+
+// queue adds the statements that each transaction begins with to a batch, and returns how many.
+func (s *PlacedTables) queue(b *pgx.Batch) int {
+	b.Queue(keepPlaceSQL, s.one)
+	b.Queue(lookAtPlaceSQL, s.one, s.absent())
+	return 2
+}
+
+// nameAll makes the statements of a batch name the tables here.
+func (s *PlacedTables) nameAll(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) error {
+	texts := make([]string, len(b.QueuedQueries))
+	for i, q := range b.QueuedQueries {
+		texts[i] = q.SQL
+	}
+	if err := s.rename(ctx, conn, texts); err != nil {
+		return err
+	}
+	for i, q := range b.QueuedQueries {
+		q.SQL = texts[i]
+	}
+	return nil
+}
+
+// nameOne returns a statement that names the tables here.
+func (s *PlacedTables) nameOne(ctx context.Context, conn *pgx.Conn, sql string) (string, error) {
+	texts := []string{sql}
+	err := s.rename(ctx, conn, texts)
+	return texts[0], err
+}
+
+// rename replaces statements by those that name the tables here. A name that the worker doesn't
+// know stays as it is: the statement fails, unless there is such a table by then.
+func (s *PlacedTables) rename(ctx context.Context, conn *pgx.Conn, texts []string) error {
+	s.mu.Lock()
+	unknown := map[string]bool{}
+	var left []int
+	for i, text := range texts {
+		if known, ok := s.texts[text]; ok {
+			texts[i] = known
+			continue
+		}
+		left = append(left, i)
+		for _, name := range s.named.FindAllStringSubmatch(text, -1) {
+			if _, ok := s.names[tableOf(name)]; !ok {
+				unknown[tableOf(name)] = true
+			}
+		}
+	}
+	s.mu.Unlock()
+	if len(left) == 0 {
+		return nil
+	}
+	if err := s.learn(ctx, conn, unknown); err != nil {
+		return fmt.Errorf("find the tables of %s: %w", s.schema, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range left {
+		texts[i] = s.replace(texts[i])
+	}
+	return nil
+}
+
+// tableOf returns the name of the table in a match of named.
+func tableOf(match []string) string {
+	if match[2] != "" {
+		return match[2]
+	}
+	return strings.ReplaceAll(match[1], `""`, `"`)
+}
+
+// replace returns a statement that names the tables here, and keeps it if it knows all names. s.mu
+// is held.
+func (s *PlacedTables) replace(text string) string {
+	all := true
+	renamed := s.named.ReplaceAllStringFunc(text, func(found string) string {
+		name, ok := s.names[tableOf(s.named.FindStringSubmatch(found))]
+		all = all && ok
+		if name == "" {
+			return found
+		}
+		return name
+	})
+	if all {
+		if len(s.texts) >= placedTexts {
+			clear(s.texts)
+		}
+		s.texts[text] = renamed
+	}
+	return renamed
+}
+
+// placedNamesSQL returns the qualified, quoted names of tables of a schema, and "" for functions.
+const placedNamesSQL = `
+SELECT c.relname::text, shard_name(c.oid, s.shardid)
+FROM pg_class c JOIN pg_dist_shard s ON s.logicalrelid = c.oid
+WHERE c.relnamespace = $1::text::regnamespace AND c.relname = ANY($2::text[])
+UNION ALL
+SELECT DISTINCT proname::text, '' FROM pg_proc
+WHERE pronamespace = $1::text::regnamespace AND proname = ANY($2::text[])`
+
+// learn asks the worker for the names of tables.
+func (s *PlacedTables) learn(ctx context.Context, conn *pgx.Conn, unknown map[string]bool) error {
+	if len(unknown) == 0 {
+		return nil
+	}
+	rows, _ := conn.Query(ctx, placedNamesSQL, Quote(s.schema),
+		slices.Collect(maps.Keys(unknown)))
+	found := map[string]string{}
+	var name, here string
+	_, err := pgx.ForEachRow(rows, []any{&name, &here}, func() error {
+		found[name] = here
+		return nil
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.names)+len(found) > placedNames {
+		s.forget()
+	}
+	maps.Copy(s.names, found)
+	return err
+}
+
+// placedRows are rows of a statement on placed tables.
+type placedRows struct {
+	pgx.Rows
+	placed *PlacedTables
+}
+
+// Err returns why there are no more rows; nil if all were read.
+func (r placedRows) Err() error { return r.placed.note(r.Rows.Err()) }
+
+// placedResults are the results of a batch on placed tables.
+type placedResults struct {
+	pgx.BatchResults
+	placed *PlacedTables
+}
+
+// Close ends the batch.
+func (r placedResults) Close() error { return r.placed.note(r.BatchResults.Close()) }
+
+// failedBatch is a batch that wasn't sent.
+type failedBatch struct{ err error }
+
+func (r failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, r.err }
+func (r failedBatch) Query() (pgx.Rows, error)         { return failedRows{err: r.err}, r.err }
+func (r failedBatch) QueryRow() pgx.Row                { return tenantRow{failedRows{err: r.err}} }
+func (r failedBatch) Close() error                     { return r.err }
+func (r failedBatch) Tx() pgx.Tx                       { return nil }
