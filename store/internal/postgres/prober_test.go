@@ -326,3 +326,47 @@ func TestProberStaysWithItsServer(t *testing.T) {
 		})
 	}
 }
+
+// The prober of hot connections to a server of their own finds it lost, and back.
+func TestProberOfHotConnections(t *testing.T) {
+	t.Parallel()
+	elsewhere := pgtest.Database(t, nil)
+	server := pgtest.Server(t, devpg.Config{})
+	u, err := url.Parse(elsewhere)
+	require.NoError(t, err)
+	here, err := url.Parse(server.URL("postgres"))
+	require.NoError(t, err)
+	u.User, u.Path = here.User, here.Path
+	pool, err := postgres.NewHotPool(t.Context(), postgres.PoolConfig{URL: u.String(), Size: 1,
+		NoRoles: true, Server: postgres.Server{Host: "127.0.0.1",
+			Port: uint16(server.Config().Port)}})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	prober, err := pool.NewProber(t.Context())
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- prober.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		assert.NoError(t, <-ended)
+	})
+	try := func() bool {
+		conn, released, err := pool.Acquire(t.Context(), tenant)
+		if err != nil {
+			return false
+		}
+		defer released()
+		defer conn.Release()
+		_, err = conn.Exec(t.Context(), `SELECT 1`)
+		return err == nil
+	}
+	require.True(t, try())
+	require.False(t, pool.Suspicious())
+	require.NoError(t, server.Kill())
+	require.Eventually(t, func() bool { return !try() && pool.Suspicious() }, patience,
+		20*time.Millisecond)
+	pgtest.Server(t, server.Config())
+	require.Eventually(t, func() bool { return try() && !pool.Suspicious() }, patience,
+		20*time.Millisecond)
+}
