@@ -25,7 +25,7 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestTenantsStayWhereTheyWere", "TestTenantsWithRolesStayOnTheCoordinator",
 		"TestConfirmIsAtTheWorker", "TestPlansWithoutDistributedTenants",
 		"TestHotStatementsNameTheTablesOfTheWorker", "TestMoveWaitsForHotTransactions",
-		"TestTasksWhileATenantMoves")
+		"TestTasksWhileATenantMoves", "TestRenumberAcrossASealedRoll")
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of

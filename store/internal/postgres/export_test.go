@@ -106,12 +106,15 @@ func MomentsOf(times []time.Time) Moments {
 	return out
 }
 
-// Replace returns a statement that names placed tables, of which these are known.
+// Replace returns a statement that names placed tables, of which these are known. The table outbox
+// numbers its rows.
 func (s *PlacedTables) Replace(names map[string]string, text string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.names = names
-	return s.replace(text)
+	for name, here := range names {
+		s.names[name] = placedName{here, name == "outbox"}
+	}
+	return s.replace(text).sql
 }
 
 // Note takes notice of an error.

@@ -24,6 +24,9 @@ import (
 // some seconds, and what is written to them is lost. So each transaction first takes the lock that
 // Citus' own writers take, for which a move waits, and then looks whether the tenant is still here;
 // see ADR 72. It is safe for concurrent use.
+//
+// The tables here don't number their rows: Citus does that before. So an INSERT into a table that
+// does names the tables that Citus shows.
 type PlacedTables struct {
 	one    int64 // the number of one of them: Citus has one lock for all tables of a schema
 	schema string
@@ -31,8 +34,20 @@ type PlacedTables struct {
 	moved  atomic.Bool
 
 	mu    sync.Mutex
-	names map[string]string // where Citus shows another name; of functions: ""
-	texts map[string]string // statements by those that name the tables that Citus shows
+	names map[string]placedName // by the name that Citus shows
+	texts map[string]placedText // by statements that name the tables that Citus shows
+}
+
+// placedName is the name of a table here.
+type placedName struct {
+	name    string // qualified and quoted; of functions: ""
+	numbers bool   // the table that Citus shows numbers its rows
+}
+
+// placedText is a statement that names the tables here.
+type placedText struct {
+	sql   string
+	shown bool // it stays as it is, though it names tables
 }
 
 // The most names and texts that PlacedTables keep. A type has some 20 statements for each roll.
@@ -51,7 +66,7 @@ func NewPlacedTables(schema string, one int64) *PlacedTables {
 
 // forget forgets all names.
 func (s *PlacedTables) forget() {
-	s.names, s.texts = map[string]string{}, map[string]string{}
+	s.names, s.texts = map[string]placedName{}, map[string]placedText{}
 }
 
 // Are reports whether one of the tables has a number, and none has moved as far as is known.
@@ -73,13 +88,19 @@ func (s *PlacedTables) note(err error) error {
 // The statements that each transaction begins with. The lock has mode 5, ShareLock, as that of
 // Citus' writers: it stops moves, and a move stops it. The second statement must see all that was
 // committed before the first one had the lock, so they can't be one. Plans for all parameters are
-// made here only: Citus can't make them for some statements on the tables that it shows.
+// made where all statements name the tables here: Citus can't make them for all others.
 const (
-	keepPlaceSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
-  lock_shard_metadata(5, ARRAY[$1::bigint])`
+	planOnce    = "force_generic_plan"
+	planAnyTime = "auto"
+
+	keepPlaceSQL = `SELECT set_config('plan_cache_mode', $1, true),
+  lock_shard_metadata(5, ARRAY[$2::bigint])`
 	lookAtPlaceSQL = `SELECT CASE WHEN NOT EXISTS (SELECT FROM pg_dist_placement
   JOIN pg_dist_local_group USING (groupid) WHERE shardid = $1::bigint) THEN $2::text::regclass END`
 )
+
+// planModeSQL sets how the rest of a transaction is planned.
+const planModeSQL = `SELECT set_config('plan_cache_mode', $1, true)`
 
 // absent is the name of a table that never exists. A look for it fails as one for a table that was
 // dropped, which callers know.
@@ -88,47 +109,56 @@ func (s *PlacedTables) absent() string {
 }
 
 // queue adds the statements that each transaction begins with to a batch, and returns how many.
-func (s *PlacedTables) queue(b *pgx.Batch) int {
-	b.Queue(keepPlaceSQL, s.one)
+func (s *PlacedTables) queue(b *pgx.Batch, shown bool) int {
+	mode := planOnce
+	if shown {
+		mode = planAnyTime
+	}
+	b.Queue(keepPlaceSQL, mode, s.one)
 	b.Queue(lookAtPlaceSQL, s.one, s.absent())
 	return 2
 }
 
-// nameAll makes the statements of a batch name the tables here.
-func (s *PlacedTables) nameAll(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) error {
-	texts := make([]string, len(b.QueuedQueries))
+// nameAll makes the statements of a batch name the tables here, and reports whether some stay.
+func (s *PlacedTables) nameAll(
+	ctx context.Context, conn *pgx.Conn, b *pgx.Batch,
+) (shown bool, err error) {
+	texts := make([]placedText, len(b.QueuedQueries))
 	for i, q := range b.QueuedQueries {
-		texts[i] = q.SQL
+		texts[i].sql = q.SQL
 	}
 	if err := s.rename(ctx, conn, texts); err != nil {
-		return err
+		return false, err
 	}
 	for i, q := range b.QueuedQueries {
-		q.SQL = texts[i]
+		q.SQL = texts[i].sql
+		shown = shown || texts[i].shown
 	}
-	return nil
+	return shown, nil
 }
 
 // nameOne returns a statement that names the tables here.
-func (s *PlacedTables) nameOne(ctx context.Context, conn *pgx.Conn, sql string) (string, error) {
-	texts := []string{sql}
+func (s *PlacedTables) nameOne(
+	ctx context.Context, conn *pgx.Conn, sql string,
+) (placedText, error) {
+	texts := []placedText{{sql: sql}}
 	err := s.rename(ctx, conn, texts)
 	return texts[0], err
 }
 
 // rename replaces statements by those that name the tables here. A name that the worker doesn't
 // know stays as it is: the statement fails, unless there is such a table by then.
-func (s *PlacedTables) rename(ctx context.Context, conn *pgx.Conn, texts []string) error {
+func (s *PlacedTables) rename(ctx context.Context, conn *pgx.Conn, texts []placedText) error {
 	s.mu.Lock()
 	unknown := map[string]bool{}
 	var left []int
 	for i, text := range texts {
-		if known, ok := s.texts[text]; ok {
+		if known, ok := s.texts[text.sql]; ok {
 			texts[i] = known
 			continue
 		}
 		left = append(left, i)
-		for _, name := range s.named.FindAllStringSubmatch(text, -1) {
+		for _, name := range s.named.FindAllStringSubmatch(text.sql, -1) {
 			if _, ok := s.names[tableOf(name)]; !ok {
 				unknown[tableOf(name)] = true
 			}
@@ -144,7 +174,7 @@ func (s *PlacedTables) rename(ctx context.Context, conn *pgx.Conn, texts []strin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range left {
-		texts[i] = s.replace(texts[i])
+		texts[i] = s.replace(texts[i].sql)
 	}
 	return nil
 }
@@ -159,32 +189,49 @@ func tableOf(match []string) string {
 
 // replace returns a statement that names the tables here, and keeps it if it knows all names. s.mu
 // is held.
-func (s *PlacedTables) replace(text string) string {
+func (s *PlacedTables) replace(sql string) (text placedText) {
 	all := true
-	renamed := s.named.ReplaceAllStringFunc(text, func(found string) string {
-		name, ok := s.names[tableOf(s.named.FindStringSubmatch(found))]
+	var renamed strings.Builder
+	end := 0
+	for _, at := range s.named.FindAllStringSubmatchIndex(sql, -1) {
+		found := s.named.FindStringSubmatch(sql[at[0]:at[1]])
+		table, ok := s.names[tableOf(found)]
 		all = all && ok
-		if name == "" {
-			return found
+		text.shown = text.shown || table.numbers && insertInto.MatchString(sql[:at[0]])
+		renamed.WriteString(sql[end:at[0]])
+		end = at[1]
+		if table.name == "" {
+			renamed.WriteString(found[0])
+		} else {
+			renamed.WriteString(table.name)
 		}
-		return name
-	})
+	}
+	text.sql = renamed.String() + sql[end:]
+	if text.shown {
+		text.sql = sql
+	}
 	if all {
 		if len(s.texts) >= placedTexts {
 			clear(s.texts)
 		}
-		s.texts[text] = renamed
+		s.texts[sql] = text
 	}
-	return renamed
+	return text
 }
 
-// placedNamesSQL returns the qualified, quoted names of tables of a schema, and "" for functions.
+var insertInto = regexp.MustCompile(`(?i)\bINSERT\s+INTO\s+$`)
+
+// placedNamesSQL returns the qualified, quoted names of tables of a schema, and whether Citus
+// numbers their rows; "" for functions.
 const placedNamesSQL = `
-SELECT c.relname::text, shard_name(c.oid, s.shardid)
+SELECT c.relname::text, shard_name(c.oid, s.shardid),
+  EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attidentity <> '')
+  OR EXISTS (SELECT FROM pg_attrdef d WHERE d.adrelid = c.oid
+    AND pg_get_expr(d.adbin, d.adrelid) LIKE '%nextval(%')
 FROM pg_class c JOIN pg_dist_shard s ON s.logicalrelid = c.oid
 WHERE c.relnamespace = $1::text::regnamespace AND c.relname = ANY($2::text[])
 UNION ALL
-SELECT DISTINCT proname::text, '' FROM pg_proc
+SELECT DISTINCT proname::text, '', false FROM pg_proc
 WHERE pronamespace = $1::text::regnamespace AND proname = ANY($2::text[])`
 
 // learn asks the worker for the names of tables.
@@ -194,9 +241,10 @@ func (s *PlacedTables) learn(ctx context.Context, conn *pgx.Conn, unknown map[st
 	}
 	rows, _ := conn.Query(ctx, placedNamesSQL, Quote(s.schema),
 		slices.Collect(maps.Keys(unknown)))
-	found := map[string]string{}
-	var name, here string
-	_, err := pgx.ForEachRow(rows, []any{&name, &here}, func() error {
+	found := map[string]placedName{}
+	var name string
+	var here placedName
+	_, err := pgx.ForEachRow(rows, []any{&name, &here.name, &here.numbers}, func() error {
 		found[name] = here
 		return nil
 	})

@@ -16,7 +16,7 @@ import (
 func TestPlacedTablesAreNamed(t *testing.T) {
 	t.Parallel()
 	names := map[string]string{"task_1": `tenant_acme.task_1_102`, "locks": `tenant_acme.locks_103`,
-		`odd"`: `tenant_acme."odd""_104"`, "history": ""}
+		`odd"`: `tenant_acme."odd""_104"`, "history": "", "outbox": `tenant_acme.outbox_105`}
 	for text, want := range map[string]string{
 		`SELECT 1 FROM "tenant_acme"."task_1" t`:      `SELECT 1 FROM tenant_acme.task_1_102 t`,
 		`SELECT 1 FROM "tenant_acme".locks`:           `SELECT 1 FROM tenant_acme.locks_103`,
@@ -28,6 +28,10 @@ func TestPlacedTablesAreNamed(t *testing.T) {
 		`SELECT 1 FROM "my_tenant_acme"."task_1"`:     `SELECT 1 FROM "my_tenant_acme"."task_1"`,
 		`SELECT 1 FROM tenant_acme.task_1, locks l`:   `SELECT 1 FROM tenant_acme.task_1, locks l`,
 		`INSERT INTO "tenant_acme"."locks"(a) SELECT`: `INSERT INTO tenant_acme.locks_103(a) SELECT`,
+		`DELETE FROM "tenant_acme"."outbox"`:          `DELETE FROM tenant_acme.outbox_105`,
+		// here rows would get no numbers
+		`INSERT INTO "tenant_acme"."outbox" (a) SELECT a FROM "tenant_acme"."task_1"`://
+		`INSERT INTO "tenant_acme"."outbox" (a) SELECT a FROM "tenant_acme"."task_1"`,
 	} {
 		placed := postgres.NewPlacedTables("tenant_acme", 102)
 		assert.Equal(t, want, placed.Replace(names, text))

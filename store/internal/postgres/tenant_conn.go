@@ -29,12 +29,12 @@ func (c *TenantConn) sendOne(
 	ctx context.Context, sql string, args []any,
 ) (pgx.BatchResults, error) {
 	b := &pgx.Batch{}
-	sql, err := c.name(ctx, sql)
+	text, err := c.name(ctx, sql)
 	if err != nil {
 		return nil, err
 	}
-	entries := c.queueEntry(b)
-	b.Queue(sql, args...)
+	entries := c.queueEntry(b, text.shown)
+	b.Queue(text.sql, args...)
 	br := c.conn.SendBatch(ctx, b)
 	for range entries {
 		if _, err := br.Exec(); err != nil {
@@ -46,9 +46,10 @@ func (c *TenantConn) sendOne(
 }
 
 // queueEntry adds the statements that a transaction begins with to a batch, and returns how many.
-func (c *TenantConn) queueEntry(b *pgx.Batch) int {
+// shown says that some of its statements name tables as Citus shows them.
+func (c *TenantConn) queueEntry(b *pgx.Batch, shown bool) int {
 	if c.placed != nil { // there are no roles
-		return c.placed.queue(b)
+		return c.placed.queue(b, shown)
 	}
 	if c.entry.queue(b, c.role) {
 		return 1
@@ -63,22 +64,23 @@ func (c *TenantConn) keepPlace(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	b := &pgx.Batch{}
-	c.placed.queue(b)
+	c.placed.queue(b, true) // which statements follow isn't known
 	return c.note(tx.SendBatch(ctx, b).Close())
 }
 
 // name returns a statement that names the placed tables, if there are any.
-func (c *TenantConn) name(ctx context.Context, sql string) (string, error) {
+func (c *TenantConn) name(ctx context.Context, sql string) (placedText, error) {
 	if c.placed == nil {
-		return sql, nil
+		return placedText{sql: sql}, nil
 	}
 	return c.placed.nameOne(ctx, c.conn.Conn(), sql)
 }
 
-// nameAll makes the statements of a batch name the placed tables, if there are any.
-func (c *TenantConn) nameAll(ctx context.Context, b *pgx.Batch) error {
+// nameAll makes the statements of a batch name the placed tables, if there are any, and reports
+// whether some name those that Citus shows.
+func (c *TenantConn) nameAll(ctx context.Context, b *pgx.Batch) (shown bool, err error) {
 	if c.placed == nil {
-		return nil
+		return false, nil
 	}
 	return c.placed.nameAll(ctx, c.conn.Conn(), b)
 }
@@ -94,11 +96,17 @@ func (c *TenantConn) note(err error) error {
 // Send runs a batch. The batch is a transaction by itself, or a part of the one that it or
 // an earlier batch begins.
 func (c *TenantConn) Send(ctx context.Context, b *pgx.Batch) error {
-	if err := c.nameAll(ctx, b); err != nil {
+	shown, err := c.nameAll(ctx, b)
+	if err != nil {
 		return err
 	}
-	if c.conn.Conn().PgConn().TxStatus() == 'I' {
-		c.enter(b)
+	switch {
+	case c.conn.Conn().PgConn().TxStatus() == 'I':
+		c.enter(b, shown)
+	case shown:
+		first := &pgx.Batch{}
+		first.Queue(planModeSQL, planAnyTime)
+		b.QueuedQueries = slices.Insert(b.QueuedQueries, 0, first.QueuedQueries...)
 	}
 	return FirstError(roleError(c.note(c.conn.SendBatch(ctx, b).Close())), c.replicated())
 }
@@ -115,11 +123,11 @@ func (c *TenantConn) Query(ctx context.Context, sql string, args ...any) (pgx.Ro
 func (c *TenantConn) query(
 	ctx context.Context, on Querier, sql string, args []any,
 ) (pgx.Rows, error) {
-	sql, err := c.name(ctx, sql)
+	text, err := c.name(ctx, sql)
 	if err != nil {
 		return failedRows{err: err}, err
 	}
-	rows, err := on.Query(ctx, sql, args...)
+	rows, err := on.Query(ctx, text.sql, args...)
 	if c.placed == nil {
 		return rows, err
 	}
@@ -143,12 +151,12 @@ func (c *TenantConn) Release() {
 }
 
 // enter puts the statements that a transaction begins with first in a batch, or behind its BEGIN.
-func (c *TenantConn) enter(b *pgx.Batch) {
+func (c *TenantConn) enter(b *pgx.Batch, shown bool) {
 	if len(b.QueuedQueries) == 0 {
 		return
 	}
 	first := &pgx.Batch{}
-	if c.queueEntry(first) == 0 {
+	if c.queueEntry(first, shown) == 0 {
 		return
 	}
 	at := 0
@@ -169,7 +177,7 @@ type tenantTx struct {
 // trip. Then nothing is left to Commit but to be called.
 func CommitWith(ctx context.Context, tx pgx.Tx, last *pgx.Batch) error {
 	t := tx.(*tenantTx)
-	if err := t.conn.nameAll(ctx, last); err != nil {
+	if _, err := t.conn.nameAll(ctx, last); err != nil {
 		return err
 	}
 	last.Queue("COMMIT")
@@ -196,16 +204,17 @@ func (tx *tenantTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 func (tx *tenantTx) Exec(
 	ctx context.Context, sql string, args ...any,
 ) (tag pgconn.CommandTag, err error) {
-	if sql, err = tx.conn.name(ctx, sql); err != nil {
+	text, err := tx.conn.name(ctx, sql)
+	if err != nil {
 		return tag, err
 	}
-	tag, err = tx.Tx.Exec(ctx, sql, args...)
+	tag, err = tx.Tx.Exec(ctx, text.sql, args...)
 	return tag, tx.conn.note(err)
 }
 
 // SendBatch runs a batch.
 func (tx *tenantTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if err := tx.conn.nameAll(ctx, b); err != nil {
+	if _, err := tx.conn.nameAll(ctx, b); err != nil {
 		return failedBatch{err}
 	}
 	if tx.conn.placed == nil {
