@@ -34,6 +34,7 @@ const mostFindings = 20
 // findings are those of one check.
 type findings struct {
 	check, page string
+	server      string // begins each text; "": that of the URL
 	all         []Finding
 	more        int // that were left out
 }
@@ -49,7 +50,7 @@ func (f *findings) addFor(tenant string, level Level, do, format string, args ..
 		return
 	}
 	f.all = append(f.all, Finding{Check: f.check, Level: level, Tenant: tenant,
-		Text: fmt.Sprintf(format, args...), Do: do, Page: f.page})
+		Text: f.server + fmt.Sprintf(format, args...), Do: do, Page: f.page})
 }
 
 // end returns the findings; one that all is well, in the words of a text, if there is none.

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
 // server looks at settings that cost writes, or what Postgres has confirmed.
@@ -44,27 +42,12 @@ func (c *checkup) server(ctx context.Context, f *findings) error {
 			"no synchronous standby is attached, and synchronous_standby_names is %q: submits wait "+
 				"(the check needs the role pg_monitor to see standbys)", names)
 	}
-	if err := c.citus(ctx, f); err != nil {
-		return err
+	if f.server == "" {
+		if err := c.citus(ctx, f); err != nil {
+			return err
+		}
 	}
 	return c.unsynced(ctx, f)
-}
-
-// citus tells of the extension Citus, where it is.
-func (c *checkup) citus(ctx context.Context, f *findings) error {
-	version, err := schema.CitusVersion(ctx, c.conn)
-	if err != nil || version == "" {
-		return err
-	}
-	var workers, tenants int
-	err = c.conn.QueryRow(ctx, `SELECT
-		(SELECT count(*) FROM pg_catalog.pg_dist_node WHERE shouldhaveshards AND isactive),
-		(SELECT count(*) FROM pg_catalog.pg_dist_schema JOIN pg_namespace n ON n.oid = schemaid
-		  WHERE starts_with(nspname, $1))`, schema.Of("")).Scan(&workers, &tenants)
-	f.add(LevelNote, "look at each of these servers as well",
-		"the database has the extension Citus %s: %d tenants are distributed over %d workers",
-		version, tenants, workers)
-	return err
 }
 
 // unsynced finds where synchronous_commit is off. Nodes set it themselves, but a program that
@@ -170,7 +153,8 @@ func (c *checkup) vacuum(ctx context.Context, f *findings) error {
 	rows, _ := c.conn.Query(ctx, `SELECT schemaname || '.' || relname, n_live_tup, n_dead_tup
 		FROM pg_stat_user_tables WHERE schemaname LIKE 'tenant\_%'
 		  AND n_dead_tup > greatest(n_live_tup,
-		    CASE WHEN relname ~ '^(ready_|(lease|wait)$)' THEN $3::bigint ELSE $1::bigint END)
+		    CASE WHEN relname ~ '^(ready_|(lease|wait)(_[0-9]+)?$)' -- with the number of a shard
+		    THEN $3::bigint ELSE $1::bigint END)
 		ORDER BY n_dead_tup DESC LIMIT $2`, c.dead, mostFindings+1, c.deadHot)
 	var table string
 	var live, dead int64

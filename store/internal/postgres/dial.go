@@ -112,10 +112,16 @@ func soon(t time.Time) time.Time {
 // Connect opens a connection for administration, outside any pool. Its statements may wait
 // for the locks of other sessions, so ctx is their only deadline.
 func Connect(ctx context.Context, url string) (*pgx.Conn, error) {
+	return ConnectTo(ctx, url, Server{})
+}
+
+// ConnectTo is Connect to another server than that of the URL.
+func ConnectTo(ctx context.Context, url string, server Server) (*pgx.Conn, error) {
 	cfg, err := ConfigFor(url, AdminSettings, nil)
 	if err != nil {
 		return nil, err
 	}
+	server.replace(&cfg.Config)
 	return pgx.ConnectConfig(ctx, cfg)
 }
 
