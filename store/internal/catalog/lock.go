@@ -185,10 +185,12 @@ func (s *Core) NoteHolder(ctx context.Context, tx rowsQuerier, key LockKey, l Tr
 		return nil
 	}
 	holder := "another transaction"
-	rows, _ := tx.Query(ctx, `SELECT pid FROM pg_locks WHERE locktype = 'transactionid' AND granted
-		AND transactionid::text = $1::text`, l.holder) // CollectOneRow returns its error
-	if pid, err := pgx.CollectOneRow(rows, pgx.RowTo[int]); err == nil {
-		holder = fmt.Sprintf("the server process %d", pid)
+	if !s.distributed { // the id is that of the server with the row
+		rows, _ := tx.Query(ctx, `SELECT pid FROM pg_locks WHERE locktype = 'transactionid'
+			AND granted AND transactionid::text = $1::text`, l.holder)
+		if pid, err := pgx.CollectOneRow(rows, pgx.RowTo[int]); err == nil {
+			holder = fmt.Sprintf("the server process %d", pid)
+		}
 	}
 	return asyncflow.Errorf(asyncflow.CodeUnavailable,
 		"%s has had the lock %s of tenant %s in one transaction since %s: "+

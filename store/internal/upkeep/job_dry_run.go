@@ -35,10 +35,20 @@ func (s *Upkeep) DryRunPromote(ctx context.Context, t *config.Type, served []str
 
 // DryRunVacuum counts the dead rows of a table set's small tables, as the server estimates them.
 func (s *Upkeep) DryRunVacuum(ctx context.Context, set *config.TableSet) (int, error) {
-	return postgres.CountRows(ctx, s.core.DB(set.Tenant),
-		`SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables
-		WHERE relid IN (SELECT to_regclass(name) FROM unnest($1::text[]) name)`, set.SmallTables())
+	dead := `pg_stat_get_dead_tuples(t.oid)`
+	if s.core.Distributed() {
+		dead = deadOnWorkersSQL
+	}
+	return postgres.CountRows(ctx, s.core.DB(set.Tenant), `SELECT coalesce(sum(`+dead+`), 0)::bigint
+		FROM (SELECT to_regclass(name) AS oid FROM unnest($1::text[]) name) t`, set.SmallTables())
 }
+
+// deadOnWorkersSQL estimates the dead rows of the table t.oid, wherever Citus keeps it.
+const deadOnWorkersSQL = `CASE WHEN EXISTS (
+  SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = t.oid)
+THEN (SELECT sum(result::bigint) FROM run_command_on_shards(t.oid,
+  'SELECT pg_stat_get_dead_tuples(''%s''::regclass)') WHERE success)
+ELSE pg_stat_get_dead_tuples(t.oid) END`
 
 // DryRunKeys counts a tenant's idempotency keys with a window that is over, by type.
 func (s *Upkeep) DryRunKeys(ctx context.Context, tenant string) ([]catalog.Due, error) {
