@@ -47,6 +47,10 @@ var citusRules = []citusRule{
 		`(\bdate_trunc\(|\bnow\(|\.\w+::(int|bigint|uuid|text)\[\])[^;]*\bFROM\b[^;]*\bJOIN\b`),
 		"no function of the time and no text of an array beside a table in INSERT … SELECT",
 		`INSERT INTO t (at) SELECT date_trunc('minute', $1) FROM u JOIN v ON u.a = v.a`},
+	{regexp.MustCompile(`(?is)\bctid\b[^;]*\bINSERT\s+INTO\b`),
+		"no INSERT beside rows that are found by ctid: insert with another statement",
+		`WITH c AS (SELECT ctid FROM t), d AS (DELETE FROM t USING c WHERE t.ctid = c.ctid
+		  RETURNING a) INSERT INTO u (a) SELECT a FROM d`},
 	{regexp.MustCompile(`(?i)history\('[^']*'(::regclass)?\)`),
 		"the history is that of the server with the rows: name tableoid, beside a row of the table",
 		`SELECT history('rolls'::regclass)`},
@@ -104,7 +108,40 @@ func TestMigrationsAreFitForCitus(t *testing.T) {
 		sql, err := os.ReadFile(path)
 		require.NoError(t, err)
 		checkForCitus(t, path, string(sql))
+		for _, block := range statementBlock.FindAllString(string(sql), -1) {
+			assert.Equal(t, 1, countStatements(block), "%s: Citus passes a text of several "+
+				"statements on as a whole, and its workers refuse it: give each a block", path)
+		}
 	}
+}
+
+var (
+	statementBlock = regexp.MustCompile(`(?s)\+goose StatementBegin\n.*?-- \+goose StatementEnd`)
+	quotedBody     = regexp.MustCompile(`(?s)\$\$.*?\$\$`)
+	sqlComment     = regexp.MustCompile(`--.*`)
+)
+
+// countStatements counts the statements of a block of a migration.
+func countStatements(block string) int {
+	text := sqlComment.ReplaceAllString(quotedBody.ReplaceAllString(block, ""), "")
+	return strings.Count(text, ";")
+}
+
+func TestStatementsAreCounted(t *testing.T) {
+	t.Parallel()
+	blocks := statementBlock.FindAllString(`-- +goose Up
+UPDATE t SET a = 1;
+-- +goose StatementBegin
+-- It adds; it doesn't count.
+CREATE FUNCTION f() RETURNS int LANGUAGE plpgsql AS $$ BEGIN; RETURN 1; END $$;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE FUNCTION g() RETURNS int LANGUAGE sql AS $$ SELECT 1 $$;
+REVOKE ALL ON FUNCTION g() FROM PUBLIC;
+-- +goose StatementEnd`, -1)
+	require.Len(t, blocks, 2)
+	assert.Equal(t, 1, countStatements(blocks[0]))
+	assert.Equal(t, 2, countStatements(blocks[1]))
 }
 
 func checkForCitus(t *testing.T, path, sql string) {

@@ -269,25 +269,41 @@ func queueClaims(
 // that tasks depend on, or that wait for signals, go to `past_keys`, by which dependents and
 // signals find the tasks as long as they are kept.
 func (s *Path) ExpireKeys(ctx context.Context, tenant string) (n int, err error) {
+	t := config.NewTables(tenant, config.SharedSet)
 	err = s.core.Exclusively(ctx, tenant, "expire-keys", func(tx pgx.Tx, now time.Time) error {
-		err := tx.QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
-			WITH c AS MATERIALIZED (
-			  SELECT ctid AS t FROM {keys}
-			  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
-			gone AS (DELETE FROM {keys} k USING c WHERE k.ctid = c.t RETURNING k.type, k.key, k.id),
-			past AS (INSERT INTO {past_keys} (type, key, id)
-			  SELECT y.number, g.key, g.id FROM gone g
-			  JOIN {types} y ON y.name = g.type AND (y.awaited_since IS NOT NULL
-			    OR EXISTS (SELECT FROM json_array_elements(y.spec->'stages') s
-			      WHERE s->>'mode' = 'wait'))
-			  JOIN {sets} s ON s.name = y.table_set LEFT JOIN {sets} b ON b.name = y.earlier_set
-			  WHERE g.id >= coalesce(b.first_pos, s.first_pos)::bigint << 40
-			  ON CONFLICT (type, key) DO UPDATE SET id = excluded.id)
-			SELECT count(*) FROM gone`), now, catalog.JobBatch).Scan(&n)
+		var types []int32
+		var keys []string
+		var ids []int64
+		err := tx.QueryRow(ctx, t.SQL(0, deleteKeysSQL), now, catalog.JobBatch).
+			Scan(&n, &types, &keys, &ids)
 		if err == nil && n == 0 {
 			return postgres.ErrIdle
 		}
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, t.SQL(0, keepKeysSQL), types, keys, ids)
 		return err
 	})
 	return n, postgres.Wrap(err, "ExpireKeys(%q)", tenant)
 }
+
+const (
+	// deleteKeysSQL deletes keys, and returns their number and those to be kept in past_keys.
+	deleteKeysSQL = `
+WITH c AS MATERIALIZED (
+  SELECT ctid AS t FROM {keys}
+  WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM {keys} k USING c WHERE k.ctid = c.t RETURNING k.type, k.key, k.id),
+past AS (
+  SELECT y.number, g.key, g.id FROM gone g
+  JOIN {types} y ON y.name = g.type AND (y.awaited_since IS NOT NULL
+    OR EXISTS (SELECT FROM json_array_elements(y.spec->'stages') s WHERE s->>'mode' = 'wait'))
+  JOIN {sets} s ON s.name = y.table_set LEFT JOIN {sets} b ON b.name = y.earlier_set
+  WHERE g.id >= coalesce(b.first_pos, s.first_pos)::bigint << 40)
+SELECT (SELECT count(*) FROM gone), array_agg(number), array_agg(key), array_agg(id) FROM past`
+
+	keepKeysSQL = `
+INSERT INTO {past_keys} (type, key, id) SELECT * FROM unnest($1::int[], $2::text[], $3::bigint[])
+ON CONFLICT (type, key) DO UPDATE SET id = excluded.id`
+)

@@ -41,6 +41,17 @@ func MoveLifetimes(
 		Column(moves, func(m *LifetimeMove) *int16 { return m.Start }),
 		Column(moves, to),
 		Column(moves, func(m *LifetimeMove) *int16 { return m.To.Start })).Scan(&moved)
+	if err != nil {
+		return moved, err
+	}
+	added := slices.DeleteFunc(slices.Clone(moves),
+		func(m LifetimeMove) bool { return m.From != nil || m.To.At.IsZero() })
+	if len(added) == 0 {
+		return moved, nil
+	}
+	_, err = tx.Exec(ctx, t.SQL(0, addLifetimesSQL), t.Number(),
+		Column(added, func(m *LifetimeMove) int64 { return m.ID }), Column(added, to),
+		Column(added, func(m *LifetimeMove) *int16 { return m.To.Start }))
 	return moved, err
 }
 
@@ -59,9 +70,11 @@ old AS (SELECT m.*, k.t FROM moves m, LATERAL (
 gone AS (DELETE FROM {lifetimes}
   WHERE ctid = ANY (ARRAY(SELECT t FROM old WHERE expires_at IS NULL))),
 moved AS (UPDATE {lifetimes} l SET expires_at = o.expires_at, start = o.start FROM old o
-  WHERE o.expires_at IS NOT NULL AND l.ctid = o.t),
-new AS (INSERT INTO {lifetimes} (type, id, expires_at, start)
-  SELECT $1, id, expires_at, start FROM moves
-  WHERE was IS NULL AND expires_at IS NOT NULL
-  ON CONFLICT DO NOTHING)
+  WHERE o.expires_at IS NOT NULL AND l.ctid = o.t)
 SELECT count(*) FROM old`
+
+// addLifetimesSQL writes rows of tasks that had none.
+const addLifetimesSQL = `
+INSERT INTO {lifetimes} (type, id, expires_at, start)
+SELECT $1, u.* FROM unnest($2::bigint[], $3::timestamptz[], $4::smallint[]) u
+ON CONFLICT DO NOTHING`

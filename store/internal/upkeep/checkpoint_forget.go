@@ -15,11 +15,12 @@ import (
 // dueCheckpointsSQL locks checkpoints that are to be checked. Each is checked again at twice its
 // age.
 const dueCheckpointsSQL = `
-UPDATE {checkpoints} c SET check_at = $1::timestamptz + greatest($1 - written_at, $3)
-WHERE ctid = ANY (ARRAY(
-  SELECT ctid FROM {checkpoints} WHERE check_at <= $1 ORDER BY check_at LIMIT $2
-  FOR UPDATE SKIP LOCKED))
-RETURNING type, id`
+UPDATE {checkpoints} c SET check_at = d.next FROM (
+  SELECT ctid AS t, $1::timestamptz + greatest($1 - written_at, $3) AS next
+  FROM {checkpoints} WHERE check_at <= $1 ORDER BY check_at LIMIT $2
+  FOR UPDATE SKIP LOCKED) d
+WHERE c.ctid = d.t
+RETURNING c.type, c.id`
 
 // DeleteOverSQL deletes checkpoints of tasks of one roll that no longer count: their stage was done
 // since, or the task is gone. OFFSET 0 keeps the planner from reading all tasks, or all of the
