@@ -39,7 +39,11 @@ func (s *Core) QueryTenants(
 	if len(known) > s.tenantsAtOnce { // it would keep what it has learnt of all these tables
 		defer func() { _ = conn.Conn().Close(context.WithoutCancel(ctx)) }()
 	}
-	for some := range slices.Chunk(known, s.tenantsAtOnce) {
+	atOnce := s.tenantsAtOnce
+	if s.distributed { // a statement goes to one worker
+		atOnce = 1
+	}
+	for some := range slices.Chunk(known, atOnce) {
 		if err := ofSome(ctx, conn, some, query, args, take); err != nil {
 			return err
 		}
