@@ -92,10 +92,12 @@ func IsSealed(err error) bool {
 }
 
 // RolledBack reports whether the server says that a transaction failed: nothing of it stands.
+// The coordinator of Citus also says so when it lost a worker that may have committed.
 func RolledBack(err error) bool {
 	var pg *pgconn.PgError
 	return errors.Is(err, pgx.ErrTxCommitRollback) ||
-		errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR"
+		errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR" &&
+			pg.Routine != "ErrorIfPostCommitFailedShardPlacements"
 }
 
 // Wrap adds the operation to a database error. An error that passes, that refuses a new connection,
