@@ -133,6 +133,10 @@ func (c *Core) lookForCitus(ctx context.Context) error {
 	if !c.distributed {
 		err = c.Base.QueryRow(ctx, `SELECT `+postgres.DistributedSQL).Scan(&c.distributed)
 	}
+	if err == nil && c.distributed {
+		c.group.Distribute()
+		c.Base.Reset() // connections that were opened before
+	}
 	c.Log.Info("the database has the extension Citus", "version", version,
 		"distributes_tenants", c.distributes())
 	return postgres.Wrap(err, "look for distributed tenants")

@@ -151,6 +151,12 @@ func keepSession(cfg *pgxpool.Config, config PoolConfig) {
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		PresizeArrays(conn.TypeMap())
+		if config.Group.distributed.Load() {
+			_, err := conn.Exec(ctx, `SET citus.propagate_set_commands = 'local'`)
+			if err != nil {
+				return err
+			}
+		}
 		return config.Group.compression.choose(ctx, conn)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,6 +17,8 @@ const resetEvery = time.Second
 // connection, the rest are likely to be dead too, and each would cost a caller the time of a
 // deadline to notice. So all pools open their connections anew. It is safe for concurrent use.
 type PoolGroup struct {
+	distributed atomic.Bool // see Distribute
+
 	mu     sync.Mutex
 	pools  []*pgxpool.Pool
 	last   time.Time // of the last reset
@@ -32,6 +35,10 @@ type PoolGroup struct {
 
 	compression compression
 }
+
+// Distribute has each new connection of the group pass SET LOCAL on to the workers of Citus: a
+// lock_timeout would hold for the locks of the coordinator only.
+func (f *PoolGroup) Distribute() { f.distributed.Store(true) }
 
 // dialing is an attempt to reach a host.
 type dialing struct {
