@@ -40,6 +40,9 @@ test-postgres: ## Run the tests of the store and of whole nodes on Postgres 15 t
 test-poolers: ## Run the tests of the API through PgBouncer, in session and transaction mode
 	.ci/poolers
 
+citus-test: ## Run the tests on a coordinator of Citus and two workers; takes an hour
+	.ci/citus
+
 rolls: ## Roll tables every 2,000 tasks under load for a minute, with a node killed
 	$(LONG) -run '^TestRollsUnderLoad$$' ./cmd/asyncflow
 
@@ -167,8 +170,8 @@ compose: ## Run Postgres, two nodes and the sample worker in containers
 clean: ## Remove the built programs
 	rm -rf bin dist
 
-.PHONY: help dev web screenshots build test race test-long model fairness test-postgres rolls signals \
-	backup-test failover-test rolling-test fuzz fuzz-short lint generate \
+.PHONY: help dev web screenshots build test race test-long model fairness test-postgres citus-test \
+	rolls signals backup-test failover-test rolling-test fuzz fuzz-short lint generate \
 	generators contract typescript generate-typescript bench bench-peers bench-compare bench-short \
 	bench-citus bench-profile bench-history bench-rolls bench-promote bench-held bench-noisy \
 	bench-snapshot bench-sustained bench-idle bench-pools bench-sizing ci deploy deploy-check docker compose clean

@@ -64,7 +64,8 @@ func openWriter(t *testing.T, url, node string) *writer {
 // deaf opens another node on the same database, which gets no wake-ups.
 func (w *writer) deaf(node string) *writer {
 	w.t.Helper()
-	s, err := store.Open(w.t.Context(), store.Config{URL: w.url, Node: node, Pool: 2, HotPool: 2})
+	s, err := store.Open(w.t.Context(), store.Config{URL: w.url, Node: node, Pool: 2,
+		HotPool: 2, NoRoles: pgtest.OnCitus()})
 	require.NoError(w.t, err)
 	c := dispatcher.NewCommitter(s, nil)
 	w.t.Cleanup(func() {

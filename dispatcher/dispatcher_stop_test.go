@@ -13,6 +13,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -69,7 +70,7 @@ func TestRunWaitsForTheHealth(t *testing.T) {
 		var waiting int
 		require.NoError(
 			t,
-			lock.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			lock.QueryRow(t.Context(), `SELECT count(*) FROM `+pgtest.Activity()+`
 				WHERE datname = current_database() AND wait_event_type = 'Lock'`).
 				Scan(&waiting),
 		)

@@ -9,13 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // A timer may go off after the committer is closed, and its store, too.
 func TestFollowUpAfterClose(t *testing.T) {
 	b := setup(t)
-	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "closed"})
+	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "closed",
+		NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	var log bytes.Buffer
 	c := dispatcher.NewCommitter(s, slog.New(slog.NewTextHandler(&log, nil)))

@@ -44,7 +44,7 @@ func (w *writer) submitKey(key string) store.Submitted {
 func (w *writer) lockWaits() (n int) {
 	w.t.Helper()
 	require.NoError(w.t, w.db.QueryRow(w.t.Context(), `
-		SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+		SELECT count(*) FROM `+pgtest.Activity()+` WHERE datname = current_database()
 		AND application_name = 'asyncflow' AND wait_event_type = 'Lock'
 		AND clock_timestamp() - query_start > interval '100 ms'`).Scan(&n))
 	return n

@@ -17,6 +17,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -59,7 +60,8 @@ func (b *bundle) waitsForLock() {
 // waitingForLocks returns how many statements wait for a lock.
 func (b *bundle) waitingForLocks() int {
 	b.t.Helper()
-	return b.count(`pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	return b.count(pgtest.Activity() +
+		` WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 }
 
 func (b *bundle) count(table string) (n int) {

@@ -317,7 +317,7 @@ func TestAlertOfAHundredThousandKeys(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})
-	_, err := store.CreateTenant(t.Context(), url, "other")
+	_, err := store.CreateTenant(t.Context(), url, "other", noRoles())
 	require.NoError(t, err)
 	require.NoError(t, b.Catalog.Refresh(t.Context()))
 	const types = 20

@@ -38,7 +38,7 @@ func TestWillExpireAlert(t *testing.T) {
 	require.Equal(t, 1, b.turn(t, url, tenant))
 	e := b.firing(t, asyncflow.AlertWillExpire, "pipe")
 	assert.Equal(t, []float64{2, 2, 600}, []float64{e.Value, e.Limit, e.Detail.Within})
-	exec(t, url, `UPDATE tenant_acme.lifetimes SET expires_at = expires_at + interval '1 hour'`)
+	exec(t, url, `UPDATE tenant_acme.lifetimes SET expires_at = expires_at - interval '-1 hour'`)
 	require.Equal(t, 1, b.resolves(t, url))
 }
 

@@ -187,7 +187,7 @@ func TestAlertTurns(t *testing.T) {
 		var waiting int
 		require.NoError(t,
 			outside.QueryRow(t.Context(),
-				`SELECT count(*) FROM pg_stat_activity
+				`SELECT count(*) FROM `+pgtest.Activity()+`
 				WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
 		return waiting == 4
 	}, patience, 20*time.Millisecond, "all of them are at it")
@@ -261,7 +261,7 @@ func TestEndpointAlert(t *testing.T) {
 func TestOperatorAlerts(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
-	_, err := store.CreateTenant(t.Context(), url, asyncflow.OperatorTenant)
+	_, err := store.CreateTenant(t.Context(), url, asyncflow.OperatorTenant, noRoles())
 	require.NoError(t, err)
 	b := setup(t, url, "a", governance.Config{})
 	b.pipe(t, "pipe")

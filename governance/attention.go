@@ -15,7 +15,7 @@ import (
 // sweep is the longest time between two visits of a tenant where Postgres doesn't tell what
 // happened. It is less than Soon, so that a task that waits for a time is promoted before that
 // time, although nobody announces it.
-const sweep = asyncflow.Soon * 4 / 5
+var sweep = asyncflow.Soon * 4 / 5
 
 // revisit is the longest time between two visits of a tenant in any case.
 const revisit = 10 * time.Minute

@@ -43,9 +43,9 @@ func TestDropInSteps(t *testing.T) {
 	for left := true; left; steps++ {
 		// Each step by another node; every second one is killed before it ends.
 		b := setup(t, url, fmt.Sprint("node", steps), governance.Config{})
-		_, err = store.CreateTenant(t.Context(), url, tenant)
+		_, err = store.CreateTenant(t.Context(), url, tenant, noRoles())
 		require.Equal(t, asyncflow.CodeConflict, asyncflow.CodeOf(err))
-		_, err = store.Migrate(t.Context(), url)
+		_, err = store.Migrate(t.Context(), url, noRoles())
 		require.NoError(t, err)
 		broken, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -65,7 +65,7 @@ func TestDropInSteps(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, since, "there is nothing left to drop")
 
-	created, err := store.CreateTenant(t.Context(), url, tenant)
+	created, err := store.CreateTenant(t.Context(), url, tenant, noRoles())
 	require.NoError(t, err)
 	assert.True(t, created)
 	assert.Greater(t, versionOf(t, url), version,

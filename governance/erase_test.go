@@ -39,7 +39,7 @@ func endedIn(t *testing.T, url, slug string, position, n int, ago time.Duration)
 func TestEraseInTurns(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
-	_, err := store.CreateTenant(t.Context(), url, "few")
+	_, err := store.CreateTenant(t.Context(), url, "few", noRoles())
 	require.NoError(t, err)
 	b := setup(t, url, "a", governance.Config{})
 	b.gov.SetEraseTurn(time.Nanosecond)

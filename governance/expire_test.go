@@ -18,7 +18,7 @@ import (
 func TestExpireInTurns(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
-	_, err := store.CreateTenant(t.Context(), url, "few")
+	_, err := store.CreateTenant(t.Context(), url, "few", noRoles())
 	require.NoError(t, err)
 	b := setup(t, url, "a", governance.Config{})
 	names := []string{"one", "two", "three"}

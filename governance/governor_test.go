@@ -24,11 +24,14 @@ const patience = 2 * time.Minute
 
 const tenant = "acme"
 
+// noRoles is for what makes tenants: on Citus they have no roles.
+func noRoles() store.Option { return store.WithoutRoles(pgtest.OnCitus()) }
+
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
+	if _, err := store.Migrate(ctx, url, noRoles()); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.OnCitus()))
+	_, err := store.CreateTenant(ctx, url, tenant, noRoles())
 	return err
 }
 
@@ -104,7 +107,7 @@ func exec(t *testing.T, url, sql string) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), sql)
+	_, err = conn.Exec(t.Context(), pgtest.Shifted(sql))
 	require.NoError(t, err)
 	report(t, conn)
 }

@@ -135,9 +135,10 @@ func TestHistoryIsRecordedWhole(t *testing.T) {
 	earlier(t, url, "2 min")
 	exec(t, url, `
 		CREATE FUNCTION tenant_acme.stop() RETURNS trigger LANGUAGE plpgsql AS
-		$$ BEGIN RAISE 'the node stops here'; END $$;
-		CREATE TRIGGER stop AFTER INSERT ON tenant_acme.type_history
-		EXECUTE FUNCTION tenant_acme.stop()`)
+		$$ BEGIN RAISE 'the node stops here'; END $$`)
+	const stop = `CREATE TRIGGER stop AFTER INSERT ON tenant_acme.type_history
+		EXECUTE FUNCTION tenant_acme.stop()`
+	exec(t, url, stop)
 	_, err := b.RecordHistory(t.Context(), tenant, time.Time{})
 	require.ErrorContains(t, err, "the node stops here")
 	assert.Empty(t, b.hours(t, "pipe", time.Minute).Points)
@@ -150,9 +151,8 @@ func TestHistoryIsRecordedWhole(t *testing.T) {
 
 	// The fold deletes minutes and writes hours in one transaction.
 	exec(t, url, `UPDATE tenant_acme.type_history SET at = at - interval '27 h' WHERE NOT hourly;
-		DELETE FROM tenant_acme.type_history WHERE hourly;
-		CREATE TRIGGER stop AFTER INSERT ON tenant_acme.type_history
-		EXECUTE FUNCTION tenant_acme.stop()`)
+		DELETE FROM tenant_acme.type_history WHERE hourly`)
+	exec(t, url, stop)
 	_, err = b.FoldHistory(t.Context(), tenant)
 	require.ErrorContains(t, err, "the node stops here")
 	exec(t, url, `DROP TRIGGER stop ON tenant_acme.type_history`)
@@ -303,8 +303,8 @@ func TestHistorySaysWhenItIsKnown(t *testing.T) {
 		WHERE until < now() - interval '31 d'`), "forgotten")
 
 	exec(t, url, `UPDATE asyncflow.history_spans SET since = now() - interval '20 min',
-		until = now() - interval '10 min' WHERE since > now() - interval '5 min';
-		ALTER TABLE tenant_acme.type_history RENAME TO away`)
+		until = now() - interval '10 min' WHERE since > now() - interval '5 min'`)
+	exec(t, url, `ALTER TABLE tenant_acme.type_history RENAME TO away`)
 	b.submitAndLease(t, pipe, 1)
 	other := setup(t, url, "b", governance.Config{}) // which visits each tenant at first
 	_, err := other.jobs["history"].Run(t.Context())

@@ -157,7 +157,7 @@ func (b *bundle) takeATurn(t *testing.T, url string, turn time.Duration) (began 
 	}()
 	require.Eventually(t, func() bool {
 		var waiting int
-		err := tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+		err := tx.QueryRow(t.Context(), `SELECT count(*) FROM `+pgtest.Activity()+`
 			WHERE wait_event_type = 'Lock' AND datname = current_database()`).Scan(&waiting)
 		began = err == nil && waiting > 0
 		select {

@@ -93,7 +93,8 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 	url := pgtest.Database(t, prepare)
 	marked := make(chan struct{}, 100)
 	node := func(name string) (*bundle, func()) {
-		s, err := store.Open(t.Context(), store.Config{URL: url, Node: name, Notify: true})
+		s, err := store.Open(t.Context(), store.Config{URL: url, Node: name, Notify: true,
+			NoRoles: pgtest.OnCitus()})
 		require.NoError(t, err)
 		c := dispatcher.NewCommitter(s, nil)
 		gov, err := governance.New(s, c, governance.Config{})
@@ -172,7 +173,8 @@ func (b *bundle) insertLeased(t *testing.T, pipe *store.Type) {
 func TestRescueOfAShortStage(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Notify: true})
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Notify: true,
+		NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	c := dispatcher.NewCommitter(s, nil)

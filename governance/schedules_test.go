@@ -21,7 +21,7 @@ import (
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
-	_, err := store.CreateTenant(t.Context(), url, "beta")
+	_, err := store.CreateTenant(t.Context(), url, "beta", noRoles())
 	require.NoError(t, err)
 	a := setup(t, url, "a", governance.Config{})
 	pipe := a.pipe(t, "pipe")

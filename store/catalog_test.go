@@ -160,7 +160,8 @@ func TestAChangeIsSeenWhenItsCallReturns(t *testing.T) {
 	url := pgtest.Database(t, prepare)
 	s, err := store.Open(
 		t.Context(),
-		store.Config{URL: url, Node: "alone", Log: slog.New(slog.DiscardHandler)},
+		store.Config{URL: url, Node: "alone", NoRoles: pgtest.OnCitus(),
+			Log: slog.New(slog.DiscardHandler)},
 	) // nothing else runs
 	require.NoError(t, err)
 	defer s.Close()

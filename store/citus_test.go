@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"net/url"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -172,6 +173,85 @@ func TestPlansWithoutDistributedTenants(t *testing.T) {
 	_, err = store.CreateTenant(t.Context(), url, "there", noRoles)
 	require.NoError(t, err)
 	assert.Equal(t, "auto auto", modes(), "another tenant is on a worker")
+}
+
+// The doctor looks at the workers, too: servers for tests are found by what they don't keep.
+func TestExamineWorkers(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	b := setup(t)
+	all, err := store.Examine(t.Context(), b.url, "", true, unread)
+	require.NoError(t, err)
+	var lines string
+	for _, f := range all {
+		lines += f.Check + ": " + f.Text + "\n"
+	}
+	workers, err := pgtest.WorkersOf(t.Context(), b.url)
+	require.NoError(t, err)
+	for _, worker := range workers {
+		u, err := url.Parse(worker)
+		require.NoError(t, err)
+		assert.Contains(t, lines, "server: worker "+u.Host+": fsync is off")
+	}
+	assert.Contains(t, lines, "server: fsync is off", "of the coordinator")
+	assert.NotContains(t, lines, "could not be checked")
+}
+
+// A dry run of vacuum counts the rows where they are.
+func TestDeadRowsAreCountedOnWorkers(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	b := setup(t)
+	pipe := b.put(twoStages())
+	b.submit(newTask(`1`), newTask(`2`))
+	for _, l := range b.lease(pipe, 2) {
+		b.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeDone})
+	}
+	eventually(t, "the worker has counted", func() bool {
+		n, err := b.DryRunVacuum(t.Context(), pipe.Set())
+		return assert.NoError(t, err) && n > 0
+	})
+}
+
+// A later migration reaches the worker of a tenant: columns, tables, indexes, rows and functions.
+func TestDistributedTenantsAreMigrated(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	b := setup(t)
+	pipe := b.put(twoStages())
+	_, err := store.MigrateSchema(t.Context(), b.url, "tenant_acme", withSecond(t, `
+ALTER TABLE task_types ADD COLUMN news text;
+CREATE TABLE papers (id int PRIMARY KEY, news text);
+CREATE INDEX papers_news ON papers (news);
+INSERT INTO papers (id, news) SELECT number, name FROM task_types;
+UPDATE task_types SET news = 'none' WHERE news IS NULL;
+-- +goose StatementBegin
+CREATE FUNCTION papers_now() RETURNS bigint LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN (SELECT count(*) FROM papers);
+END $$;
+-- +goose StatementEnd
+REVOKE ALL ON FUNCTION papers_now() FROM PUBLIC;`))
+	require.NoError(t, err)
+	assert.Equal(t, 1, b.count(`SELECT tenant_acme.papers_now()`))
+	assert.Equal(t, 1, b.count(`SELECT count(*) FROM tenant_acme.task_types WHERE news = 'none'`))
+	assert.Equal(t, 1, b.count(`SELECT count(*) FROM pg_dist_partition
+		WHERE logicalrelid = 'tenant_acme.papers'::regclass`))
+	workers, err := pgtest.WorkersOf(t.Context(), b.url)
+	require.NoError(t, err)
+	for _, worker := range workers {
+		conn, err := pgx.Connect(t.Context(), worker)
+		require.NoError(t, err)
+		var papers int
+		assert.NoError(t, conn.QueryRow(t.Context(), `SELECT tenant_acme.papers_now()`).Scan(&papers))
+		assert.Equal(t, 1, papers)
+		require.NoError(t, conn.Close(t.Context()))
+	}
+	b.submit(newTask(`1`))
+	require.Len(t, b.lease(pipe, 1), 1)
 }
 
 // distributed returns the schemas that are on workers.

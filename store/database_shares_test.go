@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 // A tenant with reads that all wait for a lock leaves connections for the others.
@@ -39,7 +40,7 @@ func TestATenantLeavesConnectionsForOthers(t *testing.T) {
 		})
 	}
 	eventually(t, "the tenant has its share", func() bool {
-		return b.count(`SELECT count(*) FROM pg_stat_activity
+		return b.count(`SELECT count(*) FROM `+pgtest.Activity()+`
 			WHERE wait_event_type = 'Lock' AND datname = current_database()`) >= b.PoolShare()
 	})
 	for range 20 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -307,7 +308,7 @@ func TestWeightBesideAChangeOfTheType(t *testing.T) {
 	waiting := func(n int) {
 		t.Helper()
 		eventually(t, "they wait for locks", func() bool {
-			return b.count(`SELECT count(*) FROM pg_stat_activity
+			return b.count(`SELECT count(*) FROM `+pgtest.Activity()+`
 				WHERE wait_event_type = 'Lock' AND datname = current_database()`) == n
 		})
 	}

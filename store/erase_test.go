@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -407,7 +408,7 @@ func (b *bundle) lateVoteAtOnce(id asyncflow.TaskID, vote asyncflow.Lease, late 
 		}
 	}()
 	eventually(b.t, "the erasure waits for the vote", func() bool {
-		return b.count(`SELECT count(*) FROM pg_stat_activity
+		return b.count(`SELECT count(*) FROM `+pgtest.Activity()+`
 			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
 	})
 	_, err = first.Exec(b.t.Context(), b.at(0, `INSERT INTO {votes} (type, claimer, key, late, at)

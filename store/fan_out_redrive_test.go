@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -32,7 +33,7 @@ func TestAChildIsRedrivenTwiceAtOnce(t *testing.T) {
 	ends := make(chan error, 2)
 	waiting := func(n int) func() bool {
 		return func() bool {
-			return b.count(`SELECT count(*) FROM pg_stat_activity
+			return b.count(`SELECT count(*) FROM `+pgtest.Activity()+`
 				WHERE wait_event_type = 'Lock' AND datname = current_database()`) == n
 		}
 	}
@@ -84,7 +85,7 @@ func TestRedrivesLockFanOutsInOneOrder(t *testing.T) {
 		end <- err
 	}()
 	eventually(t, "the operation waits for the first fan-out", func() bool {
-		return b.count(`SELECT count(*) FROM pg_stat_activity
+		return b.count(`SELECT count(*) FROM `+pgtest.Activity()+`
 			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
 	})
 	fanOuts := b.count(`SELECT count(*) FROM (SELECT FROM tenant_acme.fan_outs

@@ -66,7 +66,8 @@ func TestPatchedContextsKeepToTheLimit(t *testing.T) {
 	const limit = 100
 	url := pgtest.Database(t, prepare)
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n", Notify: true, Pool: 4,
-		HotPool: 4, MaxContext: limit, Log: slog.New(slog.DiscardHandler)})
+		HotPool: 4, MaxContext: limit, NoRoles: pgtest.OnCitus(),
+		Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	b := keepRunning(t, s, url)
 	pipe := b.put(twoStages())

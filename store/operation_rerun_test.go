@@ -16,6 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -184,7 +185,7 @@ func TestRerunsSurviveCrashes(t *testing.T) {
 		nodes.Go(func() {
 			for life := range brief {
 				node, err := store.Open(t.Context(), store.Config{URL: b.url, Pool: 2, HotPool: 2,
-					Node: fmt.Sprintf("node-%d-%d", k, life)})
+					Node: fmt.Sprintf("node-%d-%d", k, life), NoRoles: pgtest.OnCitus()})
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -292,7 +293,8 @@ func TestRerunHoldsNoConnection(t *testing.T) {
 	b := setup(t)
 	b.failMany(b.put(twoStages()), 3)
 	limit(t, asyncflow.QuotaPendingTasks, 1000, b)
-	node, err := store.Open(t.Context(), store.Config{URL: b.url, Pool: 2, HotPool: 2, Node: "n"})
+	node, err := store.Open(t.Context(), store.Config{URL: b.url, Pool: 2, HotPool: 2, Node: "n",
+		NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	t.Cleanup(node.Close)
 	require.Equal(t, 1, node.PoolShare())

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -150,7 +151,7 @@ func TestStopWaitsForAStep(t *testing.T) {
 	}()
 	waiting := func(n int) func() bool {
 		return func() bool {
-			return b.count(`SELECT count(*) FROM pg_stat_activity
+			return b.count(`SELECT count(*) FROM `+pgtest.Activity()+`
 				WHERE wait_event_type = 'Lock' AND datname = current_database()`) == n
 		}
 	}

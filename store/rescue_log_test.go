@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -19,7 +20,8 @@ func TestRescueLogsWhatItEnded(t *testing.T) {
 		b.put(twoStages())
 		var out bytes.Buffer
 		late, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "behind", Pool: 4,
-			HotPool: 4, Log: slog.New(slog.NewJSONHandler(&out, nil))})
+			HotPool: 4, NoRoles: pgtest.OnCitus(),
+			Log: slog.New(slog.NewJSONHandler(&out, nil))})
 		require.NoError(t, err)
 		t.Cleanup(late.Close)
 		before, err := late.Catalog.Type(tenant, "pipe")
@@ -47,7 +49,7 @@ func TestRescueLogsWhatItEnded(t *testing.T) {
 		}
 		waits := func(n int) {
 			eventually(t, "a transaction waits for a lock", func() bool {
-				return b.count(`SELECT count(*) FROM pg_stat_activity WHERE
+				return b.count(`SELECT count(*) FROM `+pgtest.Activity()+` WHERE
 					wait_event_type = 'Lock' AND datname = current_database()`) >= n
 			})
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -38,7 +39,8 @@ func (b *bundle) roll() *store.Type {
 // behind opens a store that learns of nothing that happens after the call.
 func behind(t *testing.T, b *bundle) *bundle {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "behind", Pool: 4, HotPool: 4})
+	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "behind", Pool: 4,
+		HotPool: 4, NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	c := dispatcher.NewCommitter(s, nil)

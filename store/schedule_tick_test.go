@@ -18,6 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -48,7 +49,7 @@ func (b *bundle) overdue(name string, d time.Duration) time.Time {
 
 func (b *bundle) exec(sql string, args ...any) {
 	b.t.Helper()
-	_, err := b.db.Exec(b.t.Context(), sql, args...)
+	_, err := b.db.Exec(b.t.Context(), pgtest.Shifted(sql), args...)
 	require.NoError(b.t, err)
 }
 
@@ -189,7 +190,7 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 		nodes.Go(func() {
 			for life := range brief {
 				cfg := store.Config{URL: b.url, Node: fmt.Sprintf("node-%d-%d", n, life), Pool: 2,
-					HotPool: 2}
+					HotPool: 2, NoRoles: pgtest.OnCitus()}
 				node, err := store.Open(t.Context(), cfg)
 				if !assert.NoError(t, err) {
 					return

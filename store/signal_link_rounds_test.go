@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -99,7 +100,7 @@ func TestADecisionThatComesTooLate(t *testing.T) {
 		sent <- err
 	}()
 	eventually(t, "it waits for the task, or has given up", func() bool {
-		return len(sent) == 1 || b.count(`SELECT count(*) FROM pg_stat_activity
+		return len(sent) == 1 || b.count(`SELECT count(*) FROM `+pgtest.Activity()+`
 			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
 	})
 	for _, sql := range []string{

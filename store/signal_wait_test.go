@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
@@ -134,7 +135,7 @@ func TestAWaitThatBeginsWhileAnEarlierOneIsForgotten(t *testing.T) {
 		followed <- err
 	}()
 	eventually(t, "it waits for the row, or has given up", func() bool {
-		return len(followed) == 1 || b.count(`SELECT count(*) FROM pg_stat_activity
+		return len(followed) == 1 || b.count(`SELECT count(*) FROM `+pgtest.Activity()+`
 			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
 	})
 	require.NoError(t, tx.Commit(t.Context()))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -389,7 +390,8 @@ func TestOldestDue(t *testing.T) {
 // A node that doesn't know yet that a type is gone counts the others.
 func TestStatsAfterADelete(t *testing.T) {
 	b := setup(t)
-	far, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "deaf"})
+	far, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "deaf",
+		NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	t.Cleanup(far.Close)
 	spec := twoStages()
@@ -437,7 +439,7 @@ func TestDeletedTalliesDontComeBack(t *testing.T) {
 func (b *bundle) waiting() (n int) {
 	b.t.Helper()
 	err := b.db.QueryRow(b.t.Context(),
-		`SELECT count(*) FROM pg_stat_activity
+		`SELECT count(*) FROM `+pgtest.Activity()+`
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
 	require.NoError(b.t, err)
 	return n

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 // withKey returns a task with a key.
@@ -107,7 +108,8 @@ func (b *bundle) blocked(n int) {
 	b.t.Helper()
 	eventually(b.t, "someone waits", func() bool {
 		var waiting int
-		require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT count(*) FROM pg_stat_activity
+		require.NoError(b.t, b.db.QueryRow(b.t.Context(), `SELECT count(*)
+			FROM `+pgtest.Activity()+`
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
 		return waiting >= n
 	})

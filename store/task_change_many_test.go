@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -166,7 +167,7 @@ func TestPrioritySkipsTasksThatMoveOn(t *testing.T) {
 		stepped <- step
 	}()
 	eventually(t, "the step waits for the row", func() bool {
-		return b.count(`SELECT count(*) FROM pg_stat_activity
+		return b.count(`SELECT count(*) FROM `+pgtest.Activity()+`
 			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
 	})
 	require.NoError(t, tx.Commit(t.Context()))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -22,7 +23,8 @@ func TestManyTenants(t *testing.T) {
 		b.SetTenantsAtOnce(3)
 	}
 	for n := range n {
-		_, err := store.CreateTenant(t.Context(), b.url, fmt.Sprintf("t%02d", n))
+		_, err := store.CreateTenant(t.Context(), b.url, fmt.Sprintf("t%02d", n),
+			store.WithoutRoles(pgtest.OnCitus()))
 		require.NoError(t, err)
 	}
 	require.NoError(t, b.Catalog.Refresh(t.Context()))

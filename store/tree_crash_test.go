@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -284,7 +285,8 @@ func mortal(t *testing.T, b *bundle) (*bundle, *line) {
 	t.Helper()
 	n, address := newLine(t, b.url)
 	s, err := store.Open(t.Context(),
-		store.Config{URL: address, Node: "mortal", Pool: 2, HotPool: 2})
+		store.Config{URL: address, Node: "mortal", Pool: 2, HotPool: 2,
+			NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	node := &bundle{Store: s, t: t, url: address, db: b.db}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -71,7 +72,7 @@ func TestPriorityOfManyBesideNewChildren(t *testing.T) {
 		stepped <- err
 	}()
 	eventually(t, "the step waits", func() bool {
-		return b.count(`SELECT count(*) FROM pg_stat_activity
+		return b.count(`SELECT count(*) FROM `+pgtest.Activity()+`
 			WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 1
 	})
 	b.followUp()

@@ -25,7 +25,8 @@ import (
 // operatorRows returns the operator's audit, oldest first.
 func operatorRows(t *testing.T, database string) []asyncflow.AuditEntry {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{URL: database, Node: "reader"})
+	s, err := store.Open(t.Context(), store.Config{URL: database, Node: "reader",
+		NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	defer s.Close()
 	all, err := s.Audit(t.Context(), store.AuditFilter{Limit: 1000})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -80,7 +81,8 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
 	w.pipe(t, p.client(), oneStage())
 	submitMany(t, p.client(), 5)
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "leaser"})
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "leaser",
+		NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	defer s.Close()
 	pipe, err := s.Catalog.Type(testTenant, "pipe")
@@ -151,7 +153,8 @@ func TestAnotherNodeTakesOver(t *testing.T) {
 			w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
 			w.pipe(t, a.client(), oneStage())
 			ids := submitMany(t, a.client(), 3)
-			s, err := store.Open(t.Context(), store.Config{URL: url, Node: "leaser"})
+			s, err := store.Open(t.Context(), store.Config{URL: url, Node: "leaser",
+				NoRoles: pgtest.OnCitus()})
 			require.NoError(t, err)
 			defer s.Close()
 			pipe, err := s.Catalog.Type(testTenant, "pipe")

@@ -242,15 +242,23 @@ func TestKilledPostgres(t *testing.T) {
 	url := pg.URL("asyncflow")
 	require.NoError(t, prepareDatabase(t.Context(), url))
 	p := startNode(t, url)
-	w := startWorker(t, func(http.ResponseWriter, *http.Request, delivery) {})
+	p.survives(func() {
+		require.NoError(t, pg.Kill())
+		pgtest.Server(t, pg.Config())
+	})
+}
+
+// survives submits tasks without a pause while something is killed, one thing after the other: the
+// node goes on by itself, and each task that was answered with 201 is done.
+func (p *process) survives(kills ...func()) {
+	p.t.Helper()
+	w := startWorker(p.t, func(http.ResponseWriter, *http.Request, delivery) {})
 	api := p.client()
-	w.pipe(t, api, briefStage())
+	w.pipe(p.t, api, briefStage())
 	acknowledged := &ledger{contexts: map[string]string{}}
 	var count atomic.Int64
-	enough := make(chan struct{})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	var once sync.Once
 	for range 4 {
 		wg.Go(func() {
 			for {
@@ -264,21 +272,22 @@ func TestKilledPostgres(t *testing.T) {
 					continue // not acknowledged
 				}
 				count.Store(int64(n))
-				if n >= 100 {
-					once.Do(func() { close(enough) })
-				}
 			}
 		})
 	}
-	<-enough
-	require.NoError(t, pg.Kill())
-	pgtest.Server(t, pg.Config())
-	before := count.Load()
-	require.Eventually(t, func() bool { return count.Load() > before+50 }, patience,
-		10*time.Millisecond, "the node goes on by itself")
+	awaitMore := func(n int64) {
+		before := count.Load()
+		require.Eventually(p.t, func() bool { return count.Load() > before+n }, patience,
+			10*time.Millisecond, "the node goes on by itself")
+	}
+	awaitMore(100)
+	for _, kill := range kills {
+		kill()
+		awaitMore(50)
+	}
 	close(stop)
 	wg.Wait()
-	acknowledged.check(t, api, 100)
+	acknowledged.check(p.t, api, 100)
 }
 
 // After SIGTERM under load, the process ends cleanly, and no attempt is lost.

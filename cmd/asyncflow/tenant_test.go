@@ -19,6 +19,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -201,7 +202,8 @@ func TestAdminListen(t *testing.T) {
 func TestKilledWhileDropping(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "setup"})
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "setup",
+		NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	defer s.Close()
 	const types = 100

@@ -30,10 +30,10 @@ const sessionCookie = "__Host-asyncflow_session"
 const patience = 2 * time.Minute
 
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, "acme")
+	_, err := store.CreateTenant(ctx, url, "acme", store.WithoutRoles(pgtest.OnCitus()))
 	return err
 }
 
@@ -63,7 +63,8 @@ func setup(t *testing.T, configure ...func(*console.Config)) *bundle {
 	log := slog.New(slog.DiscardHandler)
 	url := pgtest.Database(t, prepare)
 	s := pgtest.Insist(t, func() (*store.Store, error) {
-		return store.Open(t.Context(), store.Config{URL: url, Node: "node-1", Log: log})
+		return store.Open(t.Context(), store.Config{URL: url, Node: "node-1",
+			NoRoles: pgtest.OnCitus(), Log: log})
 	})
 	t.Cleanup(s.Close)
 	b := &bundle{t: t, store: s, log: log}

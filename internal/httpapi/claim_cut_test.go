@@ -21,6 +21,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 // rawClaim sends a call that asks for tasks over a connection of its own.
@@ -122,9 +123,10 @@ func TestClaimsAreCut(t *testing.T) {
 		until - leased_at)), 0)::float8 FROM tenant_acme.lease`).Scan(&longest))
 	require.LessOrEqual(t, longest, asyncflow.FirstClaim.Seconds())
 
-	_, err = b.db.Exec(t.Context(), `UPDATE tenant_acme.lease
-		SET leased_at = leased_at - $1::interval, until = until - $1::interval`, asyncflow.FirstClaim)
-	require.NoError(t, err) // else the test would wait for tasks that are with nobody
+	_, err = b.db.Exec(t.Context(), pgtest.Shifted(fmt.Sprintf(
+		`UPDATE tenant_acme.lease SET leased_at = leased_at - interval '%[1]d s',
+			until = until - interval '%[1]d s'`, asyncflow.FirstClaim/time.Second)))
+	require.NoError(t, err) // else the test would wait for tasks that nobody has
 	for i := 0; done.Load() < tasks; i++ {
 		_, err := b.store.Rescue(t.Context(), judge)
 		require.NoError(t, err)
@@ -197,8 +199,8 @@ func (b *bundle) cutClaim(token string) {
 	}
 	defer conn.Close()
 	within(time.Second, func() (waits bool) {
-		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted
-			AND relation = 'tenant_acme.lease'::regclass)`).Scan(&waits)
+		err := tx.QueryRow(ctx, `SELECT count(*) > 0 FROM `+pgtest.Activity()+`
+			WHERE wait_event_type = 'Lock' AND datname = current_database()`).Scan(&waits)
 		return assert.NoError(b.t, err) && waits
 	})
 	conn.Close()

@@ -18,6 +18,7 @@ import (
 // that is no longer the primary.
 func (b *bundle) readOnly() {
 	b.t.Helper()
+	pgtest.NotOnCitus(b.t, "only the coordinator would be read-only")
 	name := pgx.Identifier{b.db.Config().Database}.Sanitize()
 	for _, sql := range []string{
 		`ALTER DATABASE ` + name + ` SET default_transaction_read_only = on`, endOthers,

@@ -19,6 +19,7 @@ import (
 	"github.com/asyncflow/asyncflow/callbacks"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -206,7 +207,8 @@ func TestEventsFromAnotherNode(t *testing.T) {
 	e, _ := b.follow(t.Context(), b.token, id, "")
 	e.task()
 	other, err := store.Open(t.Context(),
-		store.Config{URL: b.dbURL, Node: "node-2", Log: slog.New(slog.DiscardHandler)})
+		store.Config{URL: b.dbURL, Node: "node-2", NoRoles: pgtest.OnCitus(),
+			Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer other.Close()
 	task, err := asyncflow.ParseTaskID(id)

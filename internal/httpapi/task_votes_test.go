@@ -11,6 +11,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 // The votes on a task can be read. One that comes after the decision is told so, and kept.
@@ -139,7 +140,7 @@ func TestALateVoteWhileAClaimLooks(t *testing.T) {
 	go func() { done <- b.report(anna, "complete", `{"output":"cat"}`) }()
 	require.Eventually(t, func() bool {
 		var n int
-		err := b.db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+		err := b.db.QueryRow(t.Context(), `SELECT count(*) FROM `+pgtest.Activity()+`
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n)
 		return err == nil && n > 0
 	}, patience, 20*time.Millisecond)

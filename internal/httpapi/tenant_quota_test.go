@@ -77,7 +77,7 @@ func TestQuotaOfTaskTypes(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { // all of them are at the same point
 		var waiting int
-		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+		require.NoError(t, b.db.QueryRow(t.Context(), `SELECT count(*) FROM `+pgtest.Activity()+`
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
 		return waiting == 6
 	}, patience, 20*time.Millisecond)
@@ -260,7 +260,7 @@ func (b *bundle) node(name string) string {
 	b.t.Helper()
 	s := pgtest.Insist(b.t, func() (*store.Store, error) {
 		return store.Open(b.t.Context(), store.Config{URL: b.dbURL, Node: name, Roles: "api",
-			Log: slog.New(slog.DiscardHandler)})
+			NoRoles: pgtest.OnCitus(), Log: slog.New(slog.DiscardHandler)})
 	})
 	committer := dispatcher.NewCommitter(s, nil)
 	ctx, cancel := context.WithCancel(context.Background())

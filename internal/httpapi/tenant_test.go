@@ -17,6 +17,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/governance"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -124,7 +125,8 @@ func TestTenantsInPages(t *testing.T) {
 
 func TestTenantsRefused(t *testing.T) {
 	b := setup(t)
-	_, err := store.CreateTenant(t.Context(), b.dbURL, asyncflow.OperatorTenant)
+	_, err := store.CreateTenant(t.Context(), b.dbURL, asyncflow.OperatorTenant,
+		store.WithoutRoles(pgtest.OnCitus()))
 	require.NoError(t, err)
 	for _, c := range []struct {
 		method, path, body string

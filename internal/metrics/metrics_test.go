@@ -27,10 +27,10 @@ import (
 const tenant = "acme"
 
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, tenant)
+	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.OnCitus()))
 	return err
 }
 
@@ -146,7 +146,8 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	m := metrics.New("v1")
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Meter: m})
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Meter: m,
+		NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	c := dispatcher.NewCommitter(s, nil)
@@ -299,10 +300,12 @@ func TestExpiredTasksAreCounted(t *testing.T) {
 func TestTenantThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
-	_, err := store.CreateTenant(t.Context(), url, "locked")
+	_, err := store.CreateTenant(t.Context(), url, "locked",
+		store.WithoutRoles(pgtest.OnCitus()))
 	require.NoError(t, err)
 	m := metrics.New("v1")
-	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Meter: m})
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Meter: m,
+		NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	m.Watch(s)
@@ -331,7 +334,8 @@ func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1")
 	s, err := store.Open(t.Context(),
-		store.Config{URL: pgtest.Database(t, prepare), Node: "a", Meter: m})
+		store.Config{URL: pgtest.Database(t, prepare), Node: "a", Meter: m,
+			NoRoles: pgtest.OnCitus()})
 	require.NoError(t, err)
 	m.Watch(s)
 	s.Close()

@@ -10,15 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/asyncflow/asyncflow/internal/devpg"
 )
 
 // citusTimeout bounds the creation of a database of Citus, on three servers.
@@ -31,6 +29,23 @@ func OnCitus() bool { return os.Getenv(engineVariable) == "citus" }
 
 const engineVariable = "ASYNCFLOW_TEST_ENGINE"
 
+// NotOnCitus skips a test that can't run on Citus, and says why.
+func NotOnCitus(t testing.TB, why string) {
+	t.Helper()
+	if OnCitus() {
+		t.Skip("not on Citus: " + why)
+	}
+}
+
+const citusMissing = "SKIPPED: nothing says here that asyncflow runs on Citus, which isn't " +
+	"installed beside the Postgres of this machine"
+
+const ownServer = "the test stops or configures a plain Postgres of its own"
+
+// citusAtOnce is how many parallel tests of a package run at once: each has its connections at
+// three servers.
+const citusAtOnce = 4
+
 // OnCitusToo runs tests of the calling package once more, with databases of Citus, in a process of
 // their own. Where Citus isn't installed, the test is skipped: it is built from its source, see
 // docs/scale.md.
@@ -40,8 +55,7 @@ func OnCitusToo(t *testing.T, tests ...string) {
 		t.Skip("this process runs on Citus")
 	}
 	if citusPrograms() == "" {
-		t.Skip("SKIPPED: nothing says here that asyncflow runs on Citus, which isn't installed " +
-			"beside the Postgres of this machine")
+		t.Skip(citusMissing)
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v",
 		"-test.run", "^("+strings.Join(tests, "|")+")$")
@@ -70,139 +84,26 @@ func citusPrograms() string {
 	return ""
 }
 
-// citus are the servers of a coordinator and its workers.
-type citus struct {
-	servers   []*devpg.Server // the coordinator first
-	seq       atomic.Int64
-	templates sync.Map // of func() (string, error): the names, by the code of what filled them
-}
-
-// citusServers starts the servers, which live as long as this process.
-var citusServers = sync.OnceValues(func() (*citus, error) {
-	c := &citus{}
-	for range 3 {
-		s, err := startCitusServer()
-		if err != nil {
-			return nil, err
-		}
-		c.servers = append(c.servers, s)
-	}
-	return c, nil
-})
-
-// startCitusServer starts a server that trusts the others on this machine.
-func startCitusServer() (*devpg.Server, error) {
-	dir, _, err := newDir()
-	if err != nil {
-		return nil, err
-	}
-	hba := filepath.Join(dir, "hba.conf")
-	if err := os.WriteFile(hba, []byte("host all all 127.0.0.1/32 trust\n"), 0o644); err != nil {
-		return nil, err
-	}
-	return devpg.Start(context.Background(), devpg.Config{DataDir: dir, BinDir: citusPrograms(),
-		Settings: map[string]string{
-			"hba_file":                           hba,
-			"shared_preload_libraries":           "citus",
-			"max_prepared_transactions":          "200",
-			"wal_level":                          "logical",
-			"citus.node_conninfo":                "sslmode=disable",
-			"citus.enable_schema_based_sharding": "on", // asyncflow turns it off
-			"citus.max_cached_conns_per_worker":  "8",
-			"citus.enable_statistics_collection": "off",
-		}})
-}
-
 // openCitus makes a database on all servers. ASYNCFLOW_TEST_CITUS_URL leads to an empty database of
 // a running coordinator instead, for one test at a time; it is left as it is.
 func openCitus() (address string, drop func() error, err error) {
 	if given := os.Getenv("ASYNCFLOW_TEST_CITUS_URL"); given != "" {
 		return given, func() error { return nil }, nil
 	}
-	c, err := citusServers()
+	c, err := sharedCitus()
 	if err != nil {
 		return "", nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), citusTimeout)
 	defer cancel()
 	name := c.newName()
-	for _, s := range c.servers {
-		if err := execAll(ctx, s.URL("postgres"), `SET citus.enable_ddl_propagation = off`,
-			`CREATE DATABASE `+name); err != nil {
-			return "", nil, err
-		}
-		if err := execAll(ctx, s.URL(name), `CREATE EXTENSION citus`); err != nil {
-			return "", nil, err
-		}
+	if err := c.execEach(ctx, `CREATE DATABASE `+name); err != nil {
+		return "", nil, err
 	}
-	join := []string{"citus_set_coordinator_host", "citus_add_node", "citus_add_node"}
-	for i, s := range c.servers {
-		join[i] = fmt.Sprintf(`SELECT %s('127.0.0.1', %d)`, join[i], s.Config().Port)
-	}
-	if err := execAll(ctx, c.servers[0].URL(name), join...); err != nil {
+	if err := c.join(ctx, name); err != nil {
 		return "", nil, err
 	}
 	return c.servers[0].URL(name), func() error { return c.drop(name) }, nil
-}
-
-func (c *citus) newName() string { return fmt.Sprintf("citus_%d", c.seq.Add(1)) }
-
-// drop drops a database on all servers.
-func (c *citus) drop(name string) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), citusTimeout)
-	defer cancel()
-	for _, s := range c.servers {
-		err = errors.Join(err, execAll(ctx, s.URL("postgres"),
-			`SET citus.enable_ddl_propagation = off`, `DROP DATABASE `+name+` WITH (FORCE)`))
-	}
-	return err
-}
-
-// KillCitusWorker kills the worker at a URL of WorkersOf, and returns what starts it again at the
-// same address. No other test of this process may use Citus meanwhile.
-func KillCitusWorker(t *testing.T, worker string) (restart func()) {
-	t.Helper()
-	c, err := citusServers()
-	if err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
-	u, err := url.Parse(worker)
-	if err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
-	for i, s := range c.servers {
-		if u.Port() != fmt.Sprint(s.Config().Port) {
-			continue
-		}
-		if err := s.Kill(); err != nil {
-			t.Fatalf("pgtest: %v", err)
-		}
-		return func() {
-			t.Helper()
-			again, err := devpg.Start(context.Background(), s.Config())
-			if err != nil {
-				t.Fatalf("pgtest: %v", err)
-			}
-			c.servers[i] = again
-		}
-	}
-	t.Fatalf("pgtest: there is no worker %s", u.Host)
-	return nil
-}
-
-// execAll runs statements one by one.
-func execAll(ctx context.Context, address string, statements ...string) error {
-	conn, err := pgx.Connect(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	for _, statement := range statements {
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("%s: %w", statement, err)
-		}
-	}
-	return nil
 }
 
 // WorkersOf returns the URLs of the workers of a database of Citus.
@@ -234,7 +135,7 @@ func openOnCitus(
 	if prepare == nil {
 		return openCitus()
 	}
-	c, err := citusServers()
+	c, err := sharedCitus()
 	if err != nil {
 		return "", nil, err
 	}
@@ -247,12 +148,9 @@ func openOnCitus(
 	ctx, cancel := context.WithTimeout(context.Background(), citusTimeout)
 	defer cancel()
 	name := c.newName()
-	for _, s := range c.servers {
-		err := execAll(ctx, s.URL("postgres"), `SET citus.enable_ddl_propagation = off`,
-			`CREATE DATABASE `+name+` TEMPLATE `+template+` STRATEGY file_copy`)
-		if err != nil {
-			return "", nil, err
-		}
+	if err := c.execEach(ctx,
+		`CREATE DATABASE `+name+` TEMPLATE `+template+` STRATEGY file_copy`); err != nil {
+		return "", nil, err
 	}
 	return c.servers[0].URL(name), func() error { return c.drop(name) }, nil
 }
@@ -272,13 +170,42 @@ func (c *citus) makeTemplate(prepare func(context.Context, string) error) (strin
 	if err != nil {
 		return "", err
 	}
-	for _, s := range c.servers {
-		if err := execAll(ctx, s.URL("postgres"),
-			`ALTER DATABASE `+cfg.Database+` ALLOW_CONNECTIONS false`,
-			`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-				WHERE datname = '`+cfg.Database+`'`); err != nil {
-			return "", err
-		}
-	}
-	return cfg.Database, nil
+	return cfg.Database, errors.Join(
+		c.execEach(ctx, `ALTER DATABASE `+cfg.Database+` ALLOW_CONNECTIONS false`),
+		c.execEach(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = '`+cfg.Database+`'`))
 }
+
+// Activity names the view with the sessions of the server, or of all servers of Citus. Process ids
+// mean something only without Citus.
+func Activity() string {
+	if OnCitus() {
+		return "citus_stat_activity"
+	}
+	return "pg_stat_activity"
+}
+
+// Shifted writes a statement of a test for Citus, which refuses to take an interval from a time in
+// a change of rows, as days may differ in length, and to read one from a text. It also writes
+// wrong SQL for now() in an INSERT … SELECT.
+func Shifted(sql string) string {
+	if !OnCitus() {
+		return sql
+	}
+	sql = shift.ReplaceAllString(sql, "$1 = public.earlier($2, $3)")
+	if inserted.MatchString(sql) {
+		now := time.Now().UTC().Format(time.RFC3339Nano)
+		sql = strings.ReplaceAll(sql, "now()", "'"+now+"'::timestamptz")
+	}
+	return strings.ReplaceAll(sql, "(spec->>'starts_at')::timestamptz", "public.to_time(spec)")
+}
+
+var inserted = regexp.MustCompile(`(?s)INSERT INTO.*SELECT`)
+
+var shift = regexp.MustCompile(`\b([a-z_]+) = ([a-z_]+) - interval ('[^']+')`)
+
+// shiftSQL makes the functions that Shifted names.
+const shiftSQL = `CREATE FUNCTION public.earlier(at timestamptz, by interval)
+	RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN at - by; END';
+	CREATE FUNCTION public.to_time(spec json) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE AS
+		$$BEGIN RETURN spec->>'starts_at'; END$$`

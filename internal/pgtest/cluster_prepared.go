@@ -17,6 +17,7 @@ func PreparedServer(
 	t testing.TB, prepare func(ctx context.Context, url string) error,
 ) *devpg.Server {
 	t.Helper()
+	NotOnCitus(t, ownServer)
 	dir := Dir(t)
 	prepared, err := preparedCluster(prepare)
 	if err != nil {

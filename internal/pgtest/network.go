@@ -31,6 +31,7 @@ type path struct {
 // Behind returns a network in front of the database at a URL, and the URL through that network.
 func Behind(t testing.TB, rawURL string) (*Network, string) {
 	t.Helper()
+	NotOnCitus(t, "the test's network leads to one server, and nodes go to the workers as well")
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)

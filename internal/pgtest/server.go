@@ -12,6 +12,9 @@ import (
 // a server again with the same data and addresses.
 func Server(t testing.TB, cfg devpg.Config) *devpg.Server {
 	t.Helper()
+	if cfg.DataDir == "" {
+		NotOnCitus(t, ownServer)
+	}
 	cfg = withDataDir(t, cfg)
 	cfg, err := withChoices(cfg)
 	if err != nil {
