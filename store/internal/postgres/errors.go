@@ -84,15 +84,16 @@ func isChanging(err error) bool {
 // number follows.
 const Sealed = "sealed"
 
-// IsSealed reports whether Postgres refused a row because its table is sealed.
+// IsSealed reports whether a table was sealed against an insert. Citus adds the number of the shard
+// to the name.
 func IsSealed(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == pgerrcode.ForeignKeyViolation &&
 		(pg.ConstraintName == Sealed || strings.HasPrefix(pg.ConstraintName, Sealed+"_"))
 }
 
-// RolledBack reports whether the server says that a transaction failed: nothing of it stands.
-// The coordinator of Citus also says so when it lost a worker that may have committed.
+// RolledBack reports whether the server says that a transaction has failed: nothing of it stands.
+// The coordinator of Citus also says so when it has lost a worker that may have committed.
 func RolledBack(err error) bool {
 	var pg *pgconn.PgError
 	return errors.Is(err, pgx.ErrTxCommitRollback) ||

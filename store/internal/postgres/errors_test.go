@@ -52,6 +52,23 @@ func TestErrorsOfAChangingDatabaseAreUnavailable(t *testing.T) {
 		assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(role, "test")))
 		assert.False(t, postgres.IsDataException(role) || postgres.IsRefused(role), code)
 	}
-	sealed := &pgconn.PgError{Code: "23503", ConstraintName: postgres.Sealed}
-	assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(sealed, "test")))
+	for _, name := range []string{postgres.Sealed, postgres.Sealed + "_102104"} { // of a shard
+		sealed := &pgconn.PgError{Code: "23503", ConstraintName: name}
+		assert.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(postgres.Wrap(sealed, "test")))
+	}
+	other := &pgconn.PgError{Code: "23503", ConstraintName: "of_another"}
+	assert.Equal(t, asyncflow.CodeInternal, asyncflow.CodeOf(postgres.Wrap(other, "test")))
+}
+
+// An error at a commit says that nothing stands, unless Citus has lost the worker meanwhile.
+func TestRolledBack(t *testing.T) {
+	t.Parallel()
+	failed := pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "XX000"}
+	lost := failed
+	lost.Routine = "ErrorIfPostCommitFailedShardPlacements"
+	ended := failed
+	ended.SeverityUnlocalized = "FATAL"
+	assert.True(t, postgres.RolledBack(&failed))
+	assert.False(t, postgres.RolledBack(&lost))
+	assert.False(t, postgres.RolledBack(&ended))
 }
