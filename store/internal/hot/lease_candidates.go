@@ -2,6 +2,7 @@ package hot
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -57,7 +58,7 @@ func (c *candidates) queueStage(b *pgx.Batch, stage, name string, most int) {
 			c.lines[name] = place{id: 1} // before all: what is new waits its turn
 		}
 		b.Queue(c.t.SQL(0, takeFreshSQL), stage, most, c.t.Number(), c.t.StageIndex(name)+1,
-			config.Ordered(c.t)).Query(c.collect)
+			config.Ordered(c.t), rand.Int64()).Query(c.collect)
 	case most > 0:
 		b.Queue(c.t.SQL(0, takeBlockedSQL), stage, most,
 			c.t.Number()).Query(func(rows pgx.Rows) error {
@@ -160,7 +161,7 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.ord
 
 // takeFreshSQL takes blocked tasks of a stage: tasks that never failed if there are any, then any.
 // A hundred of the first and of the last in order are looked at. In an ordered flow only the first
-// of a key may go.
+// of a key may go. The choice among them is another one with each seed, $6.
 const takeFreshSQL = `
 WITH ends AS MATERIALIZED (
   (SELECT ctid AS t, key, order_time, id FROM {wait}
@@ -176,7 +177,7 @@ c AS MATERIALIZED (
     WHERE NOT $5::bool OR coalesce(s.key, '') = '' OR NOT EXISTS (SELECT FROM {wait} w
       WHERE w.type = $3 AND w.key = s.key AND w.reason <> 'flow_key'
         AND (w.order_time, w.id) < (s.order_time, s.id))))
-  ORDER BY attempt > 1 OR seq > $4, random()
+  ORDER BY attempt > 1 OR seq > $4, hashint8extended(id, $6)
   LIMIT $2
   FOR UPDATE SKIP LOCKED)
 DELETE FROM {wait} w USING c WHERE w.ctid = c.t
