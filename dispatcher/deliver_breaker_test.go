@@ -16,6 +16,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 var refused = asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Error: "connection refused"}
@@ -50,7 +51,7 @@ func (b *bundle) quietly(statements ...string) {
 	require.NoError(b.t, err)
 	defer conn.Close(context.WithoutCancel(b.t.Context()))
 	for _, sql := range statements {
-		_, err = conn.Exec(b.t.Context(), sql)
+		_, err = conn.Exec(b.t.Context(), pgtest.Shifted(sql))
 		require.NoError(b.t, err)
 	}
 }
