@@ -12,7 +12,7 @@ import (
 // revocationsEvery is how often a node looks for revoked tokens: all nodes refuse them within 5 s.
 const revocationsEvery = 2 * time.Second
 
-// A look that fails is made up for by the next one, and still within 5 s: else this doesn't compile.
+// This doesn't compile unless the next look makes up for one that failed, and still within 5 s.
 const _ = uint(5*time.Second - 2*revocationsEvery - 1)
 
 // revocations keeps a verifier up to date about the tokens that were revoked.
