@@ -12,6 +12,8 @@ import (
 type (
 	// Place is the place of a row in a list by time.
 	Place = postgres.Place
+	// Server is the address of a server.
+	Server = postgres.Server
 )
 
 const (

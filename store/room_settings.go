@@ -26,10 +26,20 @@ type (
 	EndpointPlace = settings.EndpointPlace
 	// Gap is a role or a grant that a database lacks.
 	Gap = settings.Gap
+	// Move says which tenant goes to which worker of Citus.
+	Move = settings.Move
+	// Moved is a move that was made.
+	Moved = settings.Moved
+	// MovePhase says what a move is doing.
+	MovePhase = settings.MovePhase
+	// MoveProgress says how far a move is.
+	MoveProgress = settings.MoveProgress
 	// MigrationStatus says how far a schema is behind this program.
 	MigrationStatus = settings.MigrationStatus
 	// Option says how a database is administered.
 	Option = settings.Option
+	// PlannedMove is a move that fills workers of Citus more evenly.
+	PlannedMove = settings.PlannedMove
 	// StoredSchedule is a schedule with its state and its times.
 	StoredSchedule = settings.StoredSchedule
 	// TenantPatch says what to change of a tenant.
@@ -69,6 +79,21 @@ func CreateTenant(ctx context.Context, url, tenant string, opts ...Option) (bool
 // newest version, and returns their status before.
 func Migrate(ctx context.Context, url string, opts ...Option) ([]MigrationStatus, error) {
 	return settings.Migrate(ctx, url, opts...)
+}
+
+// MoveSwitching is the phase in which a tenant's writes are blocked.
+const MoveSwitching = settings.MoveSwitching
+
+// MoveTenant moves a tenant to another worker of Citus, and calls tell with its progress.
+func MoveTenant(
+	ctx context.Context, url string, move Move, tell func(MoveProgress),
+) (Moved, error) {
+	return settings.MoveTenant(ctx, url, move, tell)
+}
+
+// PlanRebalance returns the moves that Citus proposes so that its workers are filled evenly.
+func PlanRebalance(ctx context.Context, url string) ([]PlannedMove, error) {
+	return settings.PlanRebalance(ctx, url)
 }
 
 // PlaceOf returns the place of an endpoint.

@@ -4539,6 +4539,11 @@ type Tenant struct {
 	// Health Only in a list by trouble.
 	Health TenantHealth `json:"health,omitempty,omitzero"`
 
+	// Placement The worker of Citus that has the tenant's tables, as host:port. Only in lists by name and
+	// in the answer to GET. Absent for a tenant on the server of the database's URL, as
+	// without Citus.
+	Placement string `json:"placement,omitempty,omitzero"`
+
 	// Quotas The tenant's own quotas: -1 is no limit; 0, or left out, is the operator's default.
 	Quotas Quotas `json:"quotas"`
 

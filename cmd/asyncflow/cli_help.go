@@ -50,6 +50,8 @@ var longTexts = map[string]map[string]string{
 			"so that Postgres itself keeps tenants apart. All nodes of a database must agree.",
 		"--distributed": "Where the database has the extension Citus: whether it gives each new " +
 			"tenant to one of its workers (auto), or all stay on the server of the URL (off).",
+		"--max-pause": "Give a move up, and leave the tenant where it is, when its submits and " +
+			"deliveries have been blocked for so long.",
 		"--egress-allow": "The only destinations that deliveries may have: networks, hosts, " +
 			"*.suffix or *, each with an optional :port or :port-port. Listing a private network " +
 			"allows it. Separate several by commas, or repeat the flag.",
@@ -354,6 +356,9 @@ var longTexts = map[string]map[string]string{
 	"tenants get": {
 		"--default-quotas": "Default quotas of the nodes, to show where the tenant has none of its " +
 			"own.",
+	},
+	"tenants move": {
+		"--to": "The worker, as Citus knows it; its port only if the host has several.",
 	},
 	"tenants set-quota": {
 		"quota=limit": "task_types, endpoints, schedules, configuration_bytes, pending_tasks, " +

@@ -24,6 +24,9 @@ type tenantsCmd struct {
 	Delete   tenantsDeleteCmd   `cmd:"" help:"Suspend a tenant, and drop it after a grace period."`
 	Restore  tenantsRestoreCmd  `cmd:"" help:"Take the deletion of a tenant back."`
 
+	Move      tenantsMoveCmd      `cmd:"" help:"Move a tenant to another worker of Citus."`
+	Rebalance tenantsRebalanceCmd `cmd:"" help:"Fill the workers of Citus evenly with tenants."`
+
 	GrantSubmit  tenantsGrantSubmitCmd  `cmd:"" help:"Let a database role submit tasks by SQL."`
 	RevokeSubmit tenantsRevokeSubmitCmd `cmd:"" help:"Revoke that from a database role."`
 }
@@ -94,17 +97,21 @@ func (c *tenantsListCmd) Run(ctx context.Context, g *globals) error {
 			if page, more, err = s.TenantPage(ctx, after, tenantsPage); err != nil {
 				return err
 			}
-			for _, t := range page {
-				after = t.Slug
-				all = append(all, httpapi.TenantOut(t))
-				rows = append(rows, []string{t.Slug, string(t.State()), timeText(t.CreatedAt),
-					timeText(t.DropAt), t.SuspendReason})
+			docs, err := httpapi.TenantsOut(ctx, s, page...)
+			if err != nil {
+				return err
 			}
+			for i, t := range page {
+				after = t.Slug
+				rows = append(rows, []string{t.Slug, string(t.State()), timeText(t.CreatedAt),
+					timeText(t.DropAt), docs[i].Placement, t.SuspendReason})
+			}
+			all = append(all, docs...)
 		}
 		if g.output == "json" {
 			return g.printJSON(asList(all, ""))
 		}
-		return g.printTable("TENANT STATE CREATED DROP REASON", rows)
+		return g.printTable("TENANT STATE CREATED DROP PLACEMENT REASON", rows)
 	})
 }
 
@@ -179,9 +186,12 @@ func (c *tenantsGetCmd) Run(ctx context.Context, g *globals) error {
 		if err != nil {
 			return err
 		}
-		doc := httpapi.TenantOut(t)
-		doc.Usage, err = httpapi.QuotaUsageOf(ctx, s, t)
-		return g.printTenant(doc, err)
+		docs, err := httpapi.TenantsOut(ctx, s, t)
+		if err != nil {
+			return err
+		}
+		docs[0].Usage, err = httpapi.QuotaUsageOf(ctx, s, t)
+		return g.printTenant(docs[0], err)
 	})
 }
 
@@ -198,7 +208,7 @@ func (g *globals) printTenant(t api.Tenant, err error) error {
 	}
 	err = g.printFields("tenant", t.Slug, "state", string(t.State), "reason", t.Reason, "suspended",
 		timeText(t.SuspendedAt),
-		"deleted", timeText(t.DeletedAt), "drop", timeText(t.DropAt), "own quotas",
+		"deleted", timeText(t.DeletedAt), "drop", timeText(t.DropAt), "placement", t.Placement, "own quotas",
 		strings.Join(own, " "), "created", timeText(t.CreatedAt))
 	if err != nil || t.Usage == nil {
 		return err

@@ -44,11 +44,12 @@ func (s *Server) ListTenants(
 	if err != nil {
 		return nil, err
 	}
-	out := ListTenants200JSONResponse{Data: make([]api.Tenant, len(page))}
-	for i, t := range page {
-		out.Data[i], out.NextCursor = TenantOut(t), list.Write(more, t.Slug)
+	out := ListTenants200JSONResponse{}
+	if n := len(page); n > 0 {
+		out.NextCursor = list.Write(more, page[n-1].Slug)
 	}
-	return out, nil
+	out.Data, err = TenantsOut(ctx, s.cfg.Store, page...)
+	return out, err
 }
 
 // GetTenant returns a tenant with its usage.
@@ -60,9 +61,12 @@ func (s *Server) GetTenant(
 		return nil, err
 	}
 	setETag(ctx, t.ETag())
-	out := TenantOut(t)
-	out.Usage, err = QuotaUsageOf(ctx, s.cfg.Store, t)
-	return GetTenant200JSONResponse(out), err
+	out, err := TenantsOut(ctx, s.cfg.Store, t)
+	if err != nil {
+		return nil, err
+	}
+	out[0].Usage, err = QuotaUsageOf(ctx, s.cfg.Store, t)
+	return GetTenant200JSONResponse(out[0]), err
 }
 
 // PatchTenant changes the quotas of a tenant, and suspends or resumes it.
@@ -156,6 +160,24 @@ func TenantOut(t store.StoredTenant) api.Tenant {
 		Quotas:      t.Own,
 		CreatedAt:   t.CreatedAt,
 	}
+}
+
+// TenantsOut returns the documents of tenants, with their places.
+func TenantsOut(
+	ctx context.Context, st *store.Store, tenants ...store.StoredTenant,
+) ([]api.Tenant, error) {
+	slugs := make([]string, len(tenants))
+	out := make([]api.Tenant, len(tenants))
+	for i, t := range tenants {
+		slugs[i], out[i] = t.Slug, TenantOut(t)
+	}
+	places, err := st.Placements(ctx, slugs...)
+	for i, slug := range slugs {
+		if at, known := places[slug]; known {
+			out[i].Placement = at.String()
+		}
+	}
+	return out, err
 }
 
 // GetQuota returns the quotas of the caller's tenant.

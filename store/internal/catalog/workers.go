@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
@@ -120,8 +118,7 @@ func (w *workers) follow(ctx context.Context) error {
 	for _, p := range w.found {
 		if at[p.server], err = now.server(ctx, w.core, p.server); err != nil {
 			w.known.Store(now) // so that close closes all
-			return postgres.Wrap(err, "make connections to the worker %s:%d", p.server.Host,
-				p.server.Port)
+			return postgres.Wrap(err, "make connections to the worker %s", p.server)
 		}
 	}
 	reached := w.reach(ctx, slices.Collect(maps.Values(at)))
@@ -271,7 +268,7 @@ func (p *placements) server(ctx context.Context, c *Core, s postgres.Server) (*w
 	if err != nil {
 		return nil, err
 	}
-	at := &worker{Server: s, address: fmt.Sprintf("%s:%d", s.Host, s.Port), pool: pool,
+	at := &worker{Server: s, address: s.String(), pool: pool,
 		first: (len(p.servers) + 1) * c.HotPool.Size()}
 	p.servers = append(p.servers, at)
 	return at, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,8 +58,11 @@ type Server struct {
 	Port uint16
 }
 
-// replace lets a connection lead to the server, in each of the ways of the URL to its first host:
-// some modes of sslmode try one after the other.
+// String returns the address as host:port.
+func (s Server) String() string { return net.JoinHostPort(s.Host, strconv.Itoa(int(s.Port))) }
+
+// replace lets a connection lead to the server, in each of the ways of the URL to its first
+// host: some modes of sslmode try one after the other.
 func (s Server) replace(cfg *pgconn.Config) {
 	if s == (Server{}) {
 		return

@@ -15,7 +15,7 @@ import (
 // which knows of them. The schema asyncflow stays on the coordinator. See ADR 70.
 
 // CitusVersion returns the version of the extension Citus in a database; "": it isn't there.
-func CitusVersion(ctx context.Context, q querier) (version string, err error) {
+func CitusVersion(ctx context.Context, q postgres.Querier) (version string, err error) {
 	err = q.QueryRow(ctx, `SELECT coalesce((SELECT extversion FROM pg_extension
 		WHERE extname = 'citus'), '')`).Scan(&version)
 	return version, postgres.Wrap(err, "look for Citus")

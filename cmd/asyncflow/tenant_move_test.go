@@ -1,0 +1,116 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// Commands that move tenants between workers of Citus.
+func TestMoveCommandsOnCitus(t *testing.T) {
+	t.Parallel()
+	pgtest.OnCitusToo(t, "TestMoveCommands")
+}
+
+// Tenants are moved by name and by plan; lists show where they are, and the audit who moved them.
+func TestMoveCommands(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestMoveCommandsOnCitus runs it")
+	}
+	t.Parallel()
+	url := pgtest.Database(t, nil)
+	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_DATABASE_ROLES": "off",
+		"ASYNCFLOW_URL": closedURL(t)}
+	run := func(args ...string) string {
+		r := runCLI(t, env, args...)
+		require.Zero(t, r.code, r.stderr)
+		return r.stdout
+	}
+	run("migrate", "up")
+	for _, name := range []string{"acme", "globex"} {
+		run("tenants", "create", name)
+	}
+	place := func(tenant string) string {
+		var doc api.Tenant
+		require.NoError(t, json.Unmarshal([]byte(run("tenants", "get", tenant, "-o", "json")), &doc))
+		return doc.Placement
+	}
+	workers, err := pgtest.WorkersOf(t.Context(), url)
+	require.NoError(t, err)
+	var all []string
+	for _, worker := range workers {
+		cfg, err := pgx.ParseConfig(worker)
+		require.NoError(t, err)
+		all = append(all, store.Server{Host: cfg.Host, Port: cfg.Port}.String())
+	}
+	require.Len(t, all, 2)
+	require.Contains(t, all, place("acme"))
+	other := all[0]
+	if place("acme") == other {
+		other = all[1]
+	}
+	r := runCLI(t, env, "tenants", "move", "acme", "--to", other)
+	require.Zero(t, r.code, r.stderr)
+	assert.Contains(t, r.stdout, "tenant acme moved from ")
+	assert.Regexp(t, `acme: preparing\n(.*\n)*acme: tidying up\n`, r.stderr)
+	assert.Equal(t, other, place("acme"))
+	assert.Contains(t, run("tenants", "list"), other)
+	assert.Contains(t, run("tenants", "get", "acme"), "placement  "+other)
+	r = runCLI(t, env, "tenants", "move", "acme", "--to", other)
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.stderr, "already")
+
+	// Both on one worker: one of them should go.
+	if place("globex") != other {
+		run("tenants", "move", "globex", "--to", other, "-o", "json")
+	}
+	plan := run("tenants", "rebalance", "--dry-run")
+	assert.Contains(t, plan, other)
+	assert.Contains(t, run("tenants", "rebalance"), "1 tenants moved\n")
+	assert.NotEqual(t, place("acme"), place("globex"))
+	assert.Contains(t, run("tenants", "rebalance"), "0 tenants moved\n")
+
+	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "reader", NoRoles: true})
+	require.NoError(t, err)
+	defer s.Close()
+	entries, err := s.Audit(t.Context(), store.AuditFilter{Limit: 100, Action: "tenant.move"})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(entries), 3)
+	first, second := entries[len(entries)-1], entries[len(entries)-2]
+	assert.Equal(t, asyncflow.AuditDone, first.Outcome)
+	assert.Equal(t, "acme", first.Object)
+	assert.Equal(t, other, first.Detail["to"])
+	assert.NotEmpty(t, first.Detail["pause"])
+	assert.Equal(t, asyncflow.AuditRefused, second.Outcome)
+}
+
+// Without Citus these commands say so; what isn't a server is a usage error.
+func TestMoveCommandsWithoutCitus(t *testing.T) {
+	t.Parallel()
+	if pgtest.OnCitus() {
+		t.Skip("there is Citus")
+	}
+	url := database(t)
+	r := tenants(t, url, "move", "acme", "--to", "worker-2:5432")
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.stderr, "no extension Citus")
+	r = tenants(t, url, "rebalance", "--dry-run")
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.stderr, "no extension Citus")
+	for _, to := range []string{"", "worker-2:0", "worker-2:none", ":5432", "worker-2:70000"} {
+		r = tenants(t, url, "move", "acme", "--to", to)
+		assert.Equal(t, exitUsage, r.code, to)
+		assert.Contains(t, r.stderr, "--to")
+	}
+	r = tenants(t, url, "move", "acme", "--to", "worker-2", "--max-pause", "0s")
+	assert.Equal(t, exitUsage, r.code)
+	assert.Contains(t, r.stderr, "--max-pause")
+}

@@ -1,0 +1,322 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/config"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+	"github.com/asyncflow/asyncflow/store/internal/schema"
+)
+
+// How a tenant moves from one worker of Citus to another, see ADR 73:
+//
+//  1. Each table gets a replica identity, which logical replication needs: see identities.
+//  2. citus_schema_move copies the tables while the tenant's work goes on, follows the changes by
+//     logical replication, and makes the indexes.
+//  3. Then it blocks the tenant's writes, waits for the last changes, makes the foreign keys and
+//     tells all servers of the new place. The transaction of the move also brings the rolls into
+//     the history of the new worker: numbers go on where they were. Its commit ends the block.
+//  4. Identities that were made for the move go, and the planner gets its statistics.
+//
+// A failure in the first three leaves the tenant where it was. Nodes learn of the new place within
+// a second; until then the old worker hands their statements on.
+
+// MovePhase says what a move is doing.
+type MovePhase string
+
+// The phases of a move, in their order.
+const (
+	MovePreparing MovePhase = "preparing"   // replica identities; then the empty tables
+	MoveCopying   MovePhase = "copying"     // the rows, while work goes on
+	MoveCatching  MovePhase = "catching up" // with the changes made meanwhile; indexes
+	MoveSwitching MovePhase = "switching"   // the tenant's writes are blocked
+	MoveTidying   MovePhase = "tidying up"  // the tenant works at the new place
+)
+
+// MoveProgress says how far a move is.
+type MoveProgress struct {
+	Tenant string
+	Phase  MovePhase
+	// Done and Total are bytes of the tables, while they are copied; 0: that isn't known.
+	Done, Total int64
+	Since       time.Duration // since the move began
+}
+
+// Move says where a tenant goes, and within which bound.
+type Move struct {
+	Tenant string
+	// To is the worker. Its port may be 0 if its host has only one.
+	To postgres.Server
+	// MaxPause gives the move up when the tenant's writes have been blocked for so long.
+	MaxPause time.Duration
+}
+
+// Moved is a move that was made.
+type Moved struct {
+	Tenant   string
+	From, To postgres.Server
+	Took     time.Duration
+	Pause    time.Duration // in which the tenant's writes were blocked, to about 50 ms
+	Tables   int
+}
+
+// move is a tenant that is being moved.
+type move struct {
+	Move
+
+	from   postgres.Server
+	conn   *pgx.Conn // has the transaction of the move
+	side   *pgx.Conn // looks how far it is, and wakes it
+	tables int
+	began  time.Time
+	tell   func(MoveProgress)
+}
+
+// MoveTenant moves a tenant to another worker of Citus, and calls tell with its progress.
+// CodeNotFound: there is no such tenant. CodeConflict: it is there already, or can't move now.
+// CodeInvalid: there is no such worker.
+func MoveTenant(
+	ctx context.Context, url string, wanted Move, tell func(MoveProgress),
+) (out Moved, err error) {
+	m := &move{Move: wanted, began: time.Now(), tell: tell}
+	for _, conn := range []**pgx.Conn{&m.conn, &m.side} {
+		if *conn, err = postgres.Connect(ctx, url); err != nil {
+			return out, postgres.ConnectError(url, err)
+		}
+		defer (*conn).Close(context.WithoutCancel(ctx))
+	}
+	if err = m.check(ctx); err == nil {
+		out, err = m.run(ctx)
+	}
+	return out, postgres.Wrap(err, "MoveTenant(%q, %s)", m.Tenant, m.To)
+}
+
+// check finds out where the tenant is, and refuses what can't be.
+func (m *move) check(ctx context.Context) error {
+	if err := needCitus(ctx, m.side); err != nil {
+		return err
+	}
+	t, err := config.ReadTenant(ctx, m.side, m.Tenant, "")
+	if err != nil {
+		return err
+	}
+	if t.State() == asyncflow.TenantDropping {
+		return stillThere(t)
+	}
+	at, err := catalog.Placements(ctx, m.side, []string{m.Tenant})
+	if err != nil {
+		return err
+	}
+	var there bool
+	if m.from, there = at[m.Tenant]; !there {
+		return asyncflow.Errorf(asyncflow.CodeConflict,
+			"the tenant %s is on the coordinator: only tenants on a worker can move", m.Tenant)
+	}
+	if m.To, err = findWorker(ctx, m.side, m.To); err != nil {
+		return err
+	}
+	if m.To == m.from {
+		return asyncflow.Errorf(asyncflow.CodeConflict, "the tenant %s is on %s already", m.Tenant,
+			m.To)
+	}
+	return checkWAL(ctx, m.side)
+}
+
+// needCitus refuses a database without Citus.
+func needCitus(ctx context.Context, q postgres.Querier) error {
+	version, err := schema.CitusVersion(ctx, q)
+	if err == nil && version == "" {
+		err = asyncflow.Errorf(asyncflow.CodeConflict, "the database has no extension Citus: all "+
+			"tenants are on its one server, and none can move")
+	}
+	return err
+}
+
+// findWorker finds a worker that may have tenants.
+func findWorker(
+	ctx context.Context, q postgres.Querier, wanted postgres.Server,
+) (found postgres.Server, err error) {
+	rows, _ := q.Query(ctx, `SELECT nodename, nodeport FROM pg_dist_node
+		WHERE noderole = 'primary' AND isactive AND shouldhaveshards AND groupid > 0
+		ORDER BY 1, 2`)
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[postgres.Server])
+	if err != nil {
+		return found, err
+	}
+	names := make([]string, len(all))
+	var matching []postgres.Server
+	for i, s := range all {
+		names[i] = s.String()
+		if s.Host == wanted.Host && (wanted.Port == 0 || s.Port == wanted.Port) {
+			matching = append(matching, s)
+		}
+	}
+	switch list := strings.Join(names, ", "); {
+	case len(matching) == 0 && wanted.Port == 0:
+		return found, asyncflow.InvalidField("to", "is %s, which is no active worker; there are: %s",
+			wanted.Host, list)
+	case len(matching) == 0:
+		return found, asyncflow.InvalidField("to", "is %s, which is no active worker; there are: %s",
+			wanted, list)
+	case len(matching) > 1:
+		return found, asyncflow.InvalidField("to", "is %s, where several workers are: name the "+
+			"port; there are: %s", wanted.Host, list)
+	}
+	return matching[0], nil
+}
+
+// checkWAL refuses servers without logical replication.
+func checkWAL(ctx context.Context, q postgres.Querier) error {
+	rows, _ := q.Query(ctx, `SELECT nodename, nodeport FROM run_command_on_workers('SHOW wal_level')
+		WHERE NOT success OR result <> 'logical' ORDER BY 1, 2`)
+	without, err := pgx.CollectRows(rows, pgx.RowToStructByPos[postgres.Server])
+	if err != nil || len(without) == 0 {
+		return err
+	}
+	names := make([]string, len(without))
+	for i, s := range without {
+		names[i] = s.String()
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict, "a tenant moves by logical replication: set "+
+		"wal_level = logical on each worker and restart it; it isn't, or the worker can't be "+
+		"reached: %s", strings.Join(names, ", "))
+}
+
+// run moves the tenant.
+func (m *move) run(ctx context.Context) (out Moved, err error) {
+	if err := m.lock(ctx); err != nil {
+		return out, err
+	}
+	m.told(MovePreparing, 0, 0)
+	if m.tables, err = m.identify(ctx); err != nil {
+		return out, errors.Join(err, m.forgetIdentities(ctx))
+	}
+	pause, err := m.transfer(ctx)
+	if err != nil {
+		return out, errors.Join(err, m.forgetIdentities(ctx))
+	}
+	m.told(MoveTidying, 0, 0)
+	out = Moved{Tenant: m.Tenant, From: m.from, To: m.To, Took: time.Since(m.began), Pause: pause,
+		Tables: m.tables}
+	return out, m.tidy(ctx)
+}
+
+func (m *move) told(phase MovePhase, done, total int64) {
+	m.tell(MoveProgress{Tenant: m.Tenant, Phase: phase, Done: done, Total: total,
+		Since: time.Since(m.began)})
+}
+
+// lock lets one process at a time move a tenant, until its connection ends. Citus has such locks of
+// its own, but gives the identities of another one's move no time.
+func (m *move) lock(ctx context.Context) error {
+	var ours bool
+	err := m.side.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtext('asyncflow move'),
+		$1::text::regnamespace::oid::int)`, m.schema()).Scan(&ours)
+	if err == nil && !ours {
+		err = asyncflow.Errorf(asyncflow.CodeConflict, "another move of the tenant %s is under way",
+			m.Tenant)
+	}
+	return err
+}
+
+// schema returns the quoted name of the tenant's schema.
+func (m *move) schema() string { return postgres.Quote(schema.Of(m.Tenant)) }
+
+// histories are those of the two tables that have one.
+type histories struct{ rolls, numbering string }
+
+// histories reads what the worker that has the tables says.
+func (m *move) histories(ctx context.Context, q postgres.Querier) (h histories, err error) {
+	of := m.schema()
+	err = q.QueryRow(ctx, `SELECT `+of+`.history(tableoid) FROM `+of+`.numbering`).Scan(&h.numbering)
+	if err != nil {
+		return h, err
+	}
+	err = q.QueryRow(ctx, `SELECT `+of+`.history(tableoid) FROM `+of+`.rolls LIMIT 1`).Scan(&h.rolls)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return h, err
+}
+
+// moveSQL moves the schema $1 to the server $2, $3. It fails if a table has no replica identity.
+const moveSQL = `SELECT citus_schema_move($1::text::regnamespace, $2, $3, 'auto')`
+
+// transact moves the tables, and brings the rolls of the worker's history into that of the new
+// worker: nothing was lost, so their numbers go on. A roll of a history that was lost before stays
+// lost.
+func (m *move) transact(ctx context.Context) error {
+	before, err := m.histories(ctx, m.conn)
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, moveSQL, m.schema(), m.To.Host, m.To.Port)
+		if err != nil {
+			return m.refused(err)
+		}
+		after, err := m.histories(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if before.rolls != "" {
+			_, err = tx.Exec(ctx, `UPDATE `+m.schema()+`.rolls SET history = $1 WHERE history = $2`,
+				after.rolls, before.rolls)
+			if err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, `UPDATE `+m.schema()+`.numbering SET history = $1 WHERE history = $2`,
+			after.numbering, before.numbering)
+		return err
+	})
+}
+
+// refused explains why Citus didn't move a tenant.
+func (m *move) refused(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code == pgerrcode.QueryCanceled {
+		return err
+	}
+	said := pg.Message
+	for _, more := range []string{pg.Detail, pg.Hint} {
+		if more != "" {
+			said += ": " + more
+		}
+	}
+	return &asyncflow.Error{Code: asyncflow.CodeConflict, Err: err, Message: fmt.Sprintf(
+		"Citus refuses to move the tenant %s: %s", m.Tenant, said)}
+}
+
+// tidy removes what only the move needed, and gathers the statistics of the planner: the new tables
+// have none.
+func (m *move) tidy(ctx context.Context) error {
+	if err := m.forgetIdentities(ctx); err != nil {
+		return err
+	}
+	tables, err := m.all(ctx)
+	for i := 0; i < len(tables) && err == nil; i++ {
+		_, err = m.conn.Exec(ctx, `ANALYZE `+m.schema()+`.`+postgres.Quote(tables[i]))
+		if postgres.State(err) == pgerrcode.UndefinedTable { // a roll was dropped
+			err = nil
+		}
+	}
+	return err
+}
+
+// all returns the tables of the tenant.
+func (m *move) all(ctx context.Context) ([]string, error) {
+	rows, _ := m.conn.Query(ctx, `SELECT relname FROM pg_class
+		WHERE relnamespace = $1::text::regnamespace AND relkind = 'r' ORDER BY 1`, m.schema())
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

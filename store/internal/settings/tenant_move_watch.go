@@ -1,0 +1,142 @@
+package settings
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// Citus looks once a second whether the new worker has caught up, also while it blocks writes; its
+// wait ends early when anything sets the latch of its process. A notification that the process
+// listens to does, so side sends one in each round: a look takes it a query of some 100 µs.
+const (
+	moveChannel = "asyncflow_move"
+	moveRound   = 50 * time.Millisecond
+	// progressEvery is the time between two looks at the sizes of tables, which ask all workers.
+	progressEvery = time.Second
+)
+
+// transfer runs the transaction of the move, and returns for how long the tenant's writes were
+// blocked.
+func (m *move) transfer(ctx context.Context) (pause time.Duration, err error) {
+	if _, err := m.conn.Exec(ctx, `LISTEN `+moveChannel); err != nil {
+		return 0, err
+	}
+	ended := make(chan error, 1)
+	// The end of ctx cancels the statement instead: Citus would not notice that we are gone.
+	through := context.WithoutCancel(ctx)
+	go func() { ended <- m.transact(through) }()
+	w := watch{move: m, pid: int(m.conn.PgConn().PID())}
+	ticker := time.NewTicker(moveRound)
+	defer ticker.Stop()
+	stop := ctx.Done()
+	for {
+		select {
+		case err := <-ended:
+			return w.result(ctx, err)
+		case <-stop:
+			stop = nil
+			w.giveUp(through)
+		case <-ticker.C:
+			w.look(through)
+		}
+	}
+}
+
+// watch is what the side connection sees of the transaction of a move.
+type watch struct {
+	*move
+
+	pid     int
+	blocked time.Time // since when the tenant's writes are; zero: they aren't
+	tooLong bool      // so the move was given up
+	phase   MovePhase
+	looked  time.Time // at the progress
+}
+
+// lookSQL wakes the process $1, and reports whether it blocks writes: it has locked the metadata of
+// the tenant's shards (class 8 of Citus' locks) exclusively.
+const lookSQL = `SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND locktype = 'advisory'
+	AND objsubid = 8 AND mode = 'ExclusiveLock' AND granted) FROM pg_notify('` + moveChannel + `', '')`
+
+// look wakes the process, and sees how far it is. What can't be seen now is seen in the next round.
+func (w *watch) look(ctx context.Context) {
+	var blocks bool
+	if err := w.side.QueryRow(ctx, lookSQL, w.pid).Scan(&blocks); err != nil {
+		return
+	}
+	switch now := time.Now(); {
+	case blocks && w.blocked.IsZero():
+		w.blocked = now
+		w.told(MoveSwitching, 0, 0)
+	case blocks && !w.tooLong && now.Sub(w.blocked) > w.MaxPause:
+		w.tooLong = true
+		w.giveUp(ctx)
+	case !blocks && now.Sub(w.looked) >= progressEvery:
+		w.progress(ctx)
+		w.looked = time.Now()
+	}
+}
+
+// giveUp cancels the statement, unless the transaction is being committed.
+func (w *watch) giveUp(ctx context.Context) {
+	_, _ = w.side.Exec(ctx, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+		WHERE pid = $1 AND query NOT ILIKE 'commit%'`, w.pid) // otherwise it ends by itself
+}
+
+// result returns how long writes were blocked, or why the move failed.
+func (w *watch) result(ctx context.Context, err error) (time.Duration, error) {
+	switch {
+	case err == nil && w.blocked.IsZero():
+		return moveRound, nil // shorter than a round
+	case err == nil:
+		return time.Since(w.blocked), nil
+	case postgres.State(err) != pgerrcode.QueryCanceled:
+		return 0, err
+	case w.tooLong:
+		return 0, asyncflow.Errorf(asyncflow.CodeUnavailable, "given up: the tenant's writes were "+
+			"blocked for more than %v; it is still on %s. Try again when there is less to do, or "+
+			"let the pause be longer", w.MaxPause, w.from)
+	case ctx.Err() != nil:
+		return 0, ctx.Err()
+	}
+	return 0, asyncflow.Errorf(asyncflow.CodeUnavailable, "the move was cancelled at the server; "+
+		"the tenant is still on %s", w.from)
+}
+
+// progressSQL reads how far the move to the server $2, $3 is: Citus' name of the phase, and bytes.
+const progressSQL = `SELECT coalesce(max(status), ''), coalesce(sum(target_shard_size), 0)::bigint,
+	  coalesce(sum(source_shard_size), 0)::bigint
+	FROM get_rebalance_progress() WHERE sessionid = $1 AND targetname = $2 AND targetport = $3`
+
+// progress says how far the move is, when that has changed.
+func (w *watch) progress(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, postgres.ConnectTimeout)
+	defer cancel()
+	var status string
+	var done, total int64
+	err := w.side.QueryRow(ctx, progressSQL, w.pid, w.To.Host, w.To.Port).
+		Scan(&status, &done, &total)
+	phase, known := phases[status]
+	if err != nil || !known || phase == w.phase && phase != MoveCopying {
+		return
+	}
+	w.phase = phase
+	if phase != MoveCopying {
+		done, total = 0, 0
+	}
+	w.told(phase, done, total)
+}
+
+// phases are by Citus' names.
+var phases = map[string]MovePhase{
+	"Setting Up":           MovePreparing,
+	"Copying Data":         MoveCopying,
+	"Catching Up":          MoveCatching,
+	"Creating Constraints": MoveCatching,
+	"Final Catchup":        MoveCatching,
+}

@@ -1,0 +1,58 @@
+package settings
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/asyncflow/asyncflow/store/internal/catalog"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
+)
+
+// Placements returns the workers of Citus that have the tenants, by tenant. Tenants on the server
+// of the URL are left out.
+func (s *Settings) Placements(
+	ctx context.Context, tenants ...string,
+) (map[string]postgres.Server, error) {
+	if !s.core.Distributed() {
+		return nil, nil
+	}
+	return catalog.Placements(ctx, s.core.Base, tenants)
+}
+
+// PlannedMove is a move that fills workers more evenly.
+type PlannedMove struct {
+	Tenant   string
+	From, To postgres.Server
+	Bytes    int64 // of the tables with their indexes
+}
+
+// planSQL has Citus plan by the sizes of schemas. A schema moves as a whole; the plan names each
+// of its tables.
+const planSQL = `
+SELECT substr(n.nspname, 8), p.sourcename, p.sourceport, p.targetname, p.targetport,
+  sum(p.shard_size)::bigint
+FROM get_rebalance_table_shards_plan() WITH ORDINALITY AS p (table_name, shardid, shard_size,
+  sourcename, sourceport, targetname, targetport, nr)
+JOIN pg_class c ON c.oid = p.table_name JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE starts_with(n.nspname, 'tenant_')
+GROUP BY 1, 2, 3, 4, 5 ORDER BY min(p.nr)`
+
+// PlanRebalance returns the moves that Citus proposes so that its workers are filled evenly, in
+// their order. CodeConflict: there is no Citus.
+func PlanRebalance(ctx context.Context, url string) ([]PlannedMove, error) {
+	conn, err := postgres.Connect(ctx, url)
+	if err != nil {
+		return nil, postgres.ConnectError(url, err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if err := needCitus(ctx, conn); err != nil {
+		return nil, err
+	}
+	rows, _ := conn.Query(ctx, planSQL) // CollectRows returns its error
+	plan, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p PlannedMove, err error) {
+		err = row.Scan(&p.Tenant, &p.From.Host, &p.From.Port, &p.To.Host, &p.To.Port, &p.Bytes)
+		return p, err
+	})
+	return plan, postgres.Wrap(err, "PlanRebalance")
+}
