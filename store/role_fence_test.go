@@ -82,6 +82,8 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	"VacuumSet",
 	// it runs under the base role
 	"ForgetAudit",
+	// it reads Citus' tables, and none without it
+	"Placements",
 	// the operator's methods, on the schema asyncflow
 	"BeginDrop", "CreateTenant", "DeleteTenant", "DropStep", "PatchTenant", "RestoreTenant",
 	"Tenant",

@@ -5497,6 +5497,12 @@ export interface components {
             quotas: components["schemas"]["Quotas"];
             /** @description The quotas that apply, and their usage. Only in the answer for a single tenant. */
             usage?: components["schemas"]["QuotaUsage"][];
+            /**
+             * @description The worker of Citus that has the tenant's tables, as host:port. Only in lists by name and
+             *     in the answer to GET. Absent for a tenant on the server of the database's URL, as
+             *     without Citus.
+             */
+            placement?: string;
             /** @description Only in a list by trouble. */
             health?: components["schemas"]["TenantHealth"];
             /** Format: date-time */

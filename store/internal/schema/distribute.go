@@ -22,7 +22,7 @@ func CitusVersion(ctx context.Context, q postgres.Querier) (version string, err 
 }
 
 // Distributes reports whether the schema of a new tenant is to be distributed. It refuses to with
-// database roles: Citus neither grants columns nor connects to a worker as a role without login.
+// database roles: Citus connects to a worker as the role itself, which has no login.
 func Distributes(ctx context.Context, q querier, noRoles bool) (bool, error) {
 	version, err := CitusVersion(ctx, q)
 	if err != nil || version == "" {
