@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,6 +28,10 @@ func TestMovesOnCitus(t *testing.T) {
 		"TestMoveIsGivenUp", "TestMoveIsRefused")
 }
 
+// moving lets one database move tenants at a time: all are on the same servers, where Citus' names
+// of replication slots would meet.
+var moving sync.Mutex
+
 // movable is a database with a tenant on a worker; place is where it is, other another worker.
 type movable struct {
 	*bundle
@@ -42,6 +45,8 @@ func setupMovable(t *testing.T) *movable {
 		t.Skip("TestMovesOnCitus runs it")
 	}
 	m := &movable{bundle: setup(t)}
+	moving.Lock()
+	t.Cleanup(moving.Unlock)
 	m.place = m.placed()
 	workers, err := pgtest.WorkersOf(t.Context(), m.url)
 	require.NoError(t, err)
@@ -112,7 +117,7 @@ func TestTenantMovesUnderLoad(t *testing.T) {
 	send := func(_ context.Context, d asyncflow.Delivery) asyncflow.Outcome {
 		seen.add(d.Lease)
 		o := done
-		if d.Lease.Stage == "first" && strings.HasPrefix(string(d.Lease.Context), "1") {
+		if d.Lease.Stage == "first" && string(d.Lease.Context) == "0" {
 			o.Join = &asyncflow.Join{}
 			for range 2 {
 				o.Spawn = append(o.Spawn, asyncflow.SpawnedTask{Type: "leaf", Context: []byte(`1`)})
@@ -131,19 +136,22 @@ func TestTenantMovesUnderLoad(t *testing.T) {
 	var tasks []store.Submitted
 	var longest atomic.Int64 // of a submit
 	for i, n := range nodes {
-		submitters.Go(func() {
-			for round := 0; load.Err() == nil; round++ {
-				began := time.Now()
-				got := n.submitSome(t, 10, i*5+round%10)
-				took := int64(time.Since(began))
-				for old := longest.Load(); took > old && !longest.CompareAndSwap(old, took); {
-					old = longest.Load()
+		for range 2 {
+			submitters.Go(func() {
+				for load.Err() == nil {
+					began := time.Now()
+					got := n.submitSome(t, 10)
+					took := int64(time.Since(began))
+					for old := longest.Load(); took > old && !longest.CompareAndSwap(old, took); {
+						old = longest.Load()
+					}
+					mu.Lock()
+					tasks = append(tasks, got...)
+					mu.Unlock()
+					n.awaitAll(t, got)
 				}
-				mu.Lock()
-				tasks = append(tasks, got...)
-				mu.Unlock()
-			}
-		})
+			})
+		}
 		claimers.Go(func() { n.claimAll(claiming, t, seen, "anna"+strconv.Itoa(i)) })
 	}
 	submitted := func() int {
@@ -171,7 +179,6 @@ func TestTenantMovesUnderLoad(t *testing.T) {
 		20*time.Millisecond)
 	stop()
 	submitters.Wait()
-	nodes[0].await(t, tasks, asyncflow.StatusSucceeded)
 	stopClaims()
 	claimers.Wait()
 	ids := map[asyncflow.TaskID]bool{}
@@ -206,17 +213,34 @@ func (m *movable) growing(n *node) {
 	require.NoError(m.t, err)
 }
 
-// submitSome submits tasks whose contexts begin with a digit.
-func (n *node) submitSome(t *testing.T, count, digit int) []store.Submitted {
+// submitSome submits tasks whose contexts are 0, 1, 2 and so on.
+func (n *node) submitSome(t *testing.T, count int) []store.Submitted {
 	tasks := make([]asyncflow.NewTask, count)
 	for i := range tasks {
-		tasks[i] = asyncflow.NewTask{Type: "pipe", Context: []byte(strconv.Itoa(digit))}
+		tasks[i] = asyncflow.NewTask{Type: "pipe", Context: []byte(strconv.Itoa(i))}
 	}
 	results := n.Submit(context.WithoutCancel(t.Context()), tenant, tasks)
 	for _, r := range results {
 		assert.NoError(t, r.Err)
 	}
 	return results
+}
+
+// awaitAll waits until tasks have succeeded. A read that meets a lease on its way from table to
+// table is tried again: through the coordinator of Citus, its statements see different times.
+func (n *node) awaitAll(t *testing.T, tasks []store.Submitted) {
+	for _, r := range tasks {
+		for until := time.Now().Add(patience); ; {
+			task, err := n.AwaitFinal(context.WithoutCancel(t.Context()), tenant, r.ID, patience)
+			if asyncflow.CodeOf(err) == asyncflow.CodeUnavailable && time.Now().Before(until) {
+				continue
+			}
+			if assert.NoError(t, err) {
+				assert.Equal(t, asyncflow.StatusSucceeded, task.Status)
+			}
+			break
+		}
+	}
 }
 
 // claimAll claims tasks of the second stage and completes them.
@@ -269,7 +293,7 @@ func (m *movable) lockPlacements() (unlock func()) {
 func TestStaleNodeIsRefusedDuringAMove(t *testing.T) {
 	m := setupMovable(t)
 	stale := m.open(store.Config{Node: "stale"}) // its store doesn't run, so it doesn't look again
-	stale.submit(t, 10)
+	stale.submit(t, 1) // it has numbers for more at hand
 	unlock := m.lockPlacements()
 	switching := make(chan struct{})
 	moved := make(chan error, 1)
@@ -283,7 +307,7 @@ func TestStaleNodeIsRefusedDuringAMove(t *testing.T) {
 	}()
 	receive(t, switching)
 	submitted := make(chan []store.Submitted, 1)
-	go func() { submitted <- stale.submitSome(t, 10, 1) }()
+	go func() { submitted <- stale.submitSome(t, 10) }()
 	require.Eventually(t, func() bool { return stale.WritesApart() > 0 }, patience,
 		5*time.Millisecond, "the write is refused")
 	assert.Empty(t, submitted)
@@ -294,8 +318,8 @@ func TestStaleNodeIsRefusedDuringAMove(t *testing.T) {
 		require.NoError(t, r.Err)
 	}
 	stale.submit(t, 10) // the old worker hands it on
-	assert.Equal(t, 30, m.count("tenant_acme.ready_1"))
-	assert.Equal(t, 30, m.count("tenant_acme.task_1"))
+	assert.Equal(t, 21, m.count("tenant_acme.ready_1"))
+	assert.Equal(t, 21, m.count("tenant_acme.task_1"))
 	require.Equal(t, m.place, m.placed())
 	m.noLeftovers()
 }

@@ -74,6 +74,7 @@ type Moved struct {
 type move struct {
 	Move
 
+	url    string
 	from   postgres.Server
 	conn   *pgx.Conn // has the transaction of the move
 	side   *pgx.Conn // looks how far it is, and wakes it
@@ -88,12 +89,12 @@ type move struct {
 func MoveTenant(
 	ctx context.Context, url string, wanted Move, tell func(MoveProgress),
 ) (out Moved, err error) {
-	m := &move{Move: wanted, began: time.Now(), tell: tell}
+	m := &move{Move: wanted, url: url, began: time.Now(), tell: tell}
 	for _, conn := range []**pgx.Conn{&m.conn, &m.side} {
 		if *conn, err = postgres.Connect(ctx, url); err != nil {
 			return out, postgres.ConnectError(url, err)
 		}
-		defer (*conn).Close(context.WithoutCancel(ctx))
+		defer func() { _ = (*conn).Close(context.WithoutCancel(ctx)) }()
 	}
 	if err = m.check(ctx); err == nil {
 		out, err = m.run(ctx)
@@ -199,16 +200,24 @@ func (m *move) run(ctx context.Context) (out Moved, err error) {
 	}
 	m.told(MovePreparing, 0, 0)
 	if m.tables, err = m.identify(ctx); err != nil {
-		return out, errors.Join(err, m.forgetIdentities(ctx))
+		return out, errors.Join(err, m.undo(ctx))
 	}
 	pause, err := m.transfer(ctx)
 	if err != nil {
-		return out, errors.Join(err, m.forgetIdentities(ctx))
+		return out, errors.Join(err, m.undo(ctx))
 	}
 	m.told(MoveTidying, 0, 0)
 	out = Moved{Tenant: m.Tenant, From: m.from, To: m.To, Took: time.Since(m.began), Pause: pause,
 		Tables: m.tables}
 	return out, m.tidy(ctx)
+}
+
+// undo removes what a move that failed has left: its identities, and Citus' replication slot with
+// the rest, which Citus itself would remove some time later.
+func (m *move) undo(ctx context.Context) error {
+	err := m.forgetIdentities(ctx)
+	_, cleaned := m.conn.Exec(context.WithoutCancel(ctx), `CALL citus_cleanup_orphaned_resources()`)
+	return errors.Join(err, cleaned)
 }
 
 func (m *move) told(phase MovePhase, done, total int64) {

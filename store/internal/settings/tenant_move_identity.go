@@ -94,9 +94,17 @@ func (m *move) indexReady(ctx context.Context, table string) error {
 // isGone reports whether a table was dropped meanwhile.
 func isGone(err error) bool { return postgres.State(err) == pgerrcode.UndefinedTable }
 
-// forgetIdentities removes what was made for a move.
+// forgetIdentities removes what was made for a move, also after an interrupt, which has closed the
+// connection.
 func (m *move) forgetIdentities(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
+	if m.conn.IsClosed() {
+		conn, err := postgres.Connect(ctx, m.url)
+		if err != nil {
+			return err
+		}
+		m.conn = conn
+	}
 	all, err := m.identities(ctx)
 	all = slices.DeleteFunc(all, func(i identity) bool { return !i.forMove })
 	for _, i := range all {
