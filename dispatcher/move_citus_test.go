@@ -293,7 +293,7 @@ func (m *movable) lockPlacements() (unlock func()) {
 func TestStaleNodeIsRefusedDuringAMove(t *testing.T) {
 	m := setupMovable(t)
 	stale := m.open(store.Config{Node: "stale"}) // its store doesn't run, so it doesn't look again
-	stale.submit(t, 1) // it has numbers for more at hand
+	stale.submit(t, 1)                           // it has numbers for more at hand
 	unlock := m.lockPlacements()
 	switching := make(chan struct{})
 	moved := make(chan error, 1)
