@@ -77,12 +77,13 @@ func (m *movable) move(
 ) (store.Moved, error) {
 	moved, err := store.MoveTenant(m.t.Context(), m.url,
 		store.Move{Tenant: tenant, To: m.other, MaxPause: maxPause}, tell)
-	if err == nil {
-		assert.Equal(m.t, m.place, moved.From)
-		assert.Equal(m.t, m.other, moved.To)
-		m.place, m.other = m.other, m.place
+	if err != nil {
+		return moved, err
 	}
-	return moved, err
+	assert.Equal(m.t, m.place, moved.From)
+	assert.Equal(m.t, m.other, moved.To)
+	m.place, m.other = m.other, m.place
+	return moved, nil
 }
 
 // deliveries counts deliveries by task, stage and attempt.
@@ -125,7 +126,8 @@ func TestTenantMovesUnderLoad(t *testing.T) {
 		}
 		return o
 	}
-	nodes := []*node{m.start("a", dispatcher.Config{}, send), m.start("b", dispatcher.Config{}, send)}
+	nodes := []*node{m.start("a", dispatcher.Config{}, send),
+		m.start("b", dispatcher.Config{}, send)}
 	m.growing(nodes[0])
 	require.NoError(t, nodes[1].Catalog.RefreshTenant(t.Context(), tenant)) // else it pushes some
 

@@ -27,8 +27,8 @@ type tenantsMoveCmd struct {
 func (c *tenantsMoveCmd) Help() string {
 	return `The tenant's tasks go on while its tables are copied. At the end its submits, deliveries and
 settlements wait for a moment; then they go on at the new worker. Configuration that makes or drops
-tables waits for the end of the move. A move that fails or is interrupted leaves the tenant where it
-was. Each worker needs wal_level = logical. See docs/scale.md.
+tables waits for the end of the move. A move that fails or is interrupted leaves the tenant where
+it was. Each worker needs wal_level = logical. See docs/scale.md.
 
 Example:
 
@@ -59,11 +59,13 @@ func (c *moveFlags) move(
 			MaxPause: c.MaxPause}, func(p store.MoveProgress) {
 			fmt.Fprintln(g.stderr, moveText(p))
 		})
-		if err == nil {
-			b.detail["from"], b.detail["to"] = moved.From.String(), moved.To.String()
-			b.detail["pause"] = moved.Pause.Round(time.Millisecond).String()
+		if err != nil {
+			return err
 		}
-		return err
+		b.detail["from"] = moved.From.String()
+		b.detail["to"] = moved.To.String()
+		b.detail["pause"] = moved.Pause.Round(time.Millisecond).String()
+		return nil
 	})
 	return moved, err
 }
@@ -126,9 +128,9 @@ type tenantsRebalanceCmd struct {
 }
 
 func (c *tenantsRebalanceCmd) Help() string {
-	return `Citus plans by the sizes of the tenants, see citus.rebalance strategies in its documentation;
-asyncflow makes the moves of the plan one after the other, each as "asyncflow tenants move". The
-first that fails ends the command: run it again to go on.
+	return `Citus plans by the sizes of the tenants, and asyncflow makes the moves of its plan one after the
+other, each as "asyncflow tenants move" does. The first that fails ends the command: run it again
+to go on.
 
 Example:
 

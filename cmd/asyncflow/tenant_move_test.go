@@ -40,7 +40,8 @@ func TestMoveCommands(t *testing.T) {
 	}
 	place := func(tenant string) string {
 		var doc api.Tenant
-		require.NoError(t, json.Unmarshal([]byte(run("tenants", "get", tenant, "-o", "json")), &doc))
+		said := run("tenants", "get", tenant, "-o", "json")
+		require.NoError(t, json.Unmarshal([]byte(said), &doc))
 		return doc.Placement
 	}
 	workers, err := pgtest.WorkersOf(t.Context(), url)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
@@ -123,4 +124,18 @@ func (l *migrationLock) SessionLock(ctx context.Context, _ *sql.Conn) error {
 // SessionUnlock implements lock.SessionLocker.
 func (l *migrationLock) SessionUnlock(ctx context.Context, _ *sql.Conn) error {
 	return l.unlock(ctx)
+}
+
+// LockForMove lets one process at a time move tenants between workers of Citus, and none migrate
+// meanwhile, until the connection ends. CodeConflict: another one does.
+func LockForMove(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, `BEGIN`); err != nil {
+		return err
+	}
+	_, err := conn.Exec(ctx, `LOCK TABLE `+Base+`.`+versionTable+` `+lockMode+` NOWAIT`)
+	if postgres.State(err) == pgerrcode.LockNotAvailable {
+		return asyncflow.Errorf(asyncflow.CodeConflict, "another move of a tenant, or a "+
+			"migration, is under way: try again when it has ended")
+	}
+	return err
 }

@@ -78,6 +78,7 @@ type move struct {
 	from   postgres.Server
 	conn   *pgx.Conn // has the transaction of the move
 	side   *pgx.Conn // looks how far it is, and wakes it
+	lock   *pgx.Conn // has a lock that keeps others from moving tenants
 	tables int
 	began  time.Time
 	tell   func(MoveProgress)
@@ -90,15 +91,16 @@ func MoveTenant(
 	ctx context.Context, url string, wanted Move, tell func(MoveProgress),
 ) (out Moved, err error) {
 	m := &move{Move: wanted, url: url, began: time.Now(), tell: tell}
-	for _, conn := range []**pgx.Conn{&m.conn, &m.side} {
+	for _, conn := range []**pgx.Conn{&m.conn, &m.side, &m.lock} {
 		if *conn, err = postgres.Connect(ctx, url); err != nil {
 			return out, postgres.ConnectError(url, err)
 		}
 		defer func() { _ = (*conn).Close(context.WithoutCancel(ctx)) }()
 	}
-	if err = m.check(ctx); err == nil {
-		out, err = m.run(ctx)
+	if err := m.check(ctx); err != nil {
+		return out, postgres.Wrap(err, "MoveTenant(%q, %s)", m.Tenant, m.To)
 	}
+	out, err = m.run(ctx)
 	return out, postgres.Wrap(err, "MoveTenant(%q, %s)", m.Tenant, m.To)
 }
 
@@ -136,11 +138,11 @@ func (m *move) check(ctx context.Context) error {
 // needCitus refuses a database without Citus.
 func needCitus(ctx context.Context, q postgres.Querier) error {
 	version, err := schema.CitusVersion(ctx, q)
-	if err == nil && version == "" {
-		err = asyncflow.Errorf(asyncflow.CodeConflict, "the database has no extension Citus: all "+
-			"tenants are on its one server, and none can move")
+	if err != nil || version != "" {
+		return err
 	}
-	return err
+	return asyncflow.Errorf(asyncflow.CodeConflict, "the database has no extension Citus: all "+
+		"tenants are on its one server, and none can move")
 }
 
 // findWorker finds a worker that may have tenants.
@@ -164,11 +166,11 @@ func findWorker(
 	}
 	switch list := strings.Join(names, ", "); {
 	case len(matching) == 0 && wanted.Port == 0:
-		return found, asyncflow.InvalidField("to", "is %s, which is no active worker; there are: %s",
-			wanted.Host, list)
+		return found, asyncflow.InvalidField("to",
+			"is %s, which is no active worker; there are: %s", wanted.Host, list)
 	case len(matching) == 0:
-		return found, asyncflow.InvalidField("to", "is %s, which is no active worker; there are: %s",
-			wanted, list)
+		return found, asyncflow.InvalidField("to",
+			"is %s, which is no active worker; there are: %s", wanted, list)
 	case len(matching) > 1:
 		return found, asyncflow.InvalidField("to", "is %s, where several workers are: name the "+
 			"port; there are: %s", wanted.Host, list)
@@ -195,10 +197,10 @@ func checkWAL(ctx context.Context, q postgres.Querier) error {
 
 // run moves the tenant.
 func (m *move) run(ctx context.Context) (out Moved, err error) {
-	if err := m.lock(ctx); err != nil {
+	if err := schema.LockForMove(ctx, m.lock); err != nil {
 		return out, err
 	}
-	m.told(MovePreparing, 0, 0)
+	m.report(MovePreparing, 0, 0)
 	if m.tables, err = m.identify(ctx); err != nil {
 		return out, errors.Join(err, m.undo(ctx))
 	}
@@ -206,7 +208,7 @@ func (m *move) run(ctx context.Context) (out Moved, err error) {
 	if err != nil {
 		return out, errors.Join(err, m.undo(ctx))
 	}
-	m.told(MoveTidying, 0, 0)
+	m.report(MoveTidying, 0, 0)
 	out = Moved{Tenant: m.Tenant, From: m.from, To: m.To, Took: time.Since(m.began), Pause: pause,
 		Tables: m.tables}
 	return out, m.tidy(ctx)
@@ -220,22 +222,9 @@ func (m *move) undo(ctx context.Context) error {
 	return errors.Join(err, cleaned)
 }
 
-func (m *move) told(phase MovePhase, done, total int64) {
+func (m *move) report(phase MovePhase, done, total int64) {
 	m.tell(MoveProgress{Tenant: m.Tenant, Phase: phase, Done: done, Total: total,
 		Since: time.Since(m.began)})
-}
-
-// lock lets one process at a time move a tenant, until its connection ends. Citus has such locks of
-// its own, but gives the identities of another one's move no time.
-func (m *move) lock(ctx context.Context) error {
-	var ours bool
-	err := m.side.QueryRow(ctx, `SELECT pg_try_advisory_lock(hashtext('asyncflow move'),
-		$1::text::regnamespace::oid::int)`, m.schema()).Scan(&ours)
-	if err == nil && !ours {
-		err = asyncflow.Errorf(asyncflow.CodeConflict, "another move of the tenant %s is under way",
-			m.Tenant)
-	}
-	return err
 }
 
 // schema returns the quoted name of the tenant's schema.
@@ -247,11 +236,13 @@ type histories struct{ rolls, numbering string }
 // histories reads what the worker that has the tables says.
 func (m *move) histories(ctx context.Context, q postgres.Querier) (h histories, err error) {
 	of := m.schema()
-	err = q.QueryRow(ctx, `SELECT `+of+`.history(tableoid) FROM `+of+`.numbering`).Scan(&h.numbering)
+	err = q.QueryRow(ctx, `SELECT `+of+`.history(tableoid) FROM `+of+`.numbering`).
+		Scan(&h.numbering)
 	if err != nil {
 		return h, err
 	}
-	err = q.QueryRow(ctx, `SELECT `+of+`.history(tableoid) FROM `+of+`.rolls LIMIT 1`).Scan(&h.rolls)
+	err = q.QueryRow(ctx, `SELECT `+of+`.history(tableoid) FROM `+of+`.rolls LIMIT 1`).
+		Scan(&h.rolls)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = nil
 	}

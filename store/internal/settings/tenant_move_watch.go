@@ -61,7 +61,8 @@ type watch struct {
 // lookSQL wakes the process $1, and reports whether it blocks writes: it has locked the metadata of
 // the tenant's shards (class 8 of Citus' locks) exclusively.
 const lookSQL = `SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND locktype = 'advisory'
-	AND objsubid = 8 AND mode = 'ExclusiveLock' AND granted) FROM pg_notify('` + moveChannel + `', '')`
+	AND objsubid = 8 AND mode = 'ExclusiveLock' AND granted)
+	FROM pg_notify('` + moveChannel + `', '')`
 
 // look wakes the process, and sees how far it is. What can't be seen now is seen in the next round.
 func (w *watch) look(ctx context.Context) {
@@ -72,7 +73,7 @@ func (w *watch) look(ctx context.Context) {
 	switch now := time.Now(); {
 	case blocks && w.blocked.IsZero():
 		w.blocked = now
-		w.told(MoveSwitching, 0, 0)
+		w.report(MoveSwitching, 0, 0)
 	case blocks && !w.tooLong && now.Sub(w.blocked) > w.MaxPause:
 		w.tooLong = true
 		w.giveUp(ctx)
@@ -129,7 +130,7 @@ func (w *watch) progress(ctx context.Context) {
 	if phase != MoveCopying {
 		done, total = 0, 0
 	}
-	w.told(phase, done, total)
+	w.report(phase, done, total)
 }
 
 // phases are by Citus' names.
