@@ -127,10 +127,14 @@ func (w *workers) follow(ctx context.Context) error {
 		return nil
 	}
 	for tenant, p := range w.found {
+		way := before.tenants[tenant]
+		if way != nil && way.at.Server != p.server {
+			w.core.Log.Info("a tenant has moved to another worker of Citus", "tenant", tenant,
+				"from", way.at.address, "to", p.server.String())
+		}
 		if !at[p.server].reached.Load() {
 			continue
 		}
-		way := before.tenants[tenant]
 		if way == nil || way.at != at[p.server] || !way.placed.Are(p.table) {
 			way = &placement{at[p.server], postgres.NewPlacedTables(schema.Of(tenant), p.table)}
 		}
