@@ -119,7 +119,7 @@ func apart(ctx context.Context, c *rig.Citus) error {
 }
 
 // citusRatios compares a way with others, as medians of all rounds: its CPU time with that of plain
-// Postgres, and the tasks that its busiest server allows with those of one worker.
+// Postgres, and the tasks that its busiest server allows with what one worker allows.
 func citusRatios(all []report.Rounds, way int) (f report.Figures) {
 	ratio := func(over, under *report.Series) float64 {
 		var each []float64

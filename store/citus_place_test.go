@@ -75,7 +75,7 @@ func (b *bundle) hotPlan(sql string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Hot statements run on the tables that the worker has, those of a new roll too. The names of
+// Hot statements run on the tables that the worker has, also of a new roll. The names of
 // functions stay.
 func TestHotStatementsNameTheTablesOfTheWorker(t *testing.T) {
 	if !pgtest.OnCitus() {
@@ -198,8 +198,7 @@ func TestTasksWhileATenantMoves(t *testing.T) {
 	assert.Equal(t, kept, settled.Load(), "each was done once")
 }
 
-// submitUntil submits tasks of the type pipe until done is closed, and counts those that are
-// acknowledged.
+// submitUntil submits tasks of the type pipe until done is closed, and counts what is acknowledged.
 func (b *bundle) submitUntil(done <-chan struct{}, submitted *atomic.Int64) {
 	for {
 		select {
@@ -289,8 +288,8 @@ func TestWorkerComesBack(t *testing.T) {
 		require.NoError(t, submitTo("other"))
 		select {
 		case err := <-failed:
-			require.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable, asyncflow.CodeUncertain},
-				asyncflow.CodeOf(err), "%v", err)
+			require.Contains(t, []asyncflow.Code{asyncflow.CodeUnavailable,
+				asyncflow.CodeUncertain}, asyncflow.CodeOf(err), "%v", err)
 			waiting = false
 		default:
 		}

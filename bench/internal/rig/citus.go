@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/devpg"
 )
 
-// Citus are servers with the same settings: one of plain Postgres, and those of Citus.
+// Citus are servers with the same settings: a plain Postgres, a coordinator and workers.
 type Citus struct {
 	Plain string // the URL of a database
 	URL   string // of a database of the coordinator
@@ -92,7 +92,7 @@ func (c *Citus) start(ctx context.Context, programs string, n int) error {
 	return err
 }
 
-// join makes a database on all servers, and joins those of Citus.
+// join makes a database on all servers, and joins all but the plain one.
 func (c *Citus) join(ctx context.Context) error {
 	for n, s := range c.servers {
 		if err := s.EnsureDatabase(ctx, nodeDatabase); err != nil {

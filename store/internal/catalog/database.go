@@ -29,7 +29,7 @@ func (s *Core) DB(tenant string) postgres.TenantDB {
 // lease and settle.
 func (s *Core) HotDB(tenant string) postgres.TenantDB {
 	if s.workers != nil {
-		if way := s.workers.of(tenant); way != nil {
+		if way := s.workers.wayTo(tenant); way != nil {
 			return way.db(s, tenant)
 		}
 	}
@@ -46,7 +46,7 @@ func (s *Core) HotDB(tenant string) postgres.TenantDB {
 // are on one server.
 func (s *Core) Home(tenant string) int {
 	if s.workers != nil {
-		if way := s.workers.of(tenant); way != nil {
+		if way := s.workers.wayTo(tenant); way != nil {
 			return way.at.first + way.at.pool.Home(tenant)
 		}
 	}
@@ -64,7 +64,7 @@ func (s *Core) Server(tenant string) string {
 		return ""
 	}
 	if s.workers != nil {
-		if way := s.workers.of(tenant); way != nil {
+		if way := s.workers.wayTo(tenant); way != nil {
 			return way.at.address
 		}
 	}

@@ -73,8 +73,8 @@ func newWorkers(c *Core) *workers {
 	return w
 }
 
-// of returns the way to a tenant; nil: through the coordinator.
-func (w *workers) of(tenant string) *placement {
+// wayTo returns the way to a tenant; nil: through the coordinator.
+func (w *workers) wayTo(tenant string) *placement {
 	if at := w.known.Load().tenants[tenant]; at != nil {
 		return at
 	}
@@ -144,8 +144,9 @@ func (w *workers) follow(ctx context.Context) error {
 	return nil
 }
 
-// look reads the places of all tenants, or of those that were asked for or have moved; of all too
-// while a worker is lost, as another server may take its place. It reports whether it read any.
+// look reads the places of tenants that were asked for or have moved, or of all tenants: from time
+// to time, and while a worker is lost, as another server may take its place. It reports whether it
+// read any.
 func (w *workers) look(ctx context.Context) (looked bool, err error) {
 	all := time.Since(w.read) >= placesEvery || slices.ContainsFunc(w.known.Load().servers,
 		func(s *worker) bool { return s.reached.Load() && s.pool.Suspicious() })

@@ -35,7 +35,7 @@ type PlacedTables struct {
 
 	mu    sync.Mutex
 	names map[string]placedName // by the name that Citus shows
-	texts map[string]placedText // by statements that name the tables that Citus shows
+	texts map[string]placedText // by the statement with the names that Citus shows
 }
 
 // placedName is the name of a table here.
@@ -146,8 +146,8 @@ func (s *PlacedTables) nameOne(
 	return texts[0], err
 }
 
-// rename replaces statements by those that name the tables here. A name that the worker doesn't
-// know stays as it is: the statement fails, unless there is such a table by then.
+// rename makes statements name the tables here. A name that the worker doesn't know stays as it is:
+// the statement fails, unless there is such a table by then.
 func (s *PlacedTables) rename(ctx context.Context, conn *pgx.Conn, texts []placedText) error {
 	s.mu.Lock()
 	unknown := map[string]bool{}

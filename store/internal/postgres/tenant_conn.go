@@ -77,7 +77,7 @@ func (c *TenantConn) name(ctx context.Context, sql string) (placedText, error) {
 }
 
 // nameAll makes the statements of a batch name the placed tables, if there are any, and reports
-// whether some name those that Citus shows.
+// whether some name tables as Citus shows them.
 func (c *TenantConn) nameAll(ctx context.Context, b *pgx.Batch) (shown bool, err error) {
 	if c.placed == nil {
 		return false, nil

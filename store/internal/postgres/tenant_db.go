@@ -19,7 +19,7 @@ type TenantDB struct {
 	acquire Acquire
 	roles   *Roles
 	tenant  string
-	placed  *PlacedTables // of the tenant, where the connections lead; nil: statements stay as they are
+	placed  *PlacedTables // where the connections lead; nil: statements stay as they are
 }
 
 // Acquire takes a connection from a pool. The caller calls released after it released the
