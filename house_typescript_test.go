@@ -78,3 +78,19 @@ func wayBack(
 	}
 	return nil
 }
+
+var docsOf = regexp.MustCompile(`\b(?:doc|page)="([^"]+\.md[^"]*)"`)
+
+// Each link of the console to the documentation leads to a heading that is there; the page of an
+// alert is that of its kind.
+func TestConsoleLeadsToDocs(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for file, text := range browserFiles(t, ".tsx") {
+		for _, m := range docsOf.FindAllStringSubmatch(text, -1) {
+			assert.NoError(t, follow("docs/console.md", m[1]), "%s: %s", file, m[1])
+			found++
+		}
+	}
+	assert.Greater(t, found, 25)
+}

@@ -33,7 +33,7 @@ func (c *Client) Tenants(ctx context.Context, limit int, cursor string) (TenantL
 
 // TroubledTenants returns the active tenants with alerts, due tasks or tasks that failed in the
 // last hour, each with its health: the worst first, and at most limit. limit 0: the server's
-// default. Unread is how many could not be read.
+// default. Nodes note it once a minute. Unread is of how many they could not.
 func (c *Client) TroubledTenants(ctx context.Context, limit int) (TenantList, error) {
 	params := map[string]string{"order": "trouble"}
 	if limit != 0 {

@@ -38,9 +38,13 @@ func (j *historyJob) run(ctx context.Context) (int, error) {
 	for tenant, state := range restless {
 		n, err := j.recordTenant(ctx, tenant, state)
 		sum += n
-		if asyncflow.CodeOf(err) != asyncflow.CodeNotFound { // it was deleted a moment ago
-			errs = append(errs, err)
+		if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // it was deleted a moment ago
+			continue
 		}
+		if err != nil {
+			err = errors.Join(err, j.store.NoteUnread(ctx, tenant))
+		}
+		errs = append(errs, err)
 	}
 	if err = errors.Join(errs...); err != nil {
 		return sum, err

@@ -85,8 +85,8 @@ var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles
 	// it reads Citus' tables, and none without it
 	"Placements",
 	// the operator's methods, on the schema asyncflow
-	"BeginDrop", "CreateTenant", "DeleteTenant", "DropStep", "PatchTenant", "RestoreTenant",
-	"Tenant",
+	"BeginDrop", "CreateTenant", "DeleteTenant", "DropStep", "NoteUnread", "PatchTenant",
+	"RestoreTenant", "Tenant",
 	"TenantPage", "TokenPage", "RevokeToken", "RevokedTokens"}
 
 // special are the arguments after the tenant where their types are not enough.

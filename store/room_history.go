@@ -15,8 +15,10 @@ type (
 	TypeHistory = history.TypeHistory
 	// HistorySpan is a time in which nodes recorded.
 	HistorySpan = history.RecordedSpan
-	// TenantHour is what a tenant's history says of its last hour, and the number of its alerts.
-	TenantHour = history.TenantHour
+	// Trouble is what is wrong in a tenant.
+	Trouble = history.Trouble
+	// Recorded says what a recording of a tenant's history found.
+	Recorded = history.Recorded
 )
 
 // The numbers of a HistoryPoint.

@@ -39,7 +39,7 @@ var (
 	FollowUpTables = upkeep.FollowUpTables
 	// AlertTables are the tables that alerts are about, besides the configuration.
 	AlertTables = upkeep.AlertTables
-	// HistoryTables hold what the history is made of.
+	// HistoryTables hold what the history is made of, and the alerts that are noted with it.
 	HistoryTables = upkeep.HistoryTables
 	// RecordTables hold rows that are kept for a while.
 	RecordTables = upkeep.RecordTables

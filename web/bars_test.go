@@ -3,11 +3,8 @@ package web_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/asyncflow/asyncflow/store"
 )
 
 // failing counts of the last hour, by how many minutes ago.
@@ -27,11 +24,7 @@ func (p *page) recordFailures(tenant, name string) {
 			tenant, name, ago, n))
 		require.NoError(p.t, err)
 	}
-	s, err := store.Open(ctx, store.Config{URL: p.node.Database, Node: "recorder", Roles: "api"})
-	require.NoError(p.t, err)
-	defer s.Close()
-	_, err = s.RecordHistory(ctx, tenant, time.Time{})
-	require.NoError(p.t, err)
+	p.record(tenant)
 }
 
 // In the row of a type, each bar is where its five minutes are, and as high as their number says.

@@ -38,17 +38,24 @@ func (p *page) recorded(tenant, name string) {
 		  array_fill(0, ARRAY[30]) || '{8,1,0,0,1}'
 		FROM endpoints, unnest(ARRAY[20, 21, 22]) n WHERE stage = 'first'`)
 	require.NoError(p.t, err)
-	s, err := store.Open(ctx, store.Config{URL: p.node.Database, Node: "recorder", Roles: "api"})
-	require.NoError(p.t, err)
-	defer s.Close()
-	_, err = s.RecordHistory(ctx, tenant, time.Time{})
-	require.NoError(p.t, err)
-	// All tests of this process share the same spans: nodes recorded, but for a gap. Spans of
+	p.record(tenant)
+	// All tests of this process have the same spans: nodes recorded, but for a gap. Spans of
 	// earlier tests would cover it after some minutes.
 	_, err = db.Exec(ctx, `DELETE FROM asyncflow.history_spans;
 		INSERT INTO asyncflow.history_spans VALUES
 		(now() - interval '2 h', now() - interval '41 min'),
 		(now() - interval '34 min', now()) ON CONFLICT DO NOTHING`)
+	require.NoError(p.t, err)
+}
+
+// record has the history of a tenant recorded, as nodes do once a minute.
+func (p *page) record(tenant string) {
+	p.t.Helper()
+	s, err := store.Open(p.t.Context(),
+		store.Config{URL: p.node.Database, Node: "recorder", Roles: "api"})
+	require.NoError(p.t, err)
+	defer s.Close()
+	_, err = s.RecordHistory(p.t.Context(), tenant, time.Time{})
 	require.NoError(p.t, err)
 }
 

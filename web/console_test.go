@@ -293,7 +293,7 @@ func TestReadOnly(t *testing.T) {
 	assert.NotContains(t, p.Text(), "Redrive")
 	for path, title := range map[string]string{"alerts": "Alerts", "audit": "Audit"} {
 		p.open("/console/" + path)
-		p.See(title + " This page needs the scope manage.")
+		p.See(title + " Docs This page needs the scope manage.")
 		p.Run(`return !called("header a", ` + browsertest.Quote(title) + `)`)
 	}
 	p.open("/console/none")

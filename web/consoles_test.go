@@ -1,22 +1,17 @@
 package web_test
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 // polled are the calls that an open overview makes, and how often. The stream of events is beside
@@ -109,47 +104,6 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// postgresCPU returns the CPU time that the test's Postgres took: the server, its processes, and
-// the ended ones.
-func (p *page) postgresCPU() time.Duration {
-	p.t.Helper()
-	var pid int
-	require.NoError(p.t, p.database().QueryRow(p.t.Context(), `SELECT pg_backend_pid()`).Scan(&pid))
-	server := statOf(pid)[1]
-	var ticks int64
-	all, err := filepath.Glob("/proc/[0-9]*/stat")
-	require.NoError(p.t, err)
-	for _, file := range all {
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		require.NoError(p.t, err)
-		s := statOf(pid)
-		if s == nil {
-			continue // it is over
-		}
-		if s[1] == server {
-			ticks += number(s[11]) + number(s[12])
-		}
-		if strconv.Itoa(pid) == server {
-			ticks += number(s[11]) + number(s[12]) + number(s[13]) + number(s[14])
-		}
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
-// statOf returns the fields of a process from its state on; nil: it is over.
-func statOf(pid int) []string {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil
-	}
-	return strings.Fields(string(line[bytes.LastIndexByte(line, ')')+1:]))
-}
-
-func number(text string) int64 {
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return n
-}
-
 // watchMany says what open overviews take: CPU of the node and of Postgres, requests and bytes.
 func (p *page) watchMany(t *testing.T, n int, d time.Duration) {
 	t.Helper()
@@ -161,7 +115,7 @@ func (p *page) watchMany(t *testing.T, n int, d time.Duration) {
 
 func (p *page) measure(t *testing.T, d time.Duration, c *consoles) {
 	t.Helper()
-	node, database := cpu(t), p.postgresCPU()
+	node, database := pgtest.OwnCPU(t), pgtest.CPU(t, p.node.Database)
 	requests, sent := c.requests.Load(), c.bytes.Load()
 	began := time.Now()
 	<-time.After(d)
@@ -169,6 +123,6 @@ func (p *page) measure(t *testing.T, d time.Duration, c *consoles) {
 	share := func(cpu time.Duration) float64 { return 100 * cpu.Seconds() / took.Seconds() }
 	perMinute := func(n int64) float64 { return float64(n) / took.Minutes() }
 	t.Logf("this process %.1f %%, Postgres %.1f %% of a core, %.0f requests and %.0f kB a minute",
-		share(cpu(t)-node), share(p.postgresCPU()-database),
+		share(pgtest.OwnCPU(t)-node), share(pgtest.CPU(t, p.node.Database)-database),
 		perMinute(c.requests.Load()-requests), perMinute(c.bytes.Load()-sent)/1e3)
 }

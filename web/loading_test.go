@@ -3,8 +3,6 @@ package web_test
 import (
 	"testing"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -51,7 +49,7 @@ func TestSkeletons(t *testing.T) {
 			return through(...all);
 		}`)
 	p.resize(phone, 844)
-	for _, path := range []string{"types", "types/skeletal", "endpoints",
+	for _, path := range []string{"tasks", "types", "types/skeletal", "endpoints",
 		"endpoints/" + endpoints[0].ID, "schedules", "schedules/skeletal", "audit"} {
 		p.hasSkeleton("/console/" + path)
 	}
@@ -73,9 +71,7 @@ func (p *page) hasSkeleton(path string) {
 			getComputedStyle(e).animationDelay === "0.2s"`)
 	p.fits(phone)
 	for scheme, rules := range map[string]string{"light": allRules, "dark": colourRules} {
-		_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-		require.NoError(p.t, err)
+		p.colours(scheme)
 		for _, fault := range p.axeOf(rules) {
 			p.t.Errorf("%s, %s: %s", path, scheme, fault)
 		}

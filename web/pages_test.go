@@ -20,8 +20,12 @@ import (
 	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
-var screenshots = flag.String("screenshots", "",
-	"a folder that TestPages writes pictures of all pages to, such as ../docs/console")
+var (
+	screenshots = flag.String("screenshots", "",
+		"a folder that TestPages writes pictures of all pages to, such as ../docs/console")
+	looks = flag.String("looks", "",
+		"a folder for pictures of all checked pages, whole, by width and colours, to look at")
+)
 
 // shown is a page, and a text that it shows once it is complete.
 type shown struct{ name, path, text string }
@@ -112,9 +116,7 @@ func (p *page) samples() []shown {
 func (p *page) checkPage(one shown) {
 	p.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
-		_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-		require.NoError(p.t, err)
+		p.colours(scheme)
 		rules := allRules
 		if scheme == "light" {
 			p.open(one.path)
@@ -153,7 +155,33 @@ func (p *page) checkPage(one shown) {
 			`document.querySelector("header")?.offsetHeight ?? 0`), 56.0,
 			"%s: its header has one line at %d px", one.name, width)
 	}
+	p.look(one.name)
 	p.resize(1280, 900)
+}
+
+// look writes pictures of the whole page to look at, if they are asked for.
+func (p *page) look(name string) {
+	p.t.Helper()
+	if *looks == "" {
+		return
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		p.colours(scheme)
+		for _, width := range []int64{390, 1024, 1440} {
+			p.resize(width, 700)
+			p.resize(width, browsertest.Ask[int64](p.t, p.ctx,
+				`Math.min(Math.max(document.documentElement.scrollHeight, 700), 5000)`))
+			p.capture(filepath.Join(*looks, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)))
+		}
+	}
+}
+
+// colours has the browser prefer colours, light or dark.
+func (p *page) colours(scheme string) {
+	p.t.Helper()
+	_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	require.NoError(p.t, err)
 }
 
 // picture writes a picture of the page, if pictures are asked for.
@@ -162,10 +190,18 @@ func (p *page) picture(name string) {
 	if *screenshots == "" {
 		return
 	}
+	p.capture(filepath.Join(*screenshots, name+".png"))
+}
+
+// capture writes a picture of what is to be seen, once nothing loads.
+func (p *page) capture(path string) {
+	p.t.Helper()
 	p.Run(`return document.querySelectorAll("[aria-busy=true]").length === 0`)
 	picture, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 	require.NoError(p.t, err)
-	require.NoError(p.t, os.WriteFile(filepath.Join(*screenshots, name+".png"), picture, 0o644))
+	picture, err = fewColours(picture)
+	require.NoError(p.t, err)
+	require.NoError(p.t, os.WriteFile(path, picture, 0o644))
 }
 
 func (p *page) resize(width, height int64) {

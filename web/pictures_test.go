@@ -28,7 +28,7 @@ import (
 func (p *page) busyShop(tenant string) []shown {
 	p.t.Helper()
 	ctx := p.t.Context()
-	p.shopWorker()
+	p.shopWorkers()
 	failed := p.shopTasks()
 	_, err := p.api.PutSchedule(ctx, "monthly-report", client.ScheduleSpec{Type: "reports",
 		Cron: "0 3 1 * *", Context: client.JSON(`{"month":"last"}`)})
@@ -96,25 +96,36 @@ func (p *page) echo(status int) string {
 	return server.URL
 }
 
-// shopWorker makes types and their worker. Tasks fail by what their context says.
-func (p *page) shopWorker() {
+// shopWorkers makes types and their workers, of which one is slow.
+func (p *page) shopWorkers() {
 	p.t.Helper()
-	ctx := p.t.Context()
-	w, err := worker.New(worker.Config{Log: slog.New(slog.DiscardHandler), Keys: []string{
-		"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
-	require.NoError(p.t, err)
 	once := client.RetryPolicy{MaxAttempts: 1}
-	for name, stages := range map[string][]client.Stage{
+	types := map[string][]client.Stage{
 		"thumbnails": {{Name: "inspect"}, {Name: "resize"}, {Name: "publish"}},
 		"payments":   {{Name: "reserve", Retry: once}, {Name: "charge", Retry: once}},
 		"reports":    {{Name: "collect"}, {Name: "render"}},
-	} {
-		_, err := p.api.PutTaskType(ctx, name, client.TaskTypeSpec{Stages: stages})
+	}
+	for name, stages := range types {
+		_, err := p.api.PutTaskType(p.t.Context(), name, client.TaskTypeSpec{Stages: stages})
 		require.NoError(p.t, err)
+	}
+	p.shopWorker("shop-7f9c", types, 0)
+	p.shopWorker("shop-a0b1", types, 0)
+	p.shopWorker("shop-x2d4", types, 60*time.Millisecond)
+}
+
+// shopWorker makes a worker that takes a time for each task. Tasks fail by what their context says.
+func (p *page) shopWorker(name string, types map[string][]client.Stage, takes time.Duration) {
+	p.t.Helper()
+	w, err := worker.New(worker.Config{Log: slog.New(slog.DiscardHandler), Name: name,
+		Keys: []string{"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))}})
+	require.NoError(p.t, err)
+	for name, stages := range types {
 		for _, stage := range stages {
 			worker.Handle(w, name, stage.Name, func(
 				_ context.Context, t worker.Task[map[string]any],
 			) (map[string]any, error) {
+				<-time.After(takes)
 				if text, _ := t.Context["error"].(string); text != "" &&
 					(stage.Name == "charge" || stage.Name == "resize") {
 					return nil, errors.New(text)
@@ -125,7 +136,8 @@ func (p *page) shopWorker() {
 	}
 	server := httptest.NewServer(w)
 	p.t.Cleanup(server.Close)
-	require.NoError(p.t, w.Register(ctx, worker.Registration{Client: p.api, URL: server.URL}))
+	require.NoError(p.t, w.Register(p.t.Context(),
+		worker.Registration{Client: p.api, URL: server.URL}))
 }
 
 // shopTasks submits tasks, and waits until all but some are over. It returns a failed one.
@@ -149,8 +161,8 @@ func (p *page) shopTasks() (failed string) {
 			}
 		}
 	}
-	submit(20, client.NewTask{Type: "thumbnails", User: "ada"}, `{"image":"harbour-%d.jpg"}`)
-	submit(9, client.NewTask{Type: "payments", User: "ben"}, `{"order":%d,"amount":12.50}`)
+	submit(40, client.NewTask{Type: "thumbnails", User: "ada"}, `{"image":"harbour-%d.jpg"}`)
+	submit(30, client.NewTask{Type: "payments", User: "ben"}, `{"order":%d,"amount":12.50}`)
 	submit(6, client.NewTask{Type: "payments", User: "cleo"},
 		`{"order":%d,"error":"card_declined: no funds on the account of order 4711"}`)
 	submit(3, client.NewTask{Type: "payments", User: "dan"},

@@ -4566,20 +4566,20 @@ type Tenant struct {
 	Usage []QuotaUsage `json:"usage,omitempty,omitzero"`
 }
 
-// TenantHealth What is wrong with a tenant. It comes from the history, which nodes record once a minute.
+// TenantHealth What is wrong with a tenant, as nodes noted it when they last recorded its history: once a
+// minute.
 type TenantHealth struct {
 	// Alerts Alerts that are firing.
 	Alerts int `json:"alerts"`
 
-	// Due Tasks that are due, not under way, and don't wait for other tasks. If counting them takes
-	// too long, it is their number in the last minutes.
+	// Due Tasks that are due, not under way, and don't wait for other tasks, when they were last
+	// counted: once a minute.
 	Due int64 `json:"due"`
 
 	// FailedLastHour Tasks that failed for good, up to the last full minute.
 	FailedLastHour int64 `json:"failed_last_hour"`
 
-	// OldestDue Since when the oldest of them has been due. Absent without any, and if counting them takes
-	// too long.
+	// OldestDue Since when the oldest of them has been due. Absent without any.
 	OldestDue time.Time `json:"oldest_due,omitempty,omitzero"`
 }
 
@@ -4588,8 +4588,8 @@ type TenantList struct {
 	Data       []Tenant `json:"data"`
 	NextCursor string   `json:"next_cursor,omitempty,omitzero"`
 
-	// Unread Only in a list by trouble: how many active tenants could not be read, or not within
-	// 10 s. Absent if all were.
+	// Unread Only in a list by trouble: of how many active tenants the history could not be recorded.
+	// What is listed of them is what was last known. Absent if there are none.
 	Unread int `json:"unread,omitempty,omitzero"`
 }
 

@@ -135,7 +135,8 @@ func (c *tenantsListCmd) listTroubled(ctx context.Context, g *globals) error {
 			return err
 		}
 		if list.Unread > 0 {
-			fmt.Fprintf(g.stderr, "%d more could not be read.\n", list.Unread)
+			fmt.Fprintf(g.stderr, "The history of %d tenants can't be recorded: what is listed of "+
+				"them is what was last known.\n", list.Unread)
 		}
 		return nil
 	})

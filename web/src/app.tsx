@@ -1,5 +1,4 @@
 import { signal } from "@preact/signals";
-import { Title } from "./parts/title.tsx";
 import { ErrorBoundary, LocationProvider, Route, Router } from "preact-iso";
 import { Alerts } from "./alerts/alerts.tsx";
 import { Audit, OperatorAudit } from "./audit/audit.tsx";
@@ -12,6 +11,8 @@ import { LoggedIn, loggedInPage, Login } from "./login/login.tsx";
 import { Operations } from "./operations/operations.tsx";
 import { Overview } from "./overview/overview.tsx";
 import type { Page } from "./page.ts";
+import { Manual } from "./parts/manual.tsx";
+import { Title } from "./parts/title.tsx";
 import { Schedule } from "./schedules/schedule.tsx";
 import { Schedules } from "./schedules/schedules.tsx";
 import { expired, isOperator, may, session } from "./session.ts";
@@ -35,7 +36,7 @@ const tenantPages: Page[] = [
   { path: "/console/types/:type", title: "", show: Type },
   { path: "/console/endpoints", title: "Endpoints", show: Endpoints },
   { path: "/console/endpoints/:id", title: "", show: Endpoint },
-  { path: "/console/workers", title: "", show: Workers },
+  { path: "/console/workers", title: "Workers", show: Workers },
   { path: "/console/schedules", title: "Schedules", show: Schedules },
   { path: "/console/schedules/:name", title: "", show: Schedule },
   { path: "/console/operations", title: "Operations", show: Operations },
@@ -59,7 +60,12 @@ const broken = signal("");
 export function App() {
   const s = session.value;
   if (s === undefined) {
-    return <p class="empty">The server can't be reached yet. The page tries again every 3 s.</p>;
+    return (
+      <p class="empty late">
+        The server can't be reached yet. The page tries again every 3 s.{" "}
+        <Manual page="console.md#when-the-server-is-slow-or-lost" text="Docs" />
+      </p>
+    );
   }
   if (!s.logged_in) return <Login />;
   const all = isOperator() ? operatorPages : tenantPages;
@@ -85,7 +91,7 @@ export function App() {
 function NotAllowed({ page }: { page: Page }) {
   return (
     <>
-      <Title text={page.title} />
+      <Title text={page.title} doc="security.md#scopes" />
       <p>This page needs the scope <code>{page.scope}</code>.</p>
     </>
   );
@@ -94,7 +100,7 @@ function NotAllowed({ page }: { page: Page }) {
 function Missing() {
   return (
     <>
-      <Title text="There is no such page" />
+      <Title text="There is no such page" doc="console.md#pages" />
       <p>Choose a page in the menu, or go to the <a href="/console">overview</a>.</p>
     </>
   );

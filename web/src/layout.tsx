@@ -37,7 +37,8 @@ export function Layout({ pages, children }: { pages: Page[]; children: Component
           <button type="button" aria-pressed={paused.value}
             onClick={() => (paused.value = !paused.value)}
             title="The page shows what happens as it happens, unless it is paused.">
-            {paused.value ? "▶ Resume" : "❚❚ Pause"}
+            {paused.value ? "▶" : "❚❚"}
+            <span class="roomy"> {paused.value ? "Resume" : "Pause"}</span>
           </button>
           <span title={`${s?.tenant ?? ""}, scopes: ${s?.scopes?.join(", ") ?? "none"}`}>
             {s?.kind === "operator" ? "operator" : s?.tenant}

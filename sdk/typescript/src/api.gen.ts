@@ -5509,7 +5509,8 @@ export interface components {
             created_at: string;
         };
         /**
-         * @description What is wrong with a tenant. It comes from the history, which nodes record once a minute.
+         * @description What is wrong with a tenant, as nodes noted it when they last recorded its history: once a
+         *     minute.
          * @example {
          *       "alerts": 1,
          *       "due": 1730,
@@ -5522,14 +5523,13 @@ export interface components {
             alerts: number;
             /**
              * Format: int64
-             * @description Tasks that are due, not under way, and don't wait for other tasks. If counting them takes
-             *     too long, it is their number in the last minutes.
+             * @description Tasks that are due, not under way, and don't wait for other tasks, when they were last
+             *     counted: once a minute.
              */
             due: number;
             /**
              * Format: date-time
-             * @description Since when the oldest of them has been due. Absent without any, and if counting them takes
-             *     too long.
+             * @description Since when the oldest of them has been due. Absent without any.
              */
             oldest_due?: string;
             /**
@@ -5542,8 +5542,8 @@ export interface components {
             data: components["schemas"]["Tenant"][];
             next_cursor?: string;
             /**
-             * @description Only in a list by trouble: how many active tenants could not be read, or not within
-             *     10 s. Absent if all were.
+             * @description Only in a list by trouble: of how many active tenants the history could not be recorded.
+             *     What is listed of them is what was last known. Absent if there are none.
              */
             unread?: number;
         };

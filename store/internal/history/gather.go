@@ -111,7 +111,7 @@ func stageTimes(
 // tasks is idle, and left out. live reports whether any type isn't.
 func (s *History) gauges(
 	ctx context.Context, tenant string, g gathered, at time.Time,
-) (live bool, err error) {
+) (live bool, due dueTasks, err error) {
 	all, err := counts.Gauges(ctx, s.counts, tenant)
 	for _, t := range all {
 		if t.Pending+t.Running == 0 && len(t.Backlog) == 0 {
@@ -123,6 +123,7 @@ func (s *History) gauges(
 		v.count(Waiting, t.Waiting)
 		v.count(Running, t.Running)
 		for _, b := range t.Backlog {
+			due.add(b)
 			for i, why := range reasons {
 				if why == b.WaitsFor {
 					v.count(firstReason+Field(i), b.Tasks)
@@ -130,5 +131,21 @@ func (s *History) gauges(
 			}
 		}
 	}
-	return live, err
+	return live, due, err
+}
+
+// dueTasks are the due tasks of a tenant that are not under way and don't wait for other tasks.
+type dueTasks struct {
+	n      int64
+	oldest time.Time // since when the oldest of them has been due
+}
+
+func (d *dueTasks) add(b counts.Backlog) {
+	if b.WaitsFor.ForOthers() {
+		return
+	}
+	d.n += b.Tasks
+	if !b.Oldest.IsZero() && (d.oldest.IsZero() || b.Oldest.Before(d.oldest)) {
+		d.oldest = b.Oldest
+	}
 }

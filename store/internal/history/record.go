@@ -36,24 +36,28 @@ type Recorded struct {
 }
 
 // RecordHistory records what a tenant's types did until the end of the last minute, and their live
-// tasks now. since is when it was last done; zero: not known, so it is looked for as far back as
+// tasks now, and notes what is wrong in the tenant. since is when it was last done; zero: not known, so it is looked for as far back as
 // the counters go.
 func (s *History) RecordHistory(
 	ctx context.Context, tenant string, since time.Time,
 ) (r Recorded, err error) {
 	ctx = postgres.Patient(ctx)
 	g := gathered{}
-	if r.Live, err = s.gauges(ctx, tenant, g, s.core.Clock.Now()); err != nil {
+	live, due, err := s.gauges(ctx, tenant, g, s.core.Clock.Now())
+	if err != nil {
 		return r, postgres.Wrap(err, "RecordHistory(%q)", tenant)
 	}
 	now := s.core.Clock.Now()
 	hourly, more, err := gather(ctx, s.core.DB(tenant), tenant, g, since, now)
-	r.Live = r.Live || more
+	r.Live = live || more
 	if err == nil {
 		err = s.writeParts(ctx, tenant, hours, hourly, &r)
 	}
 	if err == nil {
 		err = s.writeParts(ctx, tenant, minutes, g, &r)
+	}
+	if err == nil {
+		err = s.noteTrouble(ctx, tenant, due)
 	}
 	return r, postgres.Wrap(err, "RecordHistory(%q)", tenant)
 }

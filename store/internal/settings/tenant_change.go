@@ -36,6 +36,20 @@ func (s *tenants) TenantPage(
 	return page, more, postgres.Wrap(err, "TenantPage")
 }
 
+// NamedTenants returns the tenants of some names, without those that don't exist.
+func (s *Settings) NamedTenants(
+	ctx context.Context, slugs []string,
+) (map[string]config.StoredTenant, error) {
+	rows, _ := s.core.Base.Query(ctx,
+		`SELECT `+config.TenantColumns+` FROM asyncflow.tenants WHERE slug = ANY ($1)`, slugs)
+	named := map[string]config.StoredTenant{}
+	all, err := pgx.CollectRows(rows, config.ScanTenant)
+	for _, t := range all {
+		named[t.Slug] = t
+	}
+	return named, postgres.Wrap(err, "NamedTenants")
+}
+
 // TenantPatch says what to change of a tenant.
 type TenantPatch struct {
 	Quotas  map[asyncflow.QuotaName]float64 // 0: the operator's default; a missing one stays

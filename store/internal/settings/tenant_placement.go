@@ -11,7 +11,7 @@ import (
 
 // Placements returns the workers of Citus that have the tenants, by tenant. Tenants on the server
 // of the URL are left out.
-func (s *Settings) Placements(
+func (s *tenants) Placements(
 	ctx context.Context, tenants ...string,
 ) (map[string]postgres.Server, error) {
 	if !s.core.Distributed() {

@@ -44,9 +44,11 @@ var (
 			"schedules"},
 		roots: TokenTables.roots,
 	}
-	// HistoryTables hold what the history is made of.
-	HistoryTables = Tables{names: []string{"tallies", "endpoint_minutes", "type_minutes"},
-		roots: TokenTables.roots}
+	// HistoryTables hold what the history is made of, and the alerts that are noted with it.
+	HistoryTables = Tables{
+		names: []string{"tallies", "endpoint_minutes", "type_minutes", "alert_episodes"},
+		roots: TokenTables.roots,
+	}
 	// RecordTables hold rows that are kept for a while.
 	RecordTables = Tables{names: []string{
 		"operations", "alert_episodes", "endpoint_minutes", "type_minutes", "endpoint_secrets", "audit",

@@ -32,7 +32,7 @@ export function Alerts() {
   const set = read?.value;
   return (
     <>
-      <Title text="Alerts" />
+      <Title text="Alerts" doc="alerts.md" />
       <Problem error={alerts.error} retry={alerts.reload} />
       <Skeleton of={alerts} />
       <p class="buttons">

@@ -50,7 +50,7 @@ function Entries({ load }: { load: Load }) {
   const { entries, next } = list.data ?? {};
   return (
     <>
-      <Title text="Audit" />
+      <Title text="Audit" doc="audit.md#reading-it" />
       <Filters filter={filter} />
       <p class="buttons">
         <button type="button" disabled={list.loading} onClick={list.reload}>Refresh</button>

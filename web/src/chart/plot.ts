@@ -76,7 +76,7 @@ function make(box: HTMLElement, shown: () => Plotted, user: PlotUser): uPlot {
   };
   return new uPlot({
     width: box.clientWidth, height, legend: { show: false },
-    padding: [null, 34, null, null], // room for half of the last time on the axis
+    padding: [8, 34, null, null], // room for half of the last time on the axis
     series: [{}, ...shown().shapes.map((shape, i) => seriesOf(shape, () => colour(i)))],
     scales: {
       x: { range: () => whole(shown()) },
@@ -85,7 +85,7 @@ function make(box: HTMLElement, shown: () => Plotted, user: PlotUser): uPlot {
     axes: [
       { ...axis, size: 34, space: 70,
         values: (_, at, __, ___, step) => at.map((t) => timeText(t, step)) },
-      { ...axis, size: shown().whole ? 56 : 80, incrs: steps(shown().whole),
+      { ...axis, size: 72, incrs: steps(shown().whole),
         values: (_, all) => all.map((v) => shown().text(v)) },
     ],
     cursor: { y: false, drag: { x: true, y: false, setScale: false }, points: { size: 7 },

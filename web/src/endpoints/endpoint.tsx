@@ -26,7 +26,7 @@ export function Endpoint() {
   if (!e) {
     return (
       <>
-        <Title text={`Endpoint ${id}`} />
+        <Title text={`Endpoint ${id}`} doc="endpoints.md" />
         <Problem error={endpoint.error} retry={endpoint.reload} />
         <Skeleton of={endpoint} />
       </>
@@ -34,7 +34,7 @@ export function Endpoint() {
   }
   return (
     <>
-      <Title text={nameOf(e)}><State state={e.health.state} /></Title>
+      <Title text={nameOf(e)} doc="endpoints.md#health"><State state={e.health.state} /></Title>
       <Problem error={endpoint.error} retry={endpoint.reload} />
       <EndpointActions endpoint={e} etag={etag} changed={endpoint.reload} />
       <Health endpoint={e} />

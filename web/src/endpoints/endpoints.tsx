@@ -23,7 +23,7 @@ export function Endpoints() {
   const shown = list.data?.data.filter((e) => !stage || e.stage === stage);
   return (
     <>
-      <Title text="Endpoints" />
+      <Title text="Endpoints" doc="endpoints.md" />
       <NewEndpoint type={type} stage={stage} />
       <p>
         <a href={`/console/workers${type ? `?type=${type}` : ""}`}>

@@ -25,7 +25,7 @@ export function Failures() {
   })), [span.ms, newest, type], pause);
   return (
     <>
-      <Title text="Failures" />
+      <Title text="Failures" doc="failures.md" />
       <Spans span={span}>
         <a href={link({ order: newest ? "" : "newest" })}>
           {newest ? "Show the most frequent first" : "Show the newest first"}

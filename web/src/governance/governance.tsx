@@ -12,20 +12,19 @@ import { Troubled, useTroubled } from "../tenants/trouble.tsx";
 
 /** The nodes and the background jobs. */
 export function Governance() {
-  return <Installation title="Governance" show={({ nodes, jobs }) => (
+  const show = ({ nodes, jobs }: Schemas["Governance"]) => (
     <>
       <Nodes nodes={nodes} />
       <Jobs title="Background jobs" jobs={jobs} />
     </>
-  )} />;
+  );
+  return <Installation title="Governance" doc="architecture.md#governance" show={show} />;
 }
 
 /** What an operator sees first: tenants in trouble, the nodes, and background jobs that fail. */
 export function OperatorOverview() {
   const troubled = useTroubled();
-  const first = <Troubled load={troubled} />;
-  return <Installation title="Overview" first={first} refresh={troubled.reload} show={(all) => {
-    const { nodes, jobs } = all;
+  const show = ({ nodes, jobs }: Schemas["Governance"]) => {
     const failing = jobs.filter((j) => j.failures > 0);
     return (
       <>
@@ -35,27 +34,32 @@ export function OperatorOverview() {
           : <p>No <a href="/console/governance">background job</a> fails.</p>}
       </>
     );
-  }} />;
+  };
+  return (
+    <Installation title="Overview" doc="console.md#for-operators" show={show}
+      first={<Troubled load={troubled} />} refresh={troubled.reload} />
+  );
 }
 
 interface InstallationProps {
   title: string;
+  doc: string;
   /** What stands above the rest, and what reads it again. */
   first?: ComponentChildren;
   refresh?: () => Promise<void>;
   show: (all: Schemas["Governance"]) => ComponentChildren;
 }
 
-function Installation({ title, first, refresh, show }: InstallationProps) {
+function Installation({ title, doc, first, refresh, show }: InstallationProps) {
   // There is no timer: each read has an entry in the operators' audit.
   const all = useLoad(async (signal) => ({
     ...await answer(api.GET("/v1/governance", { signal })), at: new Date().toISOString(),
   }), []);
   return (
     <>
-      <Title text={title} />
+      <Title text={title} doc={doc} />
       <p class="buttons">
-        <button type="button" disabled={all.loading} 
+        <button type="button" disabled={all.loading}
           onClick={() => { void all.reload(); void refresh?.(); }}>Refresh</button>
         {all.data && <span class="quiet">As it was <Time at={all.data.at} /></span>}
       </p>

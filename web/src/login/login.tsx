@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { Manual } from "../parts/manual.tsx";
 import { Title } from "../parts/title.tsx";
 import { announceLogin, login, session } from "../session.ts";
 
@@ -34,7 +35,7 @@ export function LoggedIn() {
   useEffect(announceLogin, []);
   return (
     <>
-      <Title text="You are logged in" />
+      <Title text="You are logged in" doc="console.md#login-at-an-issuer" />
       <p>Close this tab, and go on in the one that you came from.</p>
     </>
   );
@@ -75,7 +76,8 @@ function LoginForm({ over = false }: { over?: boolean }) {
         </label>
         <p id="token-help" class="quiet">
           A token of the API. <code>asyncflow token create</code> makes one. It stays in a cookie
-          that scripts can't read, until it expires.
+          that scripts can't read, until it expires.{" "}
+          <Manual page="console.md#login" text="Docs" label="Docs: how to log in" />
         </p>
         {refusal.value && <p role="alert" class="problem">{refusal.value}</p>}
         <button type="submit" class="primary" disabled={busy.value}>Log in</button>

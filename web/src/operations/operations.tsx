@@ -26,7 +26,7 @@ export function Operations() {
   const { data, next_cursor: next } = list.data ?? {};
   return (
     <>
-      <Title text="Operations" />
+      <Title text="Operations" doc="operations.md#many-tasks-at-once" />
       {id && <Chosen key={id} id={id} />}
       <Problem error={list.error} retry={list.reload} />
       <Skeleton of={list} />

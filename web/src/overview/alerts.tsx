@@ -3,7 +3,7 @@ import { Subject } from "../alerts/subject.tsx";
 import { answer, api, type Schemas } from "../api.ts";
 import { count } from "../format.ts";
 import { useLoad } from "../load.ts";
-import { manual } from "../parts/manual.ts";
+import { Manual } from "../parts/manual.tsx";
 import { Problem } from "../parts/problem.tsx";
 import { For } from "../parts/time.tsx";
 import { may } from "../session.ts";
@@ -52,8 +52,8 @@ function Line({ episode: e }: { episode: Episode }) {
     <>
       <strong class="bad">{alertText(e.alert)}</strong> <Subject episode={e} />
       {e.waits_for && <> {waitText(e.waits_for)}</>},<For since={e.since} />.
-      {" "}<a href={manual(`alerts.md#${e.alert}`)} target="_blank" rel="noreferrer"
-        aria-label={`What to do about ${e.alert} of ${e.subject}`}>What to do</a>
+      {" "}<Manual page={`alerts.md#${e.alert}`} text="What to do"
+        label={`What to do about ${e.alert} of ${e.subject}`} />
     </>
   );
 }

@@ -21,7 +21,7 @@ export function Overview() {
   const all = stats.value;
   return (
     <>
-      <Title text="Overview" />
+      <Title text="Overview" doc="console.md#overview" />
       <Problem error={feedError.value} />
       {all && <Still stats={all} />}
       <Alerts />

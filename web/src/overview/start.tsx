@@ -3,7 +3,7 @@ import { useLocation } from "preact-iso";
 import { answer, api, named } from "../api.ts";
 import { Action } from "../parts/action.tsx";
 import { Copy } from "../parts/copy.tsx";
-import { manual } from "../parts/manual.ts";
+import { Manual } from "../parts/manual.tsx";
 import { fileOf, type Template, templates } from "./templates.ts";
 
 /** What a tenant without task types can begin with. */
@@ -25,10 +25,6 @@ export function Start() {
       </p>
     </section>
   );
-}
-
-function Manual({ page, text }: { page: string; text: string }) {
-  return <a href={manual(page)} target="_blank" rel="noreferrer">{text}</a>;
 }
 
 function Card({ template: t }: { template: Template }) {

@@ -54,13 +54,15 @@ function StillType({ stats: s }: { stats: Stats }) {
       {stages.map((stage) => {
         const waiting = s.backlog?.filter((b) => isStill(b) && (b.stage ?? "") === stage) ?? [];
         const n = waiting.reduce((sum, b) => sum + b.tasks, 0);
+        const since = waiting.map((b) => b.oldest_due).sort()[0];
         const own = load.data?.data.filter((e) => e.stage === stage) ?? [];
         const none = load.data && own.length === 0 && !load.data.next_cursor;
         const sick = own.filter(outage);
         return (
           <div key={stage} class="problem">
             {tasks(n)} of <a href={`/console/types/${s.type}`}>{s.type}</a>{" "}
-            {n === 1 ? "waits" : "wait"} in the stage {stage}
+            {n === 1 ? "waits" : "wait"} in the stage {stage},
+            {n > 1 && " the oldest"}<For since={since} />
             {none && <>: it has no endpoint. <Register type={s.type} stage={stage} /></>}
             {sick.length > 0 && ":"}
             {sick.slice(0, most).map((e) => (

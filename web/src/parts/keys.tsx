@@ -1,18 +1,20 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { useLocation } from "preact-iso";
 import { Dialog } from "./dialog.tsx";
 
 const help: [string, string][] = [
   ["j", "next row"],
   ["k", "previous row"],
   ["Enter", "open the row"],
-  ["/", "go to the search"],
+  ["/", "find a task, or go to the search of the page"],
   ["?", "show these keys"],
 ];
 
 /** The keyboard on all pages. Rows are links with data-row; a search has data-search. */
 export function Keys() {
   const open = useSignal(false);
+  const { route } = useLocation();
   useEffect(() => {
     const press = (e: KeyboardEvent) => {
       const target = e.target as HTMLElement;
@@ -20,7 +22,7 @@ export function Keys() {
         return;
       }
       if (e.key === "?") open.value = true;
-      else if (e.key === "/") document.querySelector<HTMLElement>("[data-search]")?.focus();
+      else if (e.key === "/") search(() => route("/console/tasks"));
       else if (e.key === "j") moveRow(1);
       else if (e.key === "k") moveRow(-1);
       else return;
@@ -37,6 +39,14 @@ export function Keys() {
       </dl>
     </Dialog>
   );
+}
+
+/** Goes to the search of the page, or else to another page and its search. */
+function search(elsewhere?: () => void, frames = 300): void {
+  const field = document.querySelector<HTMLElement>("[data-search]");
+  if (field) return field.focus();
+  elsewhere?.();
+  if (frames > 0) requestAnimationFrame(() => search(undefined, frames - 1));
 }
 
 function moveRow(by: number): void {

@@ -2,6 +2,7 @@ import { effect, signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { session } from "../session.ts";
+import { Manual } from "./manual.tsx";
 
 const page = signal("");
 
@@ -25,8 +26,16 @@ function square(color: string): string {
     ` stroke-width="3"/></svg>`;
 }
 
-/** The heading of a page, which is also the title of its tab. children stand beside it. */
-export function Title({ text, children }: { text: string; children?: ComponentChildren }) {
+interface TitleProps {
+  text: string;
+  /** The page of the documentation about the page, with the place in it: console.md#lists. */
+  doc: string;
+  /** What stands beside the heading. */
+  children?: ComponentChildren;
+}
+
+/** The heading of a page, which is also the title of its tab, and a link to its documentation. */
+export function Title({ text, doc, children }: TitleProps) {
   useEffect(() => {
     const mine = {};
     shown = mine;
@@ -35,5 +44,10 @@ export function Title({ text, children }: { text: string; children?: ComponentCh
       if (shown === mine) page.value = ""; // the next heading may already be there
     };
   }, [text]);
-  return <h1>{text} {children}</h1>;
+  return (
+    <div class="title">
+      <h1>{text} {children}</h1>
+      <Manual page={doc} text="Docs" kind="docs" />
+    </div>
+  );
 }

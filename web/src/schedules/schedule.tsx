@@ -27,7 +27,7 @@ export function Schedule() {
   const s = whole.data?.schedule;
   return (
     <>
-      <Title text={name}>{s?.paused_at && <Status status="paused" />}</Title>
+      <Title text={name} doc="schedules.md">{s?.paused_at && <Status status="paused" />}</Title>
       <Problem error={whole.error} retry={whole.reload} />
       <Skeleton of={whole} />
       {s && (

@@ -22,7 +22,7 @@ export function Schedules() {
   const { route } = useLocation();
   return (
     <>
-      <Title text="Schedules" />
+      <Title text="Schedules" doc="schedules.md" />
       <p class="buttons">
         <SetSchedule saved={(name) => route(`/console/schedules/${name}`)} />
       </p>

@@ -53,7 +53,7 @@ export function Task() {
     const gone = whole.error?.status === 404;
     return (
       <>
-        <Title text={gone ? `There is no task ${id}` : id} />
+        <Title text={gone ? `There is no task ${id}` : id} doc="console.md#task" />
         <Problem error={whole.error} retry={whole.reload} />
         {!whole.error && <Skeleton />}
       </>
@@ -85,7 +85,7 @@ function Shown({ whole, error, reload, stages }: ShownProps) {
   return (
     <>
       <Parents task={task} />
-      <Title text={task.id}>
+      <Title text={task.id} doc="console.md#task">
         <Status status={task.status} /> <Copy text={task.id} label="Copy id" />
       </Title>
       <Problem error={error} retry={reload} />

@@ -30,7 +30,7 @@ const mostTicked = 1000; // ids that a bulk call takes
  */
 export function Tasks() {
   const [query] = useQuery();
-  const types = useLoad(
+  const types = useLoad( // beside the list: neither waits for the other
     async (signal) => (await answer(api.GET("/v1/task-types", { signal }))).data, []);
   const filter: Filter = filterOf(query);
   const unsent = useSignal(false);
@@ -38,19 +38,20 @@ export function Tasks() {
   return (
     <>
       <div class="head">
-        <Title text="Tasks" />
+        <Title text="Tasks" doc="console.md#lists" />
         {types.data?.length !== 0 && (
           <Submit type={filter.type} types={types.data?.map((t) => t.name)} />
         )}
       </div>
       <Problem error={types.error} retry={types.reload} />
+      <Skeleton of={types} />
       {types.data?.length === 0 && <NoTypes />}
       {!!types.data?.length && (
-        <>
-          <Filters filter={filter} types={types.data.map((t) => t.name)}
-            stages={type?.stages.map((s) => s.name) ?? []} unsent={unsent} />
-          <List filter={filter} unsent={unsent} />
-        </>
+        <Filters filter={filter} types={types.data.map((t) => t.name)}
+          stages={type?.stages.map((s) => s.name) ?? []} unsent={unsent} />
+      )}
+      {types.data?.length !== 0 && !types.error && ( // it is shown with its filter
+        <div hidden={!types.data}><List filter={filter} unsent={unsent} /></div>
       )}
     </>
   );

@@ -18,7 +18,7 @@ export function Tenant() {
   const { value: t, etag } = tenant.data ?? {};
   return (
     <>
-      <Title text={slug}>{t && <Status status={t.state} />}</Title>
+      <Title text={slug} doc="tenants.md#quotas">{t && <Status status={t.state} />}</Title>
       <Problem error={tenant.error} retry={tenant.reload} />
       <Skeleton of={tenant} />
       {t && (

@@ -23,7 +23,7 @@ export function Tenants() {
   const { data, next_cursor: next } = list.data ?? {};
   return (
     <>
-      <Title text="Tenants" />
+      <Title text="Tenants" doc="tenants.md" />
       <p class="buttons">
         <button type="button" disabled={list.loading} onClick={list.reload}>Refresh</button>
         <Create />

@@ -33,9 +33,14 @@ export function Troubled({ load }: { load: Loaded<Schemas["TenantList"]> }) {
         </Rows>
       )}
       {!!load.data?.unread && (
-        <p class="bad">{count(load.data.unread)} tenants could not be read.</p>
+        <p class="bad">
+          The history of {count(load.data.unread)} tenants can't be recorded: what is listed of them
+          is what was last known. See <a href="/console/governance">the job history</a>.
+        </p>
       )}
-      {all?.length === most && <p><a href="/console/tenants">All tenants</a></p>}
+      {all?.length === most && (
+        <p>The worst {most} are shown. <a href="/console/tenants">All tenants</a></p>
+      )}
     </section>
   );
 }

@@ -1,5 +1,6 @@
 import type { Schemas } from "../api.ts";
 import { outage } from "../endpoints/outage.ts";
+import { count } from "../format.ts";
 import { For, Time } from "../parts/time.tsx";
 
 interface HealthProps {
@@ -24,14 +25,32 @@ export function Health({ type: t, endpoints }: HealthProps) {
   return (
     <>
       {troubles.length === 0 && (
-        <p class="health good">
+        <p class={`health ${failing(endpoints) < 0.1 ? "good" : "busy"}`}>
           <strong>Delivering</strong>
-          {stages.length === 0 && ": workers claim its tasks"}.
+          {stages.length === 0 && ": workers claim its tasks"}
+          <Failing type={t.name} of={endpoints} />.
         </p>
       )}
       {troubles}
       {t.ramp_until && <p>It is ramped up, and back in full <Time at={t.ramp_until} />.</p>}
     </>
+  );
+}
+
+const sum = ({ data }: Schemas["EndpointList"], of: "attempts" | "failures") =>
+  data.reduce((n, e) => n + e.health[of], 0);
+
+/** Returns the share of the attempts of the last minutes that failed. */
+const failing = (all: Schemas["EndpointList"]): number =>
+  sum(all, "failures") / Math.max(1, sum(all, "attempts"));
+
+/** Says how many attempts failed of late, and leads to their errors. */
+function Failing({ type, of }: { type: string; of: Schemas["EndpointList"] }) {
+  const failed = sum(of, "failures");
+  if (failed === 0) return null;
+  return (
+    <>, but {count(failed)} of {count(sum(of, "attempts"))} attempts{" "}
+      <a href={`/console/failures?type=${type}`}>failed</a> in the last 5 minutes</>
   );
 }
 

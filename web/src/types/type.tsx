@@ -29,7 +29,7 @@ export function Type() {
   const t = type.data;
   return (
     <>
-      <Title text={name}>{t?.paused_at && <Status status="paused" />}</Title>
+      <Title text={name} doc="stages.md">{t?.paused_at && <Status status="paused" />}</Title>
       <Problem error={type.error} retry={type.reload} />
       <Skeleton of={type} />
       {t && (

@@ -21,7 +21,7 @@ export function Types() {
   const { route } = useLocation();
   return (
     <>
-      <Title text="Task types" />
+      <Title text="Task types" doc="stages.md" />
       <Editor saved={(name) => route(`/console/types/${name}`)} />
       <Problem error={list.error} retry={list.reload} />
       <Skeleton of={list} />

@@ -22,7 +22,7 @@ export function Workers() {
   [span.ms, type], pause);
   return (
     <>
-      <Title text="Workers" />
+      <Title text="Workers" doc="workers.md#which-worker-is-slow-or-gone" />
       <Spans span={span} most="24h" />
       {type && <p>Only of the type {type}. <a href={link({ type: "" })}>Show all types</a></p>}
       <Problem error={load.error} retry={load.reload} />

@@ -1,0 +1,86 @@
+package governance_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
+)
+
+// trouble returns what is noted to be wrong in the tenant.
+func (b *bundle) trouble(t *testing.T) store.Trouble {
+	t.Helper()
+	all, err := b.Troubles(t.Context())
+	require.NoError(t, err)
+	if len(all) == 0 {
+		return store.Trouble{}
+	}
+	require.Len(t, all, 1)
+	require.Equal(t, tenant, all[0].Tenant)
+	return all[0]
+}
+
+// The job notes what is wrong in a tenant, and when it is over. A tenant that is well has no row,
+// and one that can't be read keeps what was last known of it.
+func TestHistoryNotesTrouble(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	pipe := b.pipe(t, "pipe")
+	record := func() {
+		t.Helper()
+		_, err := b.RecordHistory(t.Context(), tenant, time.Time{})
+		require.NoError(t, err)
+	}
+	record()
+	require.Zero(t, count(t, url, `SELECT count(*) FROM asyncflow.tenant_trouble`))
+
+	leases := b.submitAndLease(t, pipe, 3)
+	b.Submit(t.Context(), tenant, []asyncflow.NewTask{{Type: "pipe", Context: []byte(`1`)},
+		{Type: "pipe", Context: []byte(`2`)}})
+	record()
+	got := b.trouble(t)
+	assert.EqualValues(t, 2, got.Due)
+	assert.WithinDuration(t, b.Clock.Now(), got.OldestDue, patience)
+
+	b.settleAll(t, pipe, leases, asyncflow.OutcomeRejected)
+	earlier(t, url, "2 min")
+	record()
+	assert.EqualValues(t, 3, b.trouble(t).Failed)
+
+	b.putAlerts(t, tenant, asyncflow.AlertRules{BacklogAge: asyncflow.NewDuration(time.Hour)})
+	exec(t, url, `INSERT INTO tenant_acme.alert_episodes
+		(id, endpoint, alert, subject, since, value, bound)
+		SELECT gen_random_uuid(), '`+alertEndpoint+`', 'backlog_age', 'pipe', now(), 1, 1`)
+	record()
+	assert.Equal(t, 1, b.trouble(t).Alerts)
+
+	exec(t, url, `ALTER TABLE tenant_acme.type_history RENAME TO away`)
+	other := setup(t, url, "b", governance.Config{}) // which visits each tenant at first
+	_, err := other.jobs["history"].Run(t.Context())
+	require.Error(t, err)
+	got = b.trouble(t)
+	assert.True(t, got.Unread)
+	assert.Equal(t, 1, got.Alerts, "what was last known")
+	exec(t, url, `ALTER TABLE tenant_acme.away RENAME TO type_history;
+		UPDATE asyncflow.tenant_trouble SET sampled_at = now() - interval '4 min'`)
+	got = b.trouble(t)
+	assert.Zero(t, got.Due, "nodes have not counted them for long")
+	assert.Zero(t, got.OldestDue)
+	record()
+	assert.False(t, b.trouble(t).Unread)
+
+	exec(t, url, `UPDATE tenant_acme.alert_episodes SET resolved_at = now();
+		UPDATE asyncflow.tenant_trouble
+		SET failed_at = ARRAY(SELECT at - interval '1 h' FROM unnest(failed_at) at)`)
+	got = b.trouble(t)
+	assert.Zero(t, got.Failed, "that was an hour ago")
+	record()
+	assert.Zero(t, b.trouble(t).Alerts)
+}
