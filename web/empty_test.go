@@ -47,10 +47,10 @@ func TestEmptyPages(t *testing.T) {
 func TestPagesWithoutScope(t *testing.T) {
 	p := openPage(t, auth.ScopeSubmit)
 	for _, one := range []shown{
-		{"unread-overview", "/console", "read"},
+		{"unread-overview", "/console", "Overview Docs This page needs the scope read."},
 		{"unread-tasks", "/console/tasks", "Submit a task"},
-		{"unread-failures", "/console/failures", "read"},
-		{"unread-workers", "/console/workers", "read"},
+		{"unread-task", "/console/tasks/none.1.1", "This page needs the scope read."},
+		{"unread-failures", "/console/failures", "This page needs the scope read."},
 		{"unread-alerts", "/console/alerts", "This page needs the scope manage"},
 	} {
 		p.checkPage(one)

@@ -28,18 +28,18 @@ import { Workers } from "./workers/workers.tsx";
 const loggedIn: Page = { path: loggedInPage, title: "", show: LoggedIn };
 
 const tenantPages: Page[] = [
-  { path: "/console", title: "Overview", show: Overview },
+  { path: "/console", title: "Overview", show: Overview, scope: "read" },
   { path: "/console/tasks", title: "Tasks", show: Tasks },
-  { path: "/console/tasks/:id", title: "", show: Task },
-  { path: "/console/failures", title: "Failures", show: Failures },
-  { path: "/console/types", title: "Types", show: Types },
-  { path: "/console/types/:type", title: "", show: Type },
-  { path: "/console/endpoints", title: "Endpoints", show: Endpoints },
-  { path: "/console/endpoints/:id", title: "", show: Endpoint },
-  { path: "/console/workers", title: "Workers", show: Workers },
-  { path: "/console/schedules", title: "Schedules", show: Schedules },
-  { path: "/console/schedules/:name", title: "", show: Schedule },
-  { path: "/console/operations", title: "Operations", show: Operations },
+  { path: "/console/tasks/:id", title: "", show: Task, scope: "read" },
+  { path: "/console/failures", title: "Failures", show: Failures, scope: "read" },
+  { path: "/console/types", title: "Types", show: Types, scope: "read" },
+  { path: "/console/types/:type", title: "", show: Type, scope: "read" },
+  { path: "/console/endpoints", title: "Endpoints", show: Endpoints, scope: "read" },
+  { path: "/console/endpoints/:id", title: "", show: Endpoint, scope: "read" },
+  { path: "/console/workers", title: "Workers", show: Workers, scope: "read" },
+  { path: "/console/schedules", title: "Schedules", show: Schedules, scope: "read" },
+  { path: "/console/schedules/:name", title: "", show: Schedule, scope: "read" },
+  { path: "/console/operations", title: "Operations", show: Operations, scope: "read" },
   { path: "/console/alerts", title: "Alerts", show: Alerts, scope: "manage" },
   { path: "/console/audit", title: "Audit", show: Audit, scope: "manage" },
   loggedIn,
@@ -91,7 +91,7 @@ export function App() {
 function NotAllowed({ page }: { page: Page }) {
   return (
     <>
-      <Title text={page.title} doc="security.md#scopes" />
+      <Title text={page.title || "No access"} doc="security.md#scopes" />
       <p>This page needs the scope <code>{page.scope}</code>.</p>
     </>
   );

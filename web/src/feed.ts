@@ -1,6 +1,6 @@
 import { signal, useSignalEffect } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { answer, api, CallError, type Schemas } from "./api.ts";
+import { answer, api, CallError, passes, type Schemas } from "./api.ts";
 import { paused, visible } from "./clock.ts";
 import { expired } from "./session.ts";
 
@@ -47,9 +47,10 @@ function follow(): () => void {
       source?.close();
       void whyRefused().then((e) => {
         if (over) return;
+        feedError.value = e;
+        if (e && !passes(e)) return;
         const pause = again * (1 + Math.random());
         if (e) e.again = Date.now() + pause;
-        feedError.value = e;
         timer = setTimeout(open, pause);
       });
     };

@@ -25,10 +25,6 @@ export function Endpoints() {
     <>
       <Title text="Endpoints" doc="endpoints.md" />
       <NewEndpoint type={type} stage={stage} />
-      <p>
-        <a href={`/console/workers${type ? `?type=${type}` : ""}`}>
-          Which workers are slow or gone</a>
-      </p>
       <Filters type={type} stage={stage} />
       <Problem error={list.error} retry={list.reload} />
       <Skeleton of={list} />

@@ -14,7 +14,8 @@ export function Empty({ title, children }: { title: string; children?: Component
 export function NoTypes() {
   return (
     <Empty title="There are no task types yet">
-      Describe one in a file, and apply it: <code>asyncflow types apply -f asyncflow.yaml</code>
+      <a href="/console">Begin with a template</a>, or describe one in a file, and apply it:{" "}
+      <code>asyncflow types apply -f asyncflow.yaml</code>
     </Empty>
   );
 }
