@@ -58,12 +58,13 @@ func TestHistoryOfLiveTypes(t *testing.T) {
 			ON CONFLICT (type, stage, at) DO UPDATE
 			SET attempts = type_minutes.attempts + 60, busy = type_minutes.busy + 6`)
 		own, database, began := pgtest.OwnCPU(t), pgtest.CPU(t, url), time.Now()
-		b.run(t, "history")
+		rows := b.run(t, "history")
 		took := time.Since(began)
 		own, database = pgtest.OwnCPU(t)-own, pgtest.CPU(t, url)-database
-		t.Logf("a recording of %d types with %d tasks: %v, CPU of the node %v, of Postgres %v, "+
-			"together %.2f %% of a core, once a minute", *costTypes, len(tasks), took, own, database,
-			100*(own+database).Seconds()/60)
+		t.Logf("a recording of %d types with %d tasks, %d rows: %v, CPU of the node %v, of "+
+			"Postgres %v, together %.2f %% of a core, once a minute", *costTypes, len(tasks), rows,
+			took, own, database, 100*(own+database).Seconds()/60)
+		assert.GreaterOrEqual(t, rows, *costTypes, "it wrote what they did")
 	}
 	h := b.hours(t, "t0000", time.Minute)
 	last := h.Points[len(h.Points)-1].Values

@@ -352,6 +352,11 @@ func TestKeys(t *testing.T) {
 	p.Run(`return words(document.activeElement) === ` + browsertest.Quote(second))
 	press("\r")
 	p.See("Context")
+	press("/") // the page of a task has no search: that of the tasks is meant
+	p.Run(`return location.pathname === "/console/tasks" &&
+		document.activeElement.matches("[data-search]")`)
+	p.open("/console/tasks/" + second)
+	p.See("Context")
 	assert.Contains(t, browsertest.Ask[string](t, p.ctx, `location.pathname`), second)
 }
 

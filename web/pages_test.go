@@ -49,6 +49,7 @@ func TestPages(t *testing.T) {
 	p.checkPage(shown{"login", "/console", "A token of the API"})
 	p.logIn(operator)
 	for _, one := range []shown{
+		{"operator-overview", "/console", "Tenants in trouble"},
 		{"tenants", "/console/tenants", "shop"},
 		{"tenant", "/console/tenants/shop", "shop"},
 		{"governance", "/console/governance", "testnode"},

@@ -51,6 +51,7 @@ func (p *page) busyShop(tenant string) []shown {
 	p.pastDay(tenant)
 	_, err = p.api.RedriveAll(ctx, client.BulkRedrive{Type: "payments", Code: "bank_timeout"})
 	require.NoError(p.t, err)
+	p.otherTenants(tenant)
 	p.open("/console")
 	p.See("Deliveries stand still")
 	p.See("an endpoint fails")
@@ -78,6 +79,34 @@ func (p *page) busyShop(tenant string) []shown {
 	}
 	p.resize(1280, 900)
 	return pages
+}
+
+// otherTenants makes tenants for an operator to see beside a tenant that is in trouble.
+func (p *page) otherTenants(first string) {
+	p.t.Helper()
+	ctx := p.t.Context()
+	p.record(first)
+	for slug, failed := range map[string]int{"atelier": 0, "cinema": 14, "library": 3} {
+		_, err := p.operator().CreateTenant(ctx, slug, client.Quotas{PendingTasks: 100_000})
+		require.NoError(p.t, err)
+		token, err := p.node.TokenOf(slug, time.Hour, all...)
+		require.NoError(p.t, err)
+		api, err := client.New(p.node.URL, token)
+		require.NoError(p.t, err)
+		_, err = api.PutTaskType(ctx, "tickets",
+			client.TaskTypeSpec{Stages: []client.Stage{{Name: "print"}}})
+		require.NoError(p.t, err)
+		for range failed { // they wait for an endpoint
+			_, err = api.Submit(ctx, client.NewTask{Type: "tickets", Context: client.JSON(`{}`)})
+			require.NoError(p.t, err)
+		}
+		_, err = p.database().Exec(ctx, `INSERT INTO tenant_`+slug+`.tallies (type, at, failed)
+			SELECT 'tickets', now() - interval '9 min', $1::bigint WHERE $1::bigint > 0`, failed)
+		require.NoError(p.t, err)
+		p.record(slug)
+	}
+	_, err := p.operator().SuspendTenant(ctx, "atelier", "an unpaid invoice")
+	require.NoError(p.t, err)
 }
 
 // echo returns the URL of a server that echoes challenges, and else answers with a status.

@@ -171,7 +171,7 @@ func (p *page) timeLists() {
 	p.t.Helper()
 	p.Before(whenRows)
 	for _, path := range []string{"/console/tasks?type=huge", "/console/tasks",
-		"/console/tasks?status=succeeded", "/console/tasks?status=failed"} {
+		"/console/tasks?type=huge&reverse=true", "/console/tasks?status=failed"} {
 		if *ended == 0 && strings.Contains(path, "status") {
 			continue
 		}

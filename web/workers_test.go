@@ -6,8 +6,30 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 )
+
+// The menu leads to the workers, whatever the width of the screen: in one line, or on a phone by its
+// button.
+func TestWorkersAreInTheMenu(t *testing.T) {
+	p := openPage(t, auth.ScopeRead)
+	for _, width := range []int64{phone, 1024, 1440} {
+		p.resize(width, 844)
+		p.open("/console")
+		if width == phone {
+			p.Click("☰ Menu")
+		}
+		p.Run(`return called("header nav a", "Workers")?.checkVisibility()`)
+		p.Click("Workers")
+		p.Run(`return location.pathname === "/console/workers" &&
+			words(document.querySelector("h1")) === "Workers" &&
+			called("header nav a", "Workers").getAttribute("aria-current") === "page" &&
+			document.querySelector("header").offsetHeight <= 56`)
+		p.fits(width)
+	}
+	p.quiet()
+}
 
 // Workers are listed with what they do; a row leads to the tasks of its worker. On a phone they are
 // cards, and nothing is wider than the page.

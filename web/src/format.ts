@@ -31,10 +31,15 @@ export const tasks = (n: number): string => `${counts.format(n)} ${n === 1 ? "ta
 /** Returns a number per second as text; nothing for nothing. */
 export const rate = (n: number): string => (n ? `${rates.format(n)}/s` : "–");
 
-/** Returns how long attempts took as text: 3.1 / 70 ms, or 38 ms / 1.5 s, for p50 and p99. */
-export function latency(l: { p50_ms: number; p99_ms: number } | undefined): string {
+/**
+ * Returns how long attempts took as text: 3.1 / 70 ms, or 38 ms / 1.5 s, for p50 and p99, or p95
+ * where that isn't known.
+ */
+export function latency(
+  l: { p50_ms: number; p95_ms?: number; p99_ms?: number } | undefined,
+): string {
   if (!l) return "–";
-  const low = duration(l.p50_ms), high = duration(l.p99_ms);
+  const low = duration(l.p50_ms), high = duration(l.p99_ms ?? l.p95_ms ?? 0);
   const [n, unit, more] = low.split(" ");
   return `${!more && high.split(" ")[1] === unit ? n : low} / ${high}`;
 }

@@ -1,5 +1,5 @@
 import { answer, api, type Schemas } from "../api.ts";
-import { count, duration } from "../format.ts";
+import { count, latency } from "../format.ts";
 import { useLoad } from "../load.ts";
 import { Empty } from "../parts/empty.tsx";
 import { useQuery } from "../parts/pager.tsx";
@@ -55,7 +55,6 @@ export function Workers() {
 function WorkerRow({ worker: w }: { worker: Schemas["WorkerHealth"] }) {
   const query = new URLSearchParams({ type: w.type, stage: w.stage, children: "true",
     ...w.name && { worker: w.name } });
-  const { p50_ms: p50, p95_ms: p95 } = w.duration ?? {};
   return (
     <Row href={`/console/tasks?${query}`} name={w.name ?? w.claimer ?? "without a name"}>
       <td data-label="State"><Status status={w.state} /></td>
@@ -67,7 +66,7 @@ function WorkerRow({ worker: w }: { worker: Schemas["WorkerHealth"] }) {
       </td>
       <td class={w.lost ? "n bad" : "n"} data-label="Lost">{count(w.lost)}</td>
       <td class="n" data-label="p50 / p95">
-        {p50 === undefined ? "–" : `${duration(p50)} / ${duration(p95 ?? 0)}`}
+        {latency(w.duration)}
       </td>
       <td data-label="Endpoint">{w.url ?? (w.claimer ? "claims" : "–")}</td>
     </Row>
