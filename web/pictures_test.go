@@ -51,10 +51,10 @@ func (p *page) busyShop(tenant string) []shown {
 	p.pastDay(tenant)
 	_, err = p.api.RedriveAll(ctx, client.BulkRedrive{Type: "payments", Code: "bank_timeout"})
 	require.NoError(p.t, err)
-	p.otherTenants(tenant)
 	p.open("/console")
 	p.See("Deliveries stand still")
 	p.See("an endpoint fails")
+	p.otherTenants(tenant)
 	pages := []shown{
 		{"overview", "/console", "an endpoint fails"},
 		{"tasks", "/console/tasks?type=payments", failed},
