@@ -10,7 +10,7 @@ import (
 )
 
 // Pages that have nothing to show say so, and break no rule of axe, light, dark and narrow: first
-// those of a tenant without types, then with a type that has no endpoint and no task.
+// the pages of a tenant without types, then with a type that has no endpoint and no task.
 func TestEmptyPages(t *testing.T) {
 	p := openPageOf(t, "newcomers")
 	for _, one := range []shown{

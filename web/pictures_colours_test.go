@@ -11,7 +11,7 @@ import (
 )
 
 // fewColours returns a picture with its 256 most frequent colours, which takes a third of the
-// bytes. Each other colour, such as those at the edges of letters, becomes the nearest of these.
+// bytes. Each other colour, such as one at the edge of a letter, becomes the nearest of these.
 func fewColours(picture []byte) ([]byte, error) {
 	from, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {

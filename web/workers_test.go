@@ -10,8 +10,8 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 )
 
-// The menu leads to the workers, whatever the width of the screen: in one line, or on a phone by its
-// button.
+// The menu leads to the workers, whatever the width of the screen: in one line, or on a phone by
+// its button.
 func TestWorkersAreInTheMenu(t *testing.T) {
 	p := openPage(t, auth.ScopeRead)
 	for _, width := range []int64{phone, 1024, 1440} {

@@ -12,7 +12,7 @@ import (
 
 // Among 3,000 tenants in trouble, each with failures in all minutes of the last hour, the worst are
 // found in a bounded time and in few bytes. With -v it says how long that took. Their schemas are
-// those of an earlier version, so that nodes don't look for them.
+// of an earlier version, so that nodes don't look for them.
 func TestTroubleAmongManyTenants(t *testing.T) {
 	b := setup(t)
 	const tenants, worst = 3000, "many03000"

@@ -36,8 +36,8 @@ type Recorded struct {
 }
 
 // RecordHistory records what a tenant's types did until the end of the last minute, and their live
-// tasks now, and notes what is wrong in the tenant. since is when it was last done; zero: not known, so it is looked for as far back as
-// the counters go.
+// tasks now, and notes what is wrong in the tenant. since is when it was last done; zero: not
+// known, so it is looked for as far back as the counters go.
 func (s *History) RecordHistory(
 	ctx context.Context, tenant string, since time.Time,
 ) (r Recorded, err error) {
@@ -56,9 +56,10 @@ func (s *History) RecordHistory(
 	if err == nil {
 		err = s.writeParts(ctx, tenant, minutes, g, &r)
 	}
-	if err == nil {
-		err = s.noteTrouble(ctx, tenant, due)
+	if err != nil {
+		return r, postgres.Wrap(err, "RecordHistory(%q)", tenant)
 	}
+	err = s.noteTrouble(ctx, tenant, due)
 	return r, postgres.Wrap(err, "RecordHistory(%q)", tenant)
 }
 

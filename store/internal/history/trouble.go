@@ -68,10 +68,11 @@ WHERE x.due > 0 OR (x.alerts, x.failed_at, x.failed, x.due, x.unread)
 // the last hour, and the due tasks that a recording has just found.
 func (s *History) noteTrouble(ctx context.Context, tenant string, due dueTasks) error {
 	alerts, at, failed, err := s.lastHour(ctx, tenant)
-	if err == nil {
-		_, err = s.core.Base.Exec(ctx, noteSQL, tenant, alerts, at, failed, due.n,
-			postgres.OrNull(due.oldest), s.core.Clock.Now())
+	if err != nil {
+		return err
 	}
+	_, err = s.core.Base.Exec(ctx, noteSQL, tenant, alerts, at, failed, due.n,
+		postgres.OrNull(due.oldest), s.core.Clock.Now())
 	return err
 }
 

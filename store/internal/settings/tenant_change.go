@@ -36,7 +36,7 @@ func (s *tenants) TenantPage(
 	return page, more, postgres.Wrap(err, "TenantPage")
 }
 
-// NamedTenants returns the tenants of some names, without those that don't exist.
+// NamedTenants returns the tenants of some names that exist.
 func (s *Settings) NamedTenants(
 	ctx context.Context, slugs []string,
 ) (map[string]config.StoredTenant, error) {
