@@ -36,7 +36,8 @@ func TroubledTenants(
 	return list, err
 }
 
-// wholeTenants returns tenants with all that is known of them. It leaves out the ones that are gone.
+// wholeTenants returns tenants with all that is known of them. It leaves out the ones that are
+// gone.
 func wholeTenants(
 	ctx context.Context, s *store.Store, some []api.Tenant,
 ) (all []api.Tenant, err error) {

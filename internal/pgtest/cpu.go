@@ -25,7 +25,8 @@ func OwnCPU(t testing.TB) time.Duration {
 }
 
 // CPU returns the CPU time that the Postgres of a database has taken, in hundredths of a second:
-// the server, its processes, and the processes that have ended. It skips the test where /proc doesn't say.
+// the server, its processes, and the processes that have ended. It skips the test where /proc
+// doesn't say.
 func CPU(t testing.TB, url string) time.Duration {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
