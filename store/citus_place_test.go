@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
@@ -266,8 +268,10 @@ func TestWorkerComesBack(t *testing.T) {
 	if !pgtest.OnCitus() {
 		t.Skip("TestWorkersOfCitusComeBack runs it")
 	}
-	b := open(t, pgtest.Database(t, prepare), "node-1")
 	ctx := t.Context()
+	servers, url := pgtest.Citus(t)
+	require.NoError(t, prepare(ctx, url))
+	b := open(t, url, "node-1")
 	pipe := b.putOf(tenant, single())
 	other := b.putOf("other", single())
 	here, _ := b.place(tenant)
@@ -280,8 +284,10 @@ func TestWorkerComesBack(t *testing.T) {
 		return !strings.Contains(b.hotPlan(`SELECT 1 FROM "tenant_acme".rolls`), "Citus")
 	})
 	require.NoError(t, submitTo(tenant))
-	restart := sync.OnceFunc(pgtest.KillCitusWorker(t, here))
-	defer restart()
+	killed := servers[slices.IndexFunc(servers, func(s *devpg.Server) bool {
+		return strings.Contains(here, fmt.Sprint(":", s.Config().Port, "/"))
+	})]
+	require.NoError(t, killed.Kill())
 	failed := make(chan error, 1)
 	go func() { failed <- submitTo(tenant) }()
 	for n, waiting := 0, true; waiting || n < 20; n++ {
@@ -295,7 +301,7 @@ func TestWorkerComesBack(t *testing.T) {
 		}
 	}
 	assert.NotEmpty(t, b.lease(other, 1))
-	restart()
+	pgtest.Server(t, killed.Config())
 	eventually(t, "submits are taken again", func() bool { return submitTo(tenant) == nil })
 	leases := b.leaseAll(pipe, 2)
 	for _, l := range leases {

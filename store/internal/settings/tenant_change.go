@@ -37,7 +37,7 @@ func (s *tenants) TenantPage(
 }
 
 // NamedTenants returns the tenants of some names that exist.
-func (s *Settings) NamedTenants(
+func (s *tenants) NamedTenants(
 	ctx context.Context, slugs []string,
 ) (map[string]config.StoredTenant, error) {
 	rows, _ := s.core.Base.Query(ctx,
