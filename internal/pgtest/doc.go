@@ -15,5 +15,6 @@
 // temporary files.
 //
 // A test that ends its server starts its own with Server. Nothing of a started server stays
-// behind, however the test process ends.
+// behind, however the test process ends. An empty cluster stays in the user's cache directory:
+// servers are copies of it.
 package pgtest
