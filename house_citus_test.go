@@ -41,7 +41,8 @@ var citusRules = []citusRule{
 		`UPDATE t SET a = random() WHERE b = 1`},
 	{regexp.MustCompile(`(?is)\bDELETE\s+FROM\b[^;]*\bWHERE\b[^;]*` + volatile),
 		"no volatile function in a DELETE", `DELETE FROM t WHERE a < clock_timestamp()`},
-	{regexp.MustCompile(`(?is)` + volatile + `[^;]*\b(DELETE\s+FROM|UPDATE\s+\S+\s+(\w+\s+)?SET)\b`),
+	{regexp.MustCompile(`(?is)` + volatile +
+		`[^;]*\b(DELETE\s+FROM|UPDATE\s+\S+\s+(\w+\s+)?SET)\b`),
 		"no volatile function in a WITH query of a DELETE or UPDATE",
 		`WITH c AS (SELECT ctid FROM t ORDER BY random()) DELETE FROM t USING c`},
 	{regexp.MustCompile(`(?i)\bAS\s+(MATERIALIZED\s+)?\(\s*SELECT\s+FROM\b`),

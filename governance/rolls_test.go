@@ -293,8 +293,8 @@ func TestRollJobTrims(t *testing.T) {
 	settle(t, b, pipe, leases[0])
 	exec(t, url, `INSERT INTO tenant_acme.wait
 		(type, id, seq, stage, attempt, order_time, until, reason)
-		SELECT number, (1::bigint << 40) + 1500000 + n, 1, 'only', 1, now(), now() + interval '1 year',
-		  'delayed'
+		SELECT number, (1::bigint << 40) + 1500000 + n, 1, 'only', 1, now(),
+		  now() + interval '1 year', 'delayed'
 		FROM tenant_acme.task_types, generate_series(1, 10001) n WHERE name = 'pipe'`)
 	back(t, url, "opened_at", "31 days")
 	for range 3 { // opened, sealed, drained

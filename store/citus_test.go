@@ -246,7 +246,8 @@ REVOKE ALL ON FUNCTION papers_now() FROM PUBLIC;`))
 		conn, err := pgx.Connect(t.Context(), worker)
 		require.NoError(t, err)
 		var papers int
-		assert.NoError(t, conn.QueryRow(t.Context(), `SELECT tenant_acme.papers_now()`).Scan(&papers))
+		assert.NoError(t, conn.QueryRow(t.Context(), `SELECT tenant_acme.papers_now()`).
+			Scan(&papers))
 		assert.Equal(t, 1, papers)
 		require.NoError(t, conn.Close(t.Context()))
 	}
