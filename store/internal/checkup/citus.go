@@ -39,7 +39,7 @@ func everyServer(
 		workers, err := c.workers(ctx)
 		for _, worker := range workers {
 			f.server = fmt.Sprintf("worker %s:%d: ", worker.Host, worker.Port)
-			if err := c.at(ctx, worker, f, run); err != nil {
+			if err := c.runAt(ctx, worker, f, run); err != nil {
 				f.add(LevelWarning, checkAgain, "could not be checked: %s", err)
 			}
 		}
@@ -61,8 +61,8 @@ func (c *checkup) workers(ctx context.Context) ([]postgres.Server, error) {
 	return pgx.CollectRows(rows, pgx.RowToStructByName[postgres.Server])
 }
 
-// at runs a check at a worker.
-func (c *checkup) at(
+// runAt runs a check at a worker.
+func (c *checkup) runAt(
 	ctx context.Context, worker postgres.Server, f *findings,
 	run func(*checkup, context.Context, *findings) error,
 ) error {

@@ -39,9 +39,9 @@ func Distributes(ctx context.Context, q querier, noRoles bool) (bool, error) {
 // byItself has the rest of a transaction make all of a schema on this server, whatever the server's
 // defaults. Nothing is set without the extension: a server may load Citus and know other settings.
 // SET LOCAL would bring the whole text that it is in to the workers.
-const byItself = `SELECT set_config(name, value, true) FROM (VALUES
-	  ('citus.enable_schema_based_sharding', 'off'), ('citus.enable_ddl_propagation', 'off'),
-	  ('citus.propagate_set_commands', 'none')) AS s (name, value)
+const byItself = `SELECT set_config(name, value, true) FROM unnest(
+	  ARRAY['citus.enable_schema_based_sharding', 'citus.enable_ddl_propagation',
+	    'citus.propagate_set_commands'], ARRAY['off', 'off', 'none']) AS s (name, value)
 	WHERE EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')`
 
 // Distribute gives a tenant's schema to a worker, unless it has one. It needs a transaction.
