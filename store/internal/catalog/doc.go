@@ -15,6 +15,7 @@
 //   - meter: Meter, TypeMeter, Times, TimesCounts, TimesKey
 //   - nodes: Node
 //   - open: Open, Loop
+//   - placements: Placements
 //   - submitted: Submitted, Submit
 //   - wakeups: ConfigChannel, Wakeups
 package catalog

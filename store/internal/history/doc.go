@@ -18,6 +18,6 @@
 //   - read: TypeHistory, TypePoints, Point, ReadHistory
 //   - record: Recorded, RecordHistory
 //   - recorded: RecordedSpan, ExtendHistory
-//   - tenant: TenantHour
 //   - times: Times
+//   - trouble: Trouble, Troubles, NoteUnread
 package history

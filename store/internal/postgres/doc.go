@@ -8,11 +8,12 @@
 //   - arrays: PresizeArrays, Moments, Texts, Moment
 //   - confirm: Confirm
 //   - deadlines: BaseStatement, ConnectTimeout, Patient
-//   - dial: Connect
-//   - errors: State, FirstError, IsPassing, Sealed, RolledBack, Wrap, ConnectError, ConnectErrorOr,
-//     Countable, IsDataException, IsRefused, ErrSame, ErrDry, ErrIdle
+//   - dial: Connect, ConnectTo
+//   - errors: State, FirstError, IsPassing, Sealed, IsSealed, RolledBack, Wrap, ConnectError,
+//     ConnectErrorOr, Countable, IsDataException, IsRefused, ErrSame, ErrDry, ErrIdle
 //   - hot: HotPool, NewHotPool
 //   - page: PageBytes, CollectPage, Place
+//   - placed: PlacedTables, NewPlacedTables
 //   - pool: PoolConfig, Server, NewPool, PoolGroup, PoolStat
 //   - pooler: Pooler, OpenPooler, ServerOf, Direct, IsDirect
 //   - prober: Prober, NewProber

@@ -22,8 +22,10 @@
 //   - settings: Settings, New
 //   - submit: GrantSubmit, RevokeSubmit, SubmitLimits, NewSubmitLimits
 //   - target: CreateTarget
-//   - tenant: Tenant, TenantPage, TenantPatch, PatchTenant, DeleteTenant, RestoreTenant,
-//     TenantUsage, CreateTenant, DueDrop, DueDrops, BeginDrop, Dropped, DropStep, DropTenantRole
+//   - tenant: Tenant, TenantPage, NamedTenants, TenantPatch, PatchTenant, DeleteTenant,
+//     RestoreTenant, TenantUsage, CreateTenant, DueDrop, DueDrops, BeginDrop, Dropped, DropStep,
+//     DropTenantRole, MovePhase, MovePreparing, MoveCopying, MoveCatching, MoveSwitching,
+//     MoveTidying, MoveProgress, Move, Moved, MoveTenant, Placements, PlannedMove, PlanRebalance
 //   - token: MaxListedTokens, MaxRevokedTokens, Token, NoteToken, TokenPage, RevokeToken,
 //     RevokedTokens, ForgetTokens, DryRunForgetTokens
 //   - type: DeleteTaskType, HasDeletedTypes, Deleting, DeleteRows, TreeTables, TreeRows,
