@@ -87,7 +87,7 @@ func (t TaskType) FirstClaimOf(stage string) time.Duration {
 }
 
 // Unseen reports whether a lease is a claim without a heartbeat or report since it was handed out.
-// If it ends like that, its answer was perhaps lost, and no attempt is counted.
+// If it ends like that, its answer may have been lost, and no attempt is counted.
 func (t TaskType) Unseen(l Lease) bool {
 	return l.Claimer != "" && l.Until.Sub(l.LeasedAt) <= t.FirstClaimOf(l.Stage)
 }

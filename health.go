@@ -103,9 +103,9 @@ func (h Health) Capacity(now time.Time) int {
 	return Unlimited
 }
 
-// CountsSince returns from when on the tasks in flight count for the Capacity. Where tasks are
-// perhaps at fault, a task that tries the endpoint counts for ShortOpen only: if it hangs, another
-// one may try.
+// CountsSince returns from when on the tasks in flight count for the Capacity. Where tasks may have
+// been at fault, a task that tries the endpoint counts for ShortOpen only: if it hangs, another one
+// may try.
 func (h Health) CountsSince(now time.Time) time.Time {
 	if h.At(now) != HealthHalfOpen {
 		return h.Since
@@ -116,8 +116,8 @@ func (h Health) CountsSince(now time.Time) time.Time {
 	return h.Until
 }
 
-// FreshFirst reports whether tasks that never failed before should get the endpoint's capacity
-// first: one task tries it, or it is ramped up after failures that were perhaps the tasks' fault.
+// FreshFirst reports whether tasks that haven't failed before should get the endpoint's capacity
+// first: one task tries it, or it is ramped up after tasks may have been at fault.
 func (h Health) FreshFirst(now time.Time) bool {
 	switch h.At(now) {
 	case HealthHalfOpen:

@@ -156,8 +156,8 @@ func (t TaskType) Chosen(o Outcome) []string {
 	return nil
 }
 
-// NeedsPath reports whether Decide needs the Path of an outcome: the task is perhaps at its last
-// step. Each step is a row in the journal, so that Seq bounds their number.
+// NeedsPath reports whether Decide needs the Path of an outcome: the task may have taken as many
+// steps as it may. Each step has a row in the journal, so that Seq bounds their number.
 func (t TaskType) NeedsPath(l Lease, o Outcome) bool {
 	return l.Seq >= t.maxSteps() && (o.passed() || t.undone(l) >= 0) && l.Options.Child == nil &&
 		t.Branches()

@@ -87,8 +87,8 @@ func newMask(texts ...string) *mask {
 	return m
 }
 
-// apply masks the texts in another one, and what is left of one before an ellipsis, where cut
-// perhaps made an end: a reason may quote what was cut.
+// apply masks the texts in another one, and what is left of one before an ellipsis, where cut may
+// have made an end: a reason may quote what was cut.
 func (m *mask) apply(in string) string {
 	if m == nil {
 		return in

@@ -80,16 +80,16 @@ func (e *ConnectionError) Unwrap() error {
 }
 
 // NotSent reports that the server can't have seen the request: there never was a connection.
-// Otherwise a call that changes something perhaps took effect.
+// Otherwise a call that changes something may have taken effect.
 func (e *ConnectionError) NotSent() bool {
 	var op *net.OpError
 	return errors.As(e.Err, &op) && op.Op == "dial"
 }
 
-// Uncertain reports whether a call that changes something perhaps took effect although it returned
-// err. It did not if the server refused it or was unavailable, or if the request was never sent.
-// Claims and reports of workers are the exception: they perhaps took effect even if the server was
-// unavailable.
+// Uncertain reports whether a call that changes something may have taken effect although it
+// returned err. It has not if the server refused it or was unavailable, or if the request was never
+// sent. Claims and reports of workers are the exception: they may have taken effect even if the
+// server was unavailable.
 func Uncertain(err error) bool {
 	var answer *Error
 	var connection *ConnectionError

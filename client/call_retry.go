@@ -137,7 +137,7 @@ func repeatable(ctx context.Context, hasKey bool) (context.Context, *keyedSubmit
 	return context.WithValue(ctx, keyedSubmit{}, k), k
 }
 
-// note records whether a try perhaps took effect. The answer can still be read afterwards.
+// note records whether a try may have taken effect. The answer can still be read afterwards.
 func (k *keyedSubmit) note(r *http.Response, err error) {
 	switch {
 	case err != nil:
@@ -151,7 +151,7 @@ func (k *keyedSubmit) note(r *http.Response, err error) {
 	}
 }
 
-// result returns the error of the last try. If an earlier try perhaps took effect, Uncertain
+// result returns the error of the last try. If an earlier try may have taken effect, Uncertain
 // reports so for it.
 func (k *keyedSubmit) result(err error) error {
 	if k == nil || err == nil || !k.uncertain || Uncertain(err) {
@@ -160,7 +160,7 @@ func (k *keyedSubmit) result(err error) error {
 	return uncertainError{err}
 }
 
-// uncertainError is the error of the last try, after one that perhaps took effect.
+// uncertainError is the error of the last try, after one that may have taken effect.
 type uncertainError struct{ error }
 
 func (e uncertainError) Unwrap() error { return e.error }

@@ -68,7 +68,7 @@ func TestBatchesWithoutAKeyAreNotRetried(t *testing.T) {
 	}
 }
 
-// The last error doesn't hide that an earlier try perhaps took effect.
+// The last error doesn't hide that an earlier try may have taken effect.
 func TestUncertainAfterRetries(t *testing.T) {
 	t.Parallel()
 	task := NewTask{Type: "t", Context: JSON("1"), Key: "k"}

@@ -19,6 +19,6 @@
 //
 // Calls that only read are retried a few times when the server can't be reached or answers 503. So
 // are submits of tasks that have a Key: the second submit finds the first task. Other calls that
-// change something are never retried: perhaps the first try took effect, and a task that is
+// change something are never retried: the first try may have taken effect, and a task that is
 // submitted twice runs twice.
 package client

@@ -20,7 +20,7 @@ const contentJSON = "application/json"
 // Submit submits a task and returns once it is durable. A task with a Key is submitted again when
 // there is no answer, or when the server doesn't know the result: within the key's window it is the
 // same task. For a task without a Key, a *ConnectionError after the request was sent means that the
-// task was perhaps accepted; see Uncertain.
+// task may have been accepted; see Uncertain.
 func (c *Client) Submit(ctx context.Context, task NewTask) (SubmittedTask, error) {
 	if err := checkContext(task); err != nil {
 		return SubmittedTask{}, err
@@ -217,8 +217,8 @@ func (c *Client) Redrive(ctx context.Context, id, stage string, doc json.RawMess
 
 // Rerun runs a final task again, as a new task, and returns that one. With an idempotency key,
 // which becomes that of the new task, it is sent again when there is no answer, and makes one task.
-// The key may be empty: then a *ConnectionError after the request was sent means that the task was
-// perhaps made; see Uncertain. For a task that isn't final, the error is CodeConflict.
+// The key may be empty: then a *ConnectionError after the request was sent means that the task may
+// have been made; see Uncertain. For a task that isn't final, the error has CodeConflict.
 func (c *Client) Rerun(
 	ctx context.Context, id string, how RerunOptions, idempotencyKey string,
 ) (SubmittedTask, error) {
@@ -245,7 +245,7 @@ func (c *Client) Rerun(
 
 // SendSignal sends a signal to a task, and returns once it is durable. With an idempotency key it
 // is sent again when there is no answer, and counts once. The key may be empty: then a
-// *ConnectionError after the request was sent means that the signal was perhaps sent; see
+// *ConnectionError after the request was sent means that the signal may have been sent; see
 // Uncertain.
 func (c *Client) SendSignal(
 	ctx context.Context, signal NewSignal, idempotencyKey string,

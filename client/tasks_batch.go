@@ -32,7 +32,7 @@ type Result struct {
 // tasks come with a Key, batches are submitted again like single tasks (see Submit).
 //
 // An error ends it early. It is about the batch after the results that are returned; Uncertain
-// reports whether tasks of that batch were perhaps accepted.
+// reports whether tasks of that batch may have been accepted.
 func (c *Client) SubmitMany(ctx context.Context, tasks []NewTask) ([]Result, error) {
 	results := make([]Result, 0, len(tasks))
 	ctx, tries := keyed(ctx, tasks...)

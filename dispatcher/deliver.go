@@ -15,7 +15,7 @@ import (
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	now := d.current(t)
 	for _, l := range leases {
-		// Another node perhaps registered an endpoint this second.
+		// Another node may have registered an endpoint this second.
 		if now.FansOut(l) == nil && !now.Serves(l.Stage) && !now.Claims(l.Stage) {
 			d.workers.Do(func() { d.beginWithPast(d.refreshed(t), leases) })
 			return

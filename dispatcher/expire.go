@@ -9,7 +9,7 @@ import (
 )
 
 // withoutExpired ends the leased tasks with a lifetime that is over, and returns the remaining
-// tasks. It asks the database only about tasks that perhaps began in time.
+// tasks. It asks the database only about tasks that may have begun in time.
 func (d *Dispatcher) withoutExpired(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
 	now := d.store.Clock.Now()
 	overdue := func(l asyncflow.Lease) bool {

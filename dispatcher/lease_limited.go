@@ -50,7 +50,7 @@ func (d *Dispatcher) leaseLimited(
 	return g.Leases, g.Next, g.Filed, err
 }
 
-// blockedTypes lists the types that perhaps hold blocked tasks, by stage.
+// blockedTypes has the types that may have blocked tasks, by stage.
 type blockedTypes struct {
 	mu    sync.RWMutex
 	types map[store.TypeKey]bool

@@ -71,7 +71,7 @@ func (a *attention) watchOf(tenant string) *watch {
 }
 
 // hear records which types are worth a visit after some news, and from what time on. If
-// announcements were perhaps missed, that is every type. mu must be locked.
+// announcements may have been missed, that is every type. The caller has locked mu.
 func (a *attention) hear(news store.News) {
 	for key, announced := range news.Ready {
 		w := a.watchOf(key.Tenant)

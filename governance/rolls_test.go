@@ -164,7 +164,7 @@ func TestRollJobInAnotherHistory(t *testing.T) {
 }
 
 // While tasks come and go, the rolls of a tenant are left alone as long as none can become full,
-// unless its configuration changes or announcements were perhaps missed, as in a failover.
+// unless its configuration changes or announcements may have been missed, as in a failover.
 func TestRollJobLeavesBusyTenantsAlone(t *testing.T) {
 	t.Parallel()
 	for why, news := range map[string]func(*testing.T, *bundle){

@@ -182,7 +182,7 @@ func TestAChangeIsSeenWhenItsCallReturns(t *testing.T) {
 	}
 }
 
-// A read of another caller perhaps began before the change: Refresh waits for a later one.
+// A read of another caller may have begun before the change: Refresh waits for a later one.
 func TestARefreshIsAsNewAsItsCall(t *testing.T) {
 	b := setup(t)
 	far := open(t, b.url, "node-2")

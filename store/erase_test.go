@@ -180,8 +180,8 @@ func TestEraseDeliveredNotifications(t *testing.T) {
 	assert.NotNil(t, b.task(note).Options.Erased)
 }
 
-// A task is not erased while the on_final of its type is being followed: the node that does it
-// perhaps read the result.
+// A task is not erased while the on_final of its type is being followed: the node that does it may
+// have read the result.
 func TestEraseBeforeItsEndIsTold(t *testing.T) {
 	b := setup(t)
 	b.byHand()

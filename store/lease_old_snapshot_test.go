@@ -83,9 +83,9 @@ func (b *bundle) look(pipe *store.Type) ([]asyncflow.Lease, time.Time) {
 	return leases, next
 }
 
-// belowMarks inserts rows below the marks of two nodes, and looks what they lease. It is false if
-// one of those leases perhaps looked at everything, as they do once in a while: then what it found
-// says nothing.
+// belowMarks inserts rows below the marks of two nodes, and looks what they lease. It is false
+// if one of those leases may have looked at everything, as they do once in a while: then what it
+// found says nothing.
 func (b *bundle) belowMarks(
 	pipe *store.Type, far *bundle, woken <-chan int64, row *int,
 ) bool {

@@ -123,7 +123,7 @@ func probesKeepTheOrderOfKeys(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// A probe that hangs counts for ShortOpen if tasks are perhaps at fault, otherwise until it ends,
+// A probe that hangs counts for ShortOpen if tasks may have been at fault, otherwise until it ends,
 // whatever the state of the type's other endpoints.
 func TestEachEndpointCountsItsOwnLeases(t *testing.T) {
 	b := setup(t)

@@ -138,8 +138,8 @@ func TestMigrateToASecondVersion(t *testing.T) {
 		b.count(`SELECT max(version_id) FROM tenant_acme.schema_versions`))
 }
 
-// A table of the old name in a new database is somebody else's: perhaps an application of the same
-// user made it.
+// A table of the old name in a new database is somebody else's: an application of the same user may
+// have made it.
 func TestATableOfAnApplicationIsNoDevelopmentVersion(t *testing.T) {
 	b := setup(t)
 	b.exec(`CREATE TABLE asyncflow.migrations (name text)`)

@@ -92,7 +92,7 @@ func (b *bundle) step(due store.DueOperation) store.Step {
 func (b *bundle) finish(due store.DueOperation) store.Operation {
 	b.t.Helper()
 	for {
-		// perhaps the clock went back: then the step isn't due yet
+		// the clock may have gone back: then the step isn't due yet
 		if step := b.step(due); step.Next.IsZero() {
 			if o := b.operation(due); o.State != store.OperationRunning {
 				return o

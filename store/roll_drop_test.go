@@ -11,7 +11,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/settings"
 )
 
-// A task can't be redriven once the drop of its roll began: perhaps its dependencies are lost.
+// A task can't be redriven once the drop of its roll has begun: it may have lost its dependencies.
 func TestRedriveMeetsADrop(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

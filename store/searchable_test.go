@@ -281,7 +281,7 @@ func searchableFromTheNextRoll(t *testing.T, b *bundle) {
 }
 
 // What a task makes is found, too: children, tasks that it starts, notifications, reruns, tasks of
-// schedules, and tasks that an unknown commit perhaps inserted.
+// schedules, and tasks that an unknown commit may have inserted.
 func TestWhatTasksMakeIsFound(t *testing.T) {
 	b := setup(t)
 	b.byHand()
@@ -327,8 +327,8 @@ func TestWhatTasksMakeIsFound(t *testing.T) {
 	require.Equal(t, children+3, b.checkSearch("pipe"))
 }
 
-// An erased task isn't found by what it had, but by its flow key, which stays. Perhaps the field
-// was left out since.
+// An erased task isn't found by what it had, but by its flow key, which stays. The field may have
+// been left out since.
 func TestErasedTasksAreNotFound(t *testing.T) { eachSet(t, erasedTasksAreNotFound) }
 
 func erasedTasksAreNotFound(t *testing.T, b *bundle) {

@@ -316,7 +316,7 @@ func (m *signalMachine) timeUp(t *rapid.T) {
 	m.check(t)
 }
 
-// quiet follows up until nothing is left. Perhaps Postgres did not notice yet that a node died.
+// quiet follows up until nothing is left. Postgres may not have noticed yet that a node died.
 func (m *signalMachine) quiet() {
 	for deadline := time.Now().Add(patience); ; {
 		m.b.exec(`UPDATE tenant_acme.outbox SET due = now()

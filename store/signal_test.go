@@ -576,7 +576,7 @@ func signalsRead(t *testing.T, tx pgx.Tx) (n int) {
 	return n
 }
 
-// A follow-up without an answer to its COMMIT perhaps put tasks in line. Its node looks for them at
+// A follow-up whose COMMIT has no answer may have put tasks in line. Its node looks for them at
 // once: nothing else would tell it of them.
 func TestAFollowUpWithoutAnAnswerIsAnnounced(t *testing.T) {
 	b := setup(t)

@@ -180,7 +180,7 @@ func TestSpawnWithHeldKeysSurvivesCrashes(t *testing.T) {
 			}
 		}
 		line.mend()
-		// perhaps Postgres did not notice the death yet
+		// Postgres may not have noticed the death yet
 		eventually(t, "the others are made", func() bool {
 			b.followUpNow()
 			return len(b.keysOf(id)) == 3

@@ -163,7 +163,7 @@ func TestSpawnSurvivesCrashes(t *testing.T) {
 			}
 		}
 		line.mend()
-		// perhaps Postgres did not notice the death yet
+		// Postgres may not have noticed the death yet
 		eventually(t, "all are made", func() bool {
 			b.exec(`UPDATE tenant_acme.outbox SET due = now()
 				WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
@@ -340,8 +340,8 @@ func TestSpawnMany(t *testing.T) {
 	})
 }
 
-// A roll keeps a task until all tasks are made that it started, however long that takes: perhaps
-// nobody followed up for longer than the retention.
+// A roll keeps a task until all tasks are made that it started, however long that takes: nobody may
+// have followed up for longer than the retention.
 func TestSpawnKeepsItsRoll(t *testing.T) { eachSet(t, testSpawnKeepsItsRoll) }
 
 func testSpawnKeepsItsRoll(t *testing.T, b *bundle) {

@@ -61,7 +61,7 @@ func sqlSubmitWithDependencies(t *testing.T, b *bundle) {
 	b.checkTokens("pipe")
 }
 
-// Nodes hear of such a task, and look at it at once: what it depends on is perhaps over.
+// Nodes hear of such a task, and look at it at once: what it depends on may have ended before.
 func TestSQLDependentOnAnEndedTask(t *testing.T) {
 	b := setupEdges(t)
 	other := b.submit(newBase("k"))[0].ID

@@ -31,7 +31,7 @@ func TestSlowHandler(t *testing.T) {
 	require.Empty(t, b.asyncflow.reports)
 }
 
-// When the connection breaks, the handler goes on: perhaps asyncflow was restarted. Its result is
+// When the connection breaks, the handler goes on: asyncflow may have been restarted. Its result is
 // reported, and a heartbeat asks whether it still counts.
 func TestBrokenConnection(t *testing.T) {
 	b := setup(t)

@@ -101,7 +101,7 @@ func TestTurnsSurviveAKill(t *testing.T) {
 	for i, key := range keys {
 		count[key]++
 		turns := []int{count["big"], (count["gold"] + 2) / 3, count["small"]}
-		// Perhaps the task of the killed node was delivered by neither, or late.
+		// The task that the killed node had may have been delivered by neither, or late.
 		require.LessOrEqual(t, max(turns[0], turns[1], turns[2])-min(turns[0], turns[1], turns[2]),
 			2, "after %d of %v", i+1, keys)
 	}

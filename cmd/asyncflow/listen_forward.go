@@ -21,8 +21,8 @@ type lastDelivery struct {
 }
 
 // forward forwards a delivery and reports the answer. It returns true if the worker will report by
-// itself. A heartbeat comes first: perhaps the claim ended while this machine slept, and stands for
-// as long as the worker may take after it.
+// itself. A heartbeat comes first: the claim may have ended while this machine slept, and stands
+// for as long as the worker may take after it.
 func (s *stageListener) forward(ctx context.Context, d client.SignedDelivery) (later bool) {
 	cb := s.callback(d.TaskID, d.Callback.Token)
 	if !s.callWithRetries(ctx, func() error {

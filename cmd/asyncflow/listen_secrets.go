@@ -20,7 +20,7 @@ type listenSecrets struct {
 	locked *os.File // nil: the file could not be locked
 }
 
-// listenSecret is a signing secret of an endpoint, with its id: perhaps another one replaced it.
+// listenSecret is a signing secret of an endpoint, with its id: another one may have replaced it.
 type listenSecret struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"`

@@ -201,7 +201,7 @@ func (g *globals) printHistoryChart(h client.StatsHistory) error {
 	return err
 }
 
-// recordedLate is how long after a time nodes are perhaps still to record it.
+// recordedLate is how long after a time nodes may not have recorded it yet.
 const recordedLate = 3 * time.Minute
 
 // unknownColumns reports which columns are without a point and without a step that a node recorded.

@@ -185,7 +185,7 @@ func (i *issuer) authorizeURL(
 		oauth2.S256ChallengeOption(l.Verifier)), nil
 }
 
-// These refuse an ID token that another client perhaps asked for.
+// These refuse an ID token that another client may have asked for.
 var (
 	errParty   = errors.New("its ID token was issued to another client (claim azp)")
 	errNoParty = errors.New("its ID token is for several clients, and has no claim azp")

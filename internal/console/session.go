@@ -47,7 +47,7 @@ func (c *Console) Token(ctx *fiber.Ctx) (string, error) {
 	}
 }
 
-// callerHeader names the caller that a page takes for its session's: another tab perhaps logged in
+// callerHeader names the caller that a page takes for its session's: another tab may have logged in
 // as another one.
 const callerHeader = "Asyncflow-Session"
 

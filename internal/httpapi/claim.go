@@ -174,8 +174,7 @@ func (s *Server) checkArrival(c *fiber.Ctx, tenant string, all []asyncflow.Deliv
 // arrivalLooks is how often it is looked whether an answer arrived.
 const arrivalLooks = 2
 
-// Bounds of the claims that are perhaps still to arrive. Each takes some 300 bytes for 10 s at
-// most.
+// Bounds of the claims that may not have arrived yet. Each takes some 300 bytes for 10 s at most.
 const (
 	maxArrivals          = 65_536
 	maxArrivalsPerTenant = maxArrivals / 4

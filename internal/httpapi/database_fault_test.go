@@ -187,8 +187,8 @@ func (f *faults) cut(how string) {
 	}
 }
 
-// If the database breaks off during the commit of a change, the answer says that the change was
-// perhaps made. Before the commit, it says that nothing was changed.
+// If the database breaks off during the commit of a change, the answer says that the change may
+// have been made. Before the commit, it says that nothing was changed.
 func TestUnansweredChange(t *testing.T) {
 	b := setup(t)
 	b.pipe()

@@ -119,8 +119,8 @@ func TestIfMatch(t *testing.T) {
 	}
 }
 
-// A document that was applied already is a success: perhaps the answer to the first call was lost.
-// A dry run, which shows what isn't so, gives no ETag.
+// A document that was applied already is a success: the answer to the first call may have been
+// lost. A dry run, which shows what isn't so, has no ETag.
 func TestIfMatchOfTheSameAgain(t *testing.T) {
 	b := setup(t)
 	for _, c := range b.configuration() {

@@ -82,7 +82,7 @@ type attempt struct {
 }
 
 // attemptOf returns the attempt that the call's token vouches for. It is CodeNotFound if the task
-// is gone: perhaps its type or tenant was since deleted and made again under the same name.
+// is gone: its type or tenant may since have been deleted and made again under the same name.
 func (s *Server) attemptOf(ctx context.Context) (attempt, error) {
 	c := completionOf(ctx)
 	t, err := s.cfg.Store.TypeOf(ctx, c.Tenant, c.Task)
@@ -184,7 +184,7 @@ func mayCountLate(written, reported asyncflow.OutcomeKind) bool {
 // reportLate settles a lost attempt by its late outcome, unless the task was started again.
 func (s *Server) reportLate(ctx context.Context, a attempt, o asyncflow.Outcome) (bool, error) {
 	if err := s.cfg.Committer.AdmitSpawn(ctx, a.taskType, a.Task, a.Seq+1, o); err != nil {
-		// Perhaps the same report was accepted before, in the place after the lost attempt.
+		// The same report may have been accepted before, in the place after the lost attempt.
 		_, same, unread := s.cfg.Store.WrittenAs(ctx, a.taskType, a.Task, a.Seq+1, o)
 		if unread == nil && same {
 			return true, nil

@@ -39,8 +39,8 @@ POST /v1/callbacks/{held}/complete {"output":1}
 POST /v1/callbacks/{held}/fail {"error":"no"}
 POST /v1/claims/{held}/release`
 
-// A call that waits for a standby, and is cancelled there, is answered that it perhaps made its
-// change.
+// A call that waits for a standby, and is cancelled there, is answered that it may
+// have made its change.
 func TestCallsUnderACutWaitForTheStandby(t *testing.T) {
 	t.Parallel()
 	url := pgtest.PreparedServer(t, prepare).URL("postgres")

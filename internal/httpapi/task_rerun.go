@@ -67,7 +67,7 @@ func (s *Server) RerunTask(
 	return RerunTask200JSONResponse(submittedOut(result)), nil
 }
 
-// rerunMade returns the task that the same call made before. Perhaps the task that it runs again
+// rerunMade returns the task that the same call made before. The task that it runs again may have
 // changed since: it may be live again, or gone.
 func (s *Server) rerunMade(
 	ctx context.Context, of asyncflow.TaskID, key string, changes rerunChanges,

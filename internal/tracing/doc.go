@@ -6,5 +6,5 @@
 // attempt early, nothing is left behind; a span of a process that is killed doesn't exist.
 //
 // The ids of an attempt follow from its tenant, its task and its fencing number: see attemptIDs. So
-// the node that gets a report knows the span of the attempt, though perhaps another node sent it.
+// the node that gets a report knows the span of the attempt, though another node may have sent it.
 package tracing

@@ -17,8 +17,8 @@ import (
 const (
 	// maxHeaderBytes bounds the head of an answer, and what comes before it.
 	maxHeaderBytes = 64 << 10
-	// lastWords is how long an answer is awaited when the request can't be written: a worker that
-	// closes its side early perhaps said why.
+	// lastWords is how long an answer is awaited when the request can't be written: a worker
+	// that closes its side early may have said why.
 	lastWords = time.Second
 )
 

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The deadline of a request doesn't apply to the next one on its connection, which perhaps goes
-// without.
+// The deadline of a request doesn't apply to the next one on its connection, which may have none.
 func TestLimitOfTheLastRequest(t *testing.T) {
 	t.Parallel()
 	cert, pool := goodCertificate(t)

@@ -31,7 +31,7 @@ func NewIdle(perAddress, total int) *Idle {
 }
 
 // take returns an idle connection that is still good, or nil: a worker, or something on the way,
-// perhaps closed it meanwhile.
+// may have closed it meanwhile.
 func (i *Idle) take(to address) *conn {
 	for {
 		c := i.pop(to)

@@ -174,8 +174,8 @@ func AnnounceEnds(s *Path, key config.TypeKey, leases []*asyncflow.Lease) {
 	s.core.Wakeups.Announce(key, first)
 }
 
-// HasUnknownLeases reports whether leases that no node knows are perhaps committed on the server of
-// a tenant. Until a Lease succeeds there, no task should begin with its insert, or go on with its
+// HasUnknownLeases reports whether the server of a tenant may have committed leases that no node
+// knows. Until a Lease succeeds there, no task should begin with its insert, or go on with its
 // settlement.
 func (s *Path) HasUnknownLeases(tenant string) bool {
 	_, unknown := s.unknownLeases.Load(s.core.Server(tenant))

@@ -30,7 +30,7 @@ func (p Page) ends(f Filter) bool {
 		(f.Type == "" || f.Parent.Type != "") && p.windows >= pageRuns
 }
 
-// Searched are the tasks among which a page was searched for. A page that is full perhaps ended
+// Searched are the tasks among which a page was searched for. A page that is full may have ended
 // before the last of them.
 type Searched struct {
 	Tasks       int

@@ -47,7 +47,7 @@ func (s *lists) typesFor(ctx context.Context, tenant string, f Filter) ([]*confi
 }
 
 // searchableNow returns types with their searchable fields as they are now, if these matter for a
-// filter. Perhaps another node left out a field this second: its tasks aren't found by the field
+// filter. Another node may have left out a field this second: its tasks aren't found by the field
 // any more.
 func (s *lists) searchableNow(
 	ctx context.Context, tenant string, types []*config.Type, f Filter,

@@ -194,7 +194,7 @@ func (s *operations) candidatesOf(
 }
 
 // firstLive returns the least number of a live task, 0 if none is live. It returns the type with
-// its tables of that moment: perhaps another node opened a roll this second that gets the new
+// its tables of that moment: another node may have opened a roll this second that gets the new
 // tasks.
 func (s *operations) firstLive(
 	ctx context.Context, t *config.Type,

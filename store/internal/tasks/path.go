@@ -23,9 +23,9 @@ type Visit struct {
 // pathVisits is how many visits are shown at most, the last ones.
 const pathVisits = 100
 
-// pathSQL reads a task's journal up to a seq ($3): perhaps the task went on since it was read. It
-// leaves out rows up to the one with a seq ($4) and a time ($5), unless the database is back at an
-// earlier time and holds another row there.
+// pathSQL reads a task's journal up to a seq ($3): the task may have gone on since it was read. It
+// leaves out rows up to the one with a seq ($4) and a time ($5), unless the database has gone back
+// and has another row there.
 const pathSQL = `
 SELECT seq, at, stage, attempt, outcome, final IS NOT NULL, ` + hot.WaitsThen + ` FROM {journal} j
 WHERE type = $1 AND id = $2 AND seq <= $3 AND seq > coalesce((SELECT k.seq FROM {journal} k

@@ -72,8 +72,8 @@ type ended struct {
 	needed  bool
 }
 
-// candidates reads the tasks of a window again, under the lock of the roll: perhaps a redrive came
-// before. If they take too many bytes, it ends the window earlier.
+// candidates reads the tasks of a window again, under the lock of the roll: a redrive may have come
+// before. If they have too many bytes, it ends the window earlier.
 func (x *trim) candidates(w *window) (all []ended, err error) {
 	numbers, ids := columns(w.ended)
 	rows, _ := x.tx.Query(x.ctx, x.sql(`
