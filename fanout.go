@@ -266,7 +266,7 @@ type Spread struct {
 	list   json.RawMessage // nil: shards or votes, with the task's context
 }
 
-// Items returns up to n items from an index on. There are none of shards and votes.
+// Items returns up to n items from an index on. Shards and votes have none.
 func (s Spread) Items(from, n int) (items []json.RawMessage) {
 	w := JSONWalk{Doc: s.list}
 	w.Enter()

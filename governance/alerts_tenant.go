@@ -8,8 +8,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// backlogs reads for how long the oldest task that is not in flight is due: of each type that isn't
-// paused, of each of its stages without an endpoint, and of each that nobody claims from.
+// backlogs reads how long the oldest task that is not in flight has been due: of each type that
+// isn't paused, of each of its stages without an endpoint, and of each that nobody claims from.
 func (j *alertsJob) backlogs(
 	ctx context.Context, r *readings, tenant string, rules asyncflow.AlertRules, at time.Time,
 ) error {

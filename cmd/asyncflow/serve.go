@@ -218,7 +218,7 @@ func countRepeats(log *slog.Logger) (counted *slog.Logger, stop func()) {
 	}
 }
 
-// inMilliseconds writes a duration, such as duration, as duration_ms: there are none in JSON, and
+// inMilliseconds writes a duration, such as duration, as duration_ms: JSON has no durations, and
 // slog would write a number of nanoseconds that doesn't say so.
 func inMilliseconds(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() != slog.KindDuration {

@@ -76,7 +76,7 @@ func (m *Metrics) Spans(counts func() (exported, dropped, failed, over uint64)) 
 		func() uint64 { _, _, _, over := counts(); return over })
 }
 
-// gatherTime bounds a reading of all metrics. Readings of the database are bounded by themselves.
+// gatherTime bounds a reading of all metrics. Each reading of the database has a bound of its own.
 const gatherTime = 2 * readTime
 
 // Handler answers with the metrics, in text. Metrics that can't be read are left out. Callers

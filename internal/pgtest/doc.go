@@ -11,7 +11,7 @@
 // versions are ignored. Without it, tests use any installed version. ASYNCFLOW_OFFLINE=true
 // forbids to fetch programs.
 //
-// The server keeps its files in memory if Linux offers 2 GiB in /dev/shm, or else among the
+// The server keeps its files in memory if /dev/shm of Linux has 2 GiB free, or else among the
 // temporary files.
 //
 // A test that ends its server starts its own with Server. Nothing of a started server stays

@@ -44,7 +44,7 @@ type Config struct {
 	Timeout time.Duration
 	// ReportTime is how long after a 202 the report may take; 0: 30 s.
 	ReportTime time.Duration
-	// Watch is how long a worker is watched that should be at rest; 0: ReportTime.
+	// Watch is how long a worker is watched after it should have stopped; 0: ReportTime.
 	Watch time.Duration
 	// Deadline is how much time the deliveries of the checks "heartbeats" and "cancel" get; 0: 3 s.
 	Deadline time.Duration

@@ -170,7 +170,7 @@ func TestAnswersNobodyAskedFor(t *testing.T) {
 	}
 }
 
-// A worker may answer before it read a request, and never read it.
+// A worker may answer before it has read a request, and never read it.
 func TestAnswersBeforeTheRequest(t *testing.T) {
 	t.Parallel()
 	cert, pool := goodCertificate(t)

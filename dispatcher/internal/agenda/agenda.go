@@ -195,7 +195,7 @@ func (a *Agenda[K]) Idle(key K) (idle bool, busy time.Duration) {
 	}
 }
 
-// Forget drops a deleted type. It must be with the caller.
+// Forget drops a deleted type. The caller must have taken it.
 func (a *Agenda[K]) Forget(key K) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

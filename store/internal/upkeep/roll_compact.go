@@ -262,7 +262,7 @@ func (s *Upkeep) tidyStep(
 		if err != nil || more {
 			return err
 		}
-		// Nothing happened in an idle roll since it became idle.
+		// Nothing has happened in an idle roll since it became idle.
 		_, err = tx.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET remaining_since = idle_since,
 			  remaining_types = CASE WHEN idle_since IS NOT NULL THEN '{}'::int[] END,
 			  remaining_ids = CASE WHEN idle_since IS NOT NULL THEN '{}'::bigint[] END
