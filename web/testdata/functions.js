@@ -80,7 +80,7 @@ var exported = (() => {
   var rate = (n) => n ? `${rates.format(n)}/s` : "\u2013";
   function latency(l) {
     if (!l) return "\u2013";
-    const low = duration(l.p50_ms), high = duration(l.p99_ms);
+    const low = duration(l.p50_ms), high = duration(l.p99_ms ?? l.p95_ms ?? 0);
     const [n, unit, more] = low.split(" ");
     return `${!more && high.split(" ")[1] === unit ? n : low} / ${high}`;
   }
