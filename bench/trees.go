@@ -145,13 +145,13 @@ func (r *rounds) release(
 		last = time.Now()
 		return n == 0, err
 	})
-	if err == nil {
-		err = r.AwaitAll(ctx, waiting, before.Deliveries+n+1)
-	}
-	end := time.Now()
 	if err != nil {
 		return 0, 0, err
 	}
+	if err := r.AwaitAll(ctx, waiting, before.Deliveries+n+1); err != nil {
+		return 0, 0, err
+	}
+	end := time.Now()
 	began, err := r.DB.LastEnd(ctx, gate.Name)
 	return last.Sub(began), end.Sub(began), err
 }

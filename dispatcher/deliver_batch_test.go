@@ -315,10 +315,11 @@ func TestPauseWhileTasksWaitForOthers(t *testing.T) {
 		},
 		"its weight is 0": func(b *bundle, n *node) error {
 			pipe, err := n.Catalog.Type(tenant, "pipe")
-			if err == nil {
-				_, err = n.ChangeEndpoint(b.t.Context(), tenant, pipe.Endpoints("first")[0].ID,
-					func(e *asyncflow.Endpoint) error { e.Weight = 0; return nil })
+			if err != nil {
+				return err
 			}
+			_, err = n.ChangeEndpoint(b.t.Context(), tenant, pipe.Endpoints("first")[0].ID,
+				func(e *asyncflow.Endpoint) error { e.Weight = 0; return nil })
 			return err
 		},
 	} {

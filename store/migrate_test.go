@@ -32,10 +32,11 @@ func TestMigrate(t *testing.T) {
 	url := pgtest.Database(t, nil)
 	open := func() error {
 		s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n"})
-		if err == nil {
-			s.Close()
+		if err != nil {
+			return err
 		}
-		return err
+		s.Close()
+		return nil
 	}
 	require.ErrorContains(t, open(), "asyncflow migrate up")
 	_, err := store.CreateTenant(t.Context(), url, tenant)
@@ -223,10 +224,11 @@ func TestMigrateRefusesDevelopmentVersions(t *testing.T) {
 		},
 		"open": func() error {
 			s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n"})
-			if err == nil {
-				s.Close()
+			if err != nil {
+				return err
 			}
-			return err
+			s.Close()
+			return nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

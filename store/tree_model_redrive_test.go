@@ -131,12 +131,13 @@ func (m *treeMachine) redriveAtOnce(t *rapid.T) {
 			if asyncflow.CodeOf(err) == asyncflow.CodeConflict {
 				return nil
 			}
-			if err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				calls[w.id]++
+			if err != nil {
+				return err
 			}
-			return err
+			mu.Lock()
+			defer mu.Unlock()
+			calls[w.id]++
+			return nil
 		})
 	}
 	errs := make([]error, len(all))

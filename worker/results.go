@@ -51,9 +51,11 @@ func Settled(ctx context.Context, task Task[Joined]) iter.Seq2[client.ChildResul
 	return func(yield func(client.ChildResult, error) bool) {
 		for doc, err := range resultsOf(ctx, task, wholeResults) {
 			var result client.ChildResult
-			if err == nil {
-				err = json.Unmarshal(doc, &result)
+			if err != nil {
+				yield(result, err)
+				return
 			}
+			err = json.Unmarshal(doc, &result)
 			if !yield(result, err) || err != nil {
 				return
 			}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
-	"github.com/asyncflow/asyncflow/internal/contracttest"
 )
 
 // batchWorker is a worker that gets several tasks in a request, and records them.
@@ -36,19 +34,10 @@ func startBatchWorker(
 	require.NoError(t, err)
 	w := &batchWorker{}
 	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			err = webhook.Verify(body, r.Header)
-		}
-		if err == nil {
-			err = contracttest.CheckJSON("DeliveryBatch", body)
-		}
 		var got struct{ Deliveries []delivery }
-		if err == nil {
-			err = json.Unmarshal(body, &got)
-		}
+		err := readSigned(webhook, r, "DeliveryBatch", &got)
 		if err != nil || len(got.Deliveries) == 0 {
-			t.Errorf("a bad request: %v: %s", err, body)
+			t.Errorf("a bad request: %v", err)
 			rw.WriteHeader(http.StatusBadRequest)
 			return
 		}

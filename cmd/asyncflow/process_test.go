@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -260,6 +261,23 @@ type worker struct {
 	ledger []delivery
 }
 
+// readSigned reads a signed request with a body of a schema of openapi.yaml into what to points to.
+func readSigned(
+	webhook *standardwebhooks.Webhook, r *http.Request, schema string, to any,
+) error {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	if err := webhook.Verify(body, r.Header); err != nil {
+		return err
+	}
+	if err := contracttest.CheckJSON(schema, body); err != nil {
+		return fmt.Errorf("%w: %s", err, body)
+	}
+	return json.Unmarshal(body, to)
+}
+
 // startWorker serves a handler; each delivery's signature is verified first.
 func startWorker(
 	t *testing.T, handle func(w http.ResponseWriter, r *http.Request, d delivery),
@@ -269,18 +287,8 @@ func startWorker(
 	require.NoError(t, err)
 	w := &worker{}
 	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			err = webhook.Verify(body, r.Header)
-		}
-		if err == nil {
-			err = contracttest.CheckJSON("Delivery", body)
-		}
 		var d delivery
-		if err == nil {
-			err = json.Unmarshal(body, &d)
-		}
-		if err != nil {
+		if err := readSigned(webhook, r, "Delivery", &d); err != nil {
 			t.Errorf("a bad delivery: %v", err)
 			rw.WriteHeader(http.StatusBadRequest)
 			return

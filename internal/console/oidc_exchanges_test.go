@@ -80,10 +80,11 @@ func TestOIDCUsedLogins(t *testing.T) {
 		e := newExchanges(time.Now, 10*time.Second)
 		use := func(n int) error {
 			end, err := e.begin(t.Context(), loginNumber(n), addressNumber(0))
-			if err == nil {
-				end()
+			if err != nil {
+				return err
 			}
-			return err
+			end()
+			return nil
 		}
 		for n := range maxUsedLogins {
 			require.NoError(t, use(n))

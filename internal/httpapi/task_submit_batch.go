@@ -56,15 +56,16 @@ func (s *Server) checkBatch(
 	now := s.cfg.Store.Clock.Now()
 	quota := s.contextQuota(ctx)
 	for i := range items {
-		task, err := s.itemIn(&items[i])
-		if err == nil {
-			err = s.checkTask(ctx, &task, now, quota)
+		task, wrong := s.itemIn(&items[i])
+		if wrong == nil {
+			wrong = s.checkTask(ctx, &task, now, quota)
 		}
-		if err == nil {
+		if wrong == nil {
 			good = append(good, task)
 			continue
 		}
-		if refused[i], err = s.appendResult(nil, i, &store.Submitted{Err: err}); err != nil {
+		refused[i], err = s.appendResult(nil, i, &store.Submitted{Err: wrong})
+		if err != nil {
 			return nil, nil, err
 		}
 		// Once as it is, and once in the answer.

@@ -130,10 +130,11 @@ func (r *rig) captured() <-chan net.Conn {
 	dial := r.dial
 	r.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
-		if err == nil {
-			all <- c
+		if err != nil {
+			return nil, err
 		}
-		return c, err
+		all <- c
+		return c, nil
 	}
 	return all
 }

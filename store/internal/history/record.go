@@ -50,13 +50,13 @@ func (s *History) RecordHistory(
 	now := s.core.Clock.Now()
 	hourly, more, err := gather(ctx, s.core.DB(tenant), tenant, g, since, now)
 	r.Live = live || more
-	if err == nil {
-		err = s.writeParts(ctx, tenant, hours, hourly, &r)
-	}
-	if err == nil {
-		err = s.writeParts(ctx, tenant, minutes, g, &r)
-	}
 	if err != nil {
+		return r, postgres.Wrap(err, "RecordHistory(%q)", tenant)
+	}
+	if err := s.writeParts(ctx, tenant, hours, hourly, &r); err != nil {
+		return r, postgres.Wrap(err, "RecordHistory(%q)", tenant)
+	}
+	if err := s.writeParts(ctx, tenant, minutes, g, &r); err != nil {
 		return r, postgres.Wrap(err, "RecordHistory(%q)", tenant)
 	}
 	err = s.noteTrouble(ctx, tenant, due)
@@ -78,18 +78,21 @@ func gather(
 	if from.Before(first) {
 		err = tallies(ctx, q, tenant, hourly, hours, now.Add(-hoursKept).Truncate(24*time.Hour).
 			Add(24*time.Hour), now.Truncate(time.Hour))
+		if err != nil {
+			return nil, false, err
+		}
 		hourly.addTotals()
 		from = first
 	}
-	if err == nil {
-		err = tallies(ctx, q, tenant, g, minutes, from, end.Add(time.Minute))
+	if err := tallies(ctx, q, tenant, g, minutes, from, end.Add(time.Minute)); err != nil {
+		return nil, false, err
 	}
-	if err == nil {
-		err = stageTimes(ctx, q, tenant, g, from, end)
+	if err := stageTimes(ctx, q, tenant, g, from, end); err != nil {
+		return nil, false, err
 	}
 	more = g.leaveOut(end)
 	g.addTotals()
-	return hourly, more, err
+	return hourly, more, nil
 }
 
 // partsAtOnce is the most parts that one transaction writes. Postgres ends a transaction that is

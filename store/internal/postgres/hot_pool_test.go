@@ -239,11 +239,12 @@ func TestHotConnectionComesBack(t *testing.T) {
 	for name, do := range map[string]func() error{
 		"rows": func() error {
 			rows, err := db.Query(ctx, `SELECT * FROM generate_series(1, 3)`)
-			if err == nil {
-				rows.Close()
-				rows.Close()
+			if err != nil {
+				return err
 			}
-			return err
+			rows.Close()
+			rows.Close()
+			return nil
 		},
 		"row": func() error { return db.QueryRow(ctx, `SELECT 1`).Scan(new(int)) },
 		"unprepared": func() error {
@@ -300,14 +301,15 @@ func TestHotManyAtOnce(t *testing.T) {
 					ctx, cancel = context.WithTimeout(t.Context(), 200*time.Microsecond)
 				}
 				pid, release, err := b.take(ctx, guest((n*i)%7))
-				if err == nil {
-					_, doubly := using.LoadOrStore(pid, true)
-					assert.False(t, doubly)
-					using.Delete(pid)
-					release()
-				} else {
+				if err != nil {
 					assert.Error(t, ctx.Err())
+					cancel()
+					continue
 				}
+				_, doubly := using.LoadOrStore(pid, true)
+				assert.False(t, doubly)
+				using.Delete(pid)
+				release()
 				cancel()
 			}
 		})
