@@ -33,16 +33,12 @@ func (m *move) transfer(ctx context.Context) (pause time.Duration, err error) {
 	w := watch{move: m, pid: int(m.conn.PgConn().PID())}
 	ticker := time.NewTicker(moveRound)
 	defer ticker.Stop()
-	stop := ctx.Done()
 	for {
 		select {
 		case err := <-ended:
 			return w.result(ctx, err)
-		case <-stop:
-			stop = nil
-			w.giveUp(through)
 		case <-ticker.C:
-			w.look(through)
+			w.round(ctx)
 		}
 	}
 }
@@ -64,29 +60,58 @@ const lookSQL = `SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND locktype
 	AND objsubid = 8 AND mode = 'ExclusiveLock' AND granted)
 	FROM pg_notify('` + moveChannel + `', '')`
 
+// round looks how far the move is, or gives it up. Each round of a move that was given up tries
+// that again: a cancellation between two statements is lost. The end of ctx is for the move, not
+// for what cancels it.
+func (w *watch) round(ctx context.Context) {
+	if !w.blocked.IsZero() && time.Since(w.blocked) > w.MaxPause {
+		w.tooLong = true
+	}
+	if through := context.WithoutCancel(ctx); w.tooLong || ctx.Err() != nil {
+		w.giveUp(through)
+	} else {
+		w.look(through)
+	}
+}
+
 // look wakes the process, and sees how far it is. What can't be seen now is seen in the next round.
 func (w *watch) look(ctx context.Context) {
 	var blocks bool
-	if err := w.side.QueryRow(ctx, lookSQL, w.pid).Scan(&blocks); err != nil {
+	if err := w.ask(ctx, lookSQL, []any{w.pid}, &blocks); err != nil {
 		return
 	}
 	switch now := time.Now(); {
 	case blocks && w.blocked.IsZero():
 		w.blocked = now
 		w.report(MoveSwitching, 0, 0)
-	case blocks && !w.tooLong && now.Sub(w.blocked) > w.MaxPause:
-		w.tooLong = true
-		w.giveUp(ctx)
 	case !blocks && now.Sub(w.looked) >= progressEvery:
 		w.progress(ctx)
 		w.looked = time.Now()
 	}
 }
 
-// giveUp cancels the statement, unless the transaction is being committed.
+// ask reads one row by the side connection, within a bound. A connection that was lost, or that
+// became silent, is opened again.
+func (w *watch) ask(ctx context.Context, sql string, args []any, into ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, postgres.ConnectTimeout)
+	defer cancel()
+	if w.side.IsClosed() {
+		side, err := postgres.Connect(ctx, w.url)
+		if err != nil {
+			return err
+		}
+		w.side = side
+	}
+	return w.side.QueryRow(ctx, sql, args...).Scan(into...)
+}
+
+// giveUpSQL cancels the statement of the process $1, unless the transaction ends by itself.
+const giveUpSQL = `SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity
+	WHERE pid = $1 AND query !~* '^(commit|rollback)'`
+
 func (w *watch) giveUp(ctx context.Context) {
-	_, _ = w.side.Exec(ctx, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity
-		WHERE pid = $1 AND query NOT ILIKE 'commit%'`, w.pid) // otherwise it ends by itself
+	var cancelled bool
+	_ = w.ask(ctx, giveUpSQL, []any{w.pid}, &cancelled) // otherwise the next round does it
 }
 
 // result returns how long writes were blocked, or why the move failed.
@@ -116,12 +141,9 @@ const progressSQL = `SELECT coalesce(max(status), ''), coalesce(sum(target_shard
 
 // progress says how far the move is, when that has changed.
 func (w *watch) progress(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, postgres.ConnectTimeout)
-	defer cancel()
 	var status string
 	var done, total int64
-	err := w.side.QueryRow(ctx, progressSQL, w.pid, w.To.Host, w.To.Port).
-		Scan(&status, &done, &total)
+	err := w.ask(ctx, progressSQL, []any{w.pid, w.To.Host, w.To.Port}, &status, &done, &total)
 	phase, known := phases[status]
 	if err != nil || !known || phase == w.phase && phase != MoveCopying {
 		return
