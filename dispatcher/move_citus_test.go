@@ -326,19 +326,36 @@ func TestStaleNodeIsRefusedDuringAMove(t *testing.T) {
 	m.noLeftovers()
 }
 
-// A move whose pause gets too long is given up: the tenant stays where it was, and works.
+// A move whose pause gets too long is given up: the tenant stays where it was, and works, also
+// while Citus can't remove its publication of the tenant's tables.
 func TestMoveIsGivenUp(t *testing.T) {
 	m := setupMovable(t)
-	n := m.open(store.Config{Node: "a"})
+	n := m.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery,
+	) asyncflow.Outcome {
+		return done
+	})
 	unlock := m.lockPlacements()
-	_, err := m.move(time.Millisecond, func(store.MoveProgress) {})
+	release := make(chan func(), 1)
+	moved := make(chan error, 1)
+	go func() {
+		_, err := m.move(time.Millisecond, func(p store.MoveProgress) {
+			if p.Phase == store.MoveSwitching {
+				release <- m.holdPublication()
+			}
+		})
+		moved <- err
+	}()
+	drop := receive(t, release)
+	n.awaitAll(t, n.submitSome(t, 10))
+	assert.Empty(t, moved, "it waits for the publication")
+	drop()
+	err := receive(t, moved)
 	require.ErrorContains(t, err, "given up")
 	require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(err))
-	n.submit(t, 10)
 	unlock()
-	assert.Equal(t, 10, m.count("tenant_acme.ready_1"))
 	require.Equal(t, m.place, m.placed())
 	m.noLeftovers()
+	n.awaitAll(t, n.submitSome(t, 10))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err = store.MoveTenant(ctx, m.url, store.Move{Tenant: tenant, To: m.other,
@@ -346,6 +363,34 @@ func TestMoveIsGivenUp(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, m.place, m.placed())
 	m.noLeftovers()
+}
+
+// source connects to the worker that has the tenant, and has it run statements.
+func (m *movable) source(statements ...string) *pgx.Conn {
+	m.t.Helper()
+	cfg, err := pgx.ParseConfig(m.url)
+	require.NoError(m.t, err)
+	cfg.Host, cfg.Port = m.place.Host, m.place.Port
+	cfg.RuntimeParams["citus.enable_ddl_propagation"] = "off"
+	conn, err := pgx.ConnectConfig(m.t.Context(), cfg)
+	require.NoError(m.t, err)
+	m.t.Cleanup(func() { assert.NoError(m.t, conn.Close(context.Background())) })
+	for _, statement := range statements {
+		_, err = conn.Exec(m.t.Context(), statement)
+		require.NoError(m.t, err)
+	}
+	return conn
+}
+
+// holdPublication keeps Citus from removing its publication of the tenant's tables.
+func (m *movable) holdPublication() (release func()) {
+	conn := m.source(`BEGIN`)
+	var name string
+	require.NoError(m.t, conn.QueryRow(m.t.Context(), `SELECT pubname FROM pg_publication
+		WHERE starts_with(pubname, 'citus_shard_move_publication_')`).Scan(&name))
+	_, err := conn.Exec(m.t.Context(), `COMMENT ON PUBLICATION `+name+` IS 'is held'`)
+	require.NoError(m.t, err)
+	return func() { assert.NoError(m.t, conn.Close(context.Background())) }
 }
 
 // What can't move is refused, in words.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
@@ -68,6 +69,9 @@ type Moved struct {
 	Took     time.Duration
 	Pause    time.Duration // in which the tenant's writes were blocked, to about 50 ms
 	Tables   int
+	// TidyError says why something that only the move needed is left, or why the planner has no
+	// statistics of the new tables. The tenant has moved all the same. nil: all is tidy.
+	TidyError error
 }
 
 // move is a tenant that is being moved.
@@ -82,15 +86,19 @@ type move struct {
 	tables int
 	began  time.Time
 	tell   func(MoveProgress)
+	// identified are the tables to which this move gives an identity, with the one before.
+	identified map[string]string
 }
 
 // MoveTenant moves a tenant to another worker of Citus, and calls tell with its progress.
 // CodeNotFound: there is no such tenant. CodeConflict: it is there already, or can't move now.
-// CodeInvalid: there is no such worker.
+// CodeInvalid: there is no such worker. After an error the tenant is where it was, unless the
+// connection was lost in the commit.
 func MoveTenant(
 	ctx context.Context, url string, wanted Move, tell func(MoveProgress),
 ) (out Moved, err error) {
-	m := &move{Move: wanted, url: url, began: time.Now(), tell: tell}
+	m := &move{Move: wanted, url: url, began: time.Now(), tell: tell,
+		identified: map[string]string{}}
 	for _, conn := range []**pgx.Conn{&m.conn, &m.side, &m.lock} {
 		if *conn, err = postgres.Connect(ctx, url); err != nil {
 			return out, postgres.ConnectError(url, err)
@@ -209,17 +217,63 @@ func (m *move) run(ctx context.Context) (out Moved, err error) {
 		return out, errors.Join(err, m.undo(ctx))
 	}
 	m.report(MoveTidying, 0, 0)
-	out = Moved{Tenant: m.Tenant, From: m.from, To: m.To, Took: time.Since(m.began), Pause: pause,
-		Tables: m.tables}
-	return out, m.tidy(ctx)
+	return Moved{Tenant: m.Tenant, From: m.from, To: m.To, Took: time.Since(m.began), Pause: pause,
+		Tables: m.tables, TidyError: m.tidy(ctx)}, nil
 }
 
-// undo removes what a move that failed has left: its identities, and Citus' replication slot with
-// the rest, which Citus itself would remove some time later.
-func (m *move) undo(ctx context.Context) error {
-	err := m.forgetIdentities(ctx)
-	_, cleaned := m.conn.Exec(context.WithoutCancel(ctx), `CALL citus_cleanup_orphaned_resources()`)
-	return errors.Join(err, cleaned)
+// undo removes what a move that failed has left, also after an interrupt, which may have closed the
+// connection: Citus' replication slot with the rest, which Citus itself would remove some time
+// later, then the identities.
+func (m *move) undo(ctx context.Context) (err error) {
+	ctx = context.WithoutCancel(ctx)
+	if m.conn.IsClosed() {
+		if m.conn, err = postgres.Connect(ctx, m.url); err != nil {
+			return err
+		}
+	}
+	if err := m.clean(ctx); err != nil {
+		return err
+	}
+	return m.forgetIdentities(ctx)
+}
+
+const (
+	// cleanTries bounds how often Citus is asked to remove what it left. It waits for a lock for a
+	// second each time.
+	cleanTries = 60
+	cleanPause = 500 * time.Millisecond
+)
+
+// publishedSQL counts the tables of the schema $1 that Citus publishes for a move on the server $2,
+// $3. NULL: the server can't be asked.
+const publishedSQL = `SELECT CASE WHEN success THEN result::bigint END
+	FROM run_command_on_workers(format($$SELECT count(*) FROM pg_publication_rel r
+		JOIN pg_publication p ON p.oid = r.prpubid JOIN pg_class c ON c.oid = r.prrelid
+		WHERE c.relnamespace = to_regnamespace(%L)
+			AND starts_with(p.pubname, 'citus_shard_move_publication_')$$, $1::text))
+	WHERE nodename = $2 AND nodeport = $3`
+
+// clean has Citus remove its publications of the tenant's tables. A table that is published without
+// an identity refuses to delete rows: no task could be leased.
+func (m *move) clean(ctx context.Context) error {
+	for range cleanTries {
+		if _, err := m.conn.Exec(ctx, `CALL citus_cleanup_orphaned_resources()`); err != nil {
+			return err
+		}
+		var published *int64
+		err := m.conn.QueryRow(ctx, publishedSQL, m.schema(), m.from.Host, m.from.Port).
+			Scan(&published)
+		if err != nil {
+			return err
+		}
+		if published != nil && *published == 0 {
+			return nil
+		}
+		sleep.For(ctx, cleanPause)
+	}
+	return asyncflow.Errorf(asyncflow.CodeUnavailable, "Citus hasn't removed its publication of the "+
+		"tenant's tables on %s yet, so they keep the replica identities of the move; the next move "+
+		"of the tenant removes their indexes", m.from)
 }
 
 func (m *move) report(phase MovePhase, done, total int64) {

@@ -3,7 +3,7 @@ package settings
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"strings"
 	"time"
 
@@ -25,9 +25,14 @@ const moveIndex = "_move"
 // identity is how a table is told by logical replication.
 type identity struct {
 	table   string
-	missing bool // rows can't be told
-	forMove bool // they can, by what was made for a move
+	missing bool   // rows can't be told
+	kind    string // as Postgres writes it: d, n, f or i
+	indexed bool   // there is an index of a move
+	byIndex bool   // by which rows are told
 }
+
+// isSet reports whether somebody chose how rows are told.
+func (i identity) isSet() bool { return i.kind == "f" || i.kind == "i" }
 
 // identitiesSQL reads the replica identities of the tables of a schema.
 const identitiesSQL = `
@@ -37,14 +42,16 @@ SELECT c.relname::text,
       WHERE i.indrelid = c.oid AND i.indisprimary)
     OR c.relreplident = 'i' AND EXISTS (SELECT FROM pg_index i
       WHERE i.indrelid = c.oid AND i.indisreplident)),
-  c.relreplident IN ('f', 'i')
-FROM pg_class c
+  c.relreplident::text, m.indisreplident IS NOT NULL, coalesce(m.indisreplident, false)
+FROM pg_class c LEFT JOIN LATERAL (SELECT i.indisreplident
+  FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+  WHERE i.indrelid = c.oid AND x.relname = c.relname || '` + moveIndex + `') m ON true
 WHERE c.relnamespace = $1::text::regnamespace AND c.relkind = 'r' ORDER BY 1`
 
 func (m *move) identities(ctx context.Context) ([]identity, error) {
 	rows, _ := m.conn.Query(ctx, identitiesSQL, m.schema())
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (i identity, err error) {
-		err = row.Scan(&i.table, &i.missing, &i.forMove)
+		err = row.Scan(&i.table, &i.missing, &i.kind, &i.indexed, &i.byIndex)
 		return i, err
 	})
 }
@@ -60,10 +67,14 @@ func (m *move) identify(ctx context.Context) (int, error) {
 		if !i.missing {
 			continue
 		}
+		m.identified[i.table] = `DEFAULT`
+		if i.kind == "n" {
+			m.identified[i.table] = `NOTHING`
+		}
 		if strings.HasPrefix(i.table, "ready_") {
 			err = m.indexReady(ctx, i.table)
 		} else {
-			err = m.alter(ctx, i.table, `REPLICA IDENTITY FULL`)
+			err = m.alter(ctx, m.identitySQL(i.table, `FULL`))
 		}
 		if err != nil {
 			return 0, err
@@ -74,44 +85,54 @@ func (m *move) identify(ctx context.Context) (int, error) {
 
 // indexReady gives a table of tasks in line a unique index, as a task is in line once.
 func (m *move) indexReady(ctx context.Context, table string) error {
-	index := table + moveIndex
-	for _, statement := range []string{
-		`DROP INDEX IF EXISTS ` + m.schema() + `.` + postgres.Quote(index), // of a failed try
-		`CREATE UNIQUE INDEX CONCURRENTLY ` + postgres.Quote(index) + ` ON ` + m.schema() + `.` +
-			postgres.Quote(table) + ` (type, order_time, id)`,
-	} {
-		_, err := m.conn.Exec(ctx, statement)
-		if isGone(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	if err := m.alter(ctx, m.dropIndexSQL(table)); err != nil { // of a failed try
+		return err
 	}
-	return m.alter(ctx, table, `REPLICA IDENTITY USING INDEX `+postgres.Quote(index))
+	index := postgres.Quote(table + moveIndex)
+	_, err := m.conn.Exec(ctx, `CREATE UNIQUE INDEX CONCURRENTLY `+index+` ON `+m.schema()+`.`+
+		postgres.Quote(table)+` (type, order_time, id)`)
+	if isGone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return m.alter(ctx, m.identitySQL(table, `USING INDEX `+index))
+}
+
+func (m *move) identitySQL(table, identity string) string {
+	return `ALTER TABLE ` + m.schema() + `.` + postgres.Quote(table) + ` REPLICA IDENTITY ` +
+		identity
+}
+
+func (m *move) dropIndexSQL(table string) string {
+	return `DROP INDEX IF EXISTS ` + m.schema() + `.` + postgres.Quote(table+moveIndex)
 }
 
 // isGone reports whether a table was dropped meanwhile.
 func isGone(err error) bool { return postgres.State(err) == pgerrcode.UndefinedTable }
 
-// forgetIdentities removes what was made for a move, also after an interrupt, which has closed the
-// connection.
+// forgetIdentities gives the tables back the identities that they had before the move, also after
+// an interrupt. What an earlier move has left is known by the names of its indexes. Other
+// identities are somebody else's.
 func (m *move) forgetIdentities(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
-	if m.conn.IsClosed() {
-		conn, err := postgres.Connect(ctx, m.url)
-		if err != nil {
-			return err
-		}
-		m.conn = conn
-	}
 	all, err := m.identities(ctx)
-	all = slices.DeleteFunc(all, func(i identity) bool { return !i.forMove })
 	for _, i := range all {
-		err = errors.Join(err, m.alter(ctx, i.table, `REPLICA IDENTITY DEFAULT`))
-		_, dropped := m.conn.Exec(ctx, `DROP INDEX IF EXISTS `+m.schema()+`.`+
-			postgres.Quote(i.table+moveIndex))
-		err = errors.Join(err, dropped)
+		var back []string
+		before, ours := m.identified[i.table]
+		if !ours {
+			before = `DEFAULT`
+		}
+		if i.isSet() && (ours || i.byIndex) {
+			back = append(back, m.identitySQL(i.table, before))
+		}
+		if i.indexed {
+			back = append(back, m.dropIndexSQL(i.table))
+		}
+		if len(back) > 0 {
+			err = errors.Join(err, m.alter(ctx, back...))
+		}
 	}
 	return err
 }
@@ -123,15 +144,13 @@ const (
 	alterPause    = 200 * time.Millisecond
 )
 
-// alter changes a table, without keeping others waiting for long.
-func (m *move) alter(ctx context.Context, table, change string) (err error) {
+// alter changes a table in one transaction, without keeping others waiting for long.
+func (m *move) alter(ctx context.Context, changes ...string) (err error) {
+	statements := append([]string{`SET LOCAL citus.propagate_set_commands = 'local'`,
+		`SET LOCAL lock_timeout = '` + alterPatience + `'`}, changes...)
 	for range alterTries {
 		err = pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
-			for _, statement := range []string{
-				`SET LOCAL citus.propagate_set_commands = 'local'`,
-				`SET LOCAL lock_timeout = '` + alterPatience + `'`,
-				`ALTER TABLE ` + m.schema() + `.` + postgres.Quote(table) + ` ` + change,
-			} {
+			for _, statement := range statements {
 				if _, err := tx.Exec(ctx, statement); err != nil {
 					return err
 				}
@@ -142,8 +161,11 @@ func (m *move) alter(ctx context.Context, table, change string) (err error) {
 			return nil
 		}
 		if postgres.State(err) != pgerrcode.LockNotAvailable || !sleep.For(ctx, alterPause) {
-			return err
+			break
 		}
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("%s: %w", changes[0], err)
+	}
+	return nil
 }
