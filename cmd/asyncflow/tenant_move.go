@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -65,6 +66,9 @@ func (c *moveFlags) move(
 		b.detail["from"] = moved.From.String()
 		b.detail["to"] = moved.To.String()
 		b.detail["pause"] = moved.Pause.Round(time.Millisecond).String()
+		if moved.TidyError != nil {
+			b.detail["tidy_error"] = moved.TidyError.Error()
+		}
 		return nil
 	})
 	return moved, err
@@ -84,9 +88,13 @@ func moveText(p store.MoveProgress) string {
 }
 
 func movedText(m store.Moved) string {
-	return fmt.Sprintf("tenant %s moved from %s to %s: %d tables in %v, writes blocked for %v",
+	text := fmt.Sprintf("tenant %s moved from %s to %s: %d tables in %v, writes blocked for %v",
 		m.Tenant, m.From, m.To, m.Tables, m.Took.Round(100*time.Millisecond),
 		m.Pause.Round(10*time.Millisecond))
+	if m.TidyError != nil {
+		text += fmt.Sprintf("\nit has moved, but tidying up failed: %v", m.TidyError)
+	}
+	return text
 }
 
 // movedDocument is a move in JSON, with durations in seconds.
@@ -97,11 +105,17 @@ type movedDocument struct {
 	Tables int     `json:"tables"`
 	Took   float64 `json:"took"`
 	Pause  float64 `json:"pause"`
+	// TidyError says what failed after the tenant had moved.
+	TidyError string `json:"tidy_error,omitempty"`
 }
 
 func movedOut(m store.Moved) movedDocument {
-	return movedDocument{m.Tenant, m.From.String(), m.To.String(), m.Tables, m.Took.Seconds(),
-		m.Pause.Seconds()}
+	d := movedDocument{Tenant: m.Tenant, From: m.From.String(), To: m.To.String(),
+		Tables: m.Tables, Took: m.Took.Seconds(), Pause: m.Pause.Seconds()}
+	if m.TidyError != nil {
+		d.TidyError = m.TidyError.Error()
+	}
+	return d
 }
 
 // serverFlag is a server as HOST or HOST:PORT.
@@ -129,8 +143,9 @@ type tenantsRebalanceCmd struct {
 
 func (c *tenantsRebalanceCmd) Help() string {
 	return `Citus plans by the sizes of the tenants, and asyncflow makes the moves of its plan one after the
-other, each as "asyncflow tenants move" does. The first that fails ends the command: run it again
-to go on.
+other, each as "asyncflow tenants move" does. The first that fails ends the command, with -o json
+after the list of the moves that were made: run it again to go on. A plan with a move from or to the
+coordinator is refused as a whole.
 
 Example:
 
@@ -146,23 +161,34 @@ func (c *tenantsRebalanceCmd) Run(ctx context.Context, g *globals) error {
 	if c.DryRun {
 		return c.show(g, plan)
 	}
-	all := []movedDocument{}
+	made, err := c.moveAll(ctx, g, plan)
+	if g.output == "json" {
+		return errors.Join(err, g.printJSON(asList(made, "")))
+	}
+	if err != nil {
+		return err
+	}
+	return printNote(g, "%d tenants moved\n", len(made))
+}
+
+// moveAll makes the moves of a plan until one fails, and returns those that it made.
+func (c *tenantsRebalanceCmd) moveAll(
+	ctx context.Context, g *globals, plan []store.PlannedMove,
+) ([]movedDocument, error) {
+	made := []movedDocument{}
 	for _, p := range plan {
 		moved, err := c.move(ctx, g, p.Tenant, p.To)
+		if moved.Tenant != "" { // also if the audit has no entry of it
+			made = append(made, movedOut(moved))
+		}
+		if err == nil && g.output != "json" {
+			err = printNote(g, "%s\n", movedText(moved))
+		}
 		if err != nil {
-			return err
-		}
-		all = append(all, movedOut(moved))
-		if g.output != "json" {
-			if err := printNote(g, "%s\n", movedText(moved)); err != nil {
-				return err
-			}
+			return made, err
 		}
 	}
-	if g.output == "json" {
-		return g.printJSON(asList(all, ""))
-	}
-	return printNote(g, "%d tenants moved\n", len(all))
+	return made, nil
 }
 
 // plannedDocument is a planned move in JSON.

@@ -2,9 +2,11 @@ package settings
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
@@ -39,7 +41,7 @@ WHERE starts_with(n.nspname, 'tenant_')
 GROUP BY 1, 2, 3, 4, 5 ORDER BY min(p.nr)`
 
 // PlanRebalance returns the moves that Citus proposes so that its workers are filled evenly, in
-// their order. CodeConflict: there is no Citus.
+// their order. CodeConflict: there is no Citus, or the plan has a move from or to the coordinator.
 func PlanRebalance(ctx context.Context, url string) ([]PlannedMove, error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
@@ -54,5 +56,26 @@ func PlanRebalance(ctx context.Context, url string) ([]PlannedMove, error) {
 		err = row.Scan(&p.Tenant, &p.From.Host, &p.From.Port, &p.To.Host, &p.To.Port, &p.Bytes)
 		return p, err
 	})
+	if err == nil {
+		err = betweenWorkers(ctx, conn, plan)
+	}
 	return plan, postgres.Wrap(err, "PlanRebalance")
+}
+
+// betweenWorkers refuses a plan that would fail halfway, at a move from or to the coordinator.
+func betweenWorkers(ctx context.Context, q postgres.Querier, plan []PlannedMove) error {
+	rows, _ := q.Query(ctx, `SELECT nodename, nodeport FROM pg_dist_node WHERE groupid = 0`)
+	coordinators, err := pgx.CollectRows(rows, pgx.RowToStructByPos[postgres.Server])
+	if err != nil {
+		return err
+	}
+	for _, p := range plan {
+		if slices.Contains(coordinators, p.From) || slices.Contains(coordinators, p.To) {
+			return asyncflow.Errorf(asyncflow.CodeConflict, "Citus plans to move the tenant %s "+
+				"from %s to %s, but tenants move only between workers, and one of the two is the "+
+				"coordinator: set its node property shouldhaveshards to false", p.Tenant, p.From,
+				p.To)
+		}
+	}
+	return nil
 }
