@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,7 +26,8 @@ import (
 func TestMovesOnCitus(t *testing.T) {
 	t.Parallel()
 	pgtest.OnCitusToo(t, "TestTenantMovesUnderLoad", "TestStaleNodeIsRefusedDuringAMove",
-		"TestMoveIsGivenUp", "TestMoveIsRefused")
+		"TestMoveIsGivenUp", "TestMoveIsRefused", "TestMoveKeepsOtherIdentities",
+		"TestMoveWithoutItsWatch")
 }
 
 // moving lets one database move tenants at a time: all are on the same servers, where Citus' names
@@ -346,6 +348,10 @@ func TestMoveIsGivenUp(t *testing.T) {
 		moved <- err
 	}()
 	drop := receive(t, release)
+	require.Eventually(t, func() bool {
+		return m.count(`pg_stat_activity WHERE datname = current_database()
+			AND query LIKE 'CALL citus_cleanup_orphaned_resources%'`) > 0
+	}, patience, 5*time.Millisecond)
 	n.awaitAll(t, n.submitSome(t, 10))
 	assert.Empty(t, moved, "it waits for the publication")
 	drop()
@@ -363,6 +369,112 @@ func TestMoveIsGivenUp(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, m.place, m.placed())
 	m.noLeftovers()
+}
+
+// A move is given up when its pause gets too long, although the connection that watches it went
+// silent in the meantime.
+func TestMoveWithoutItsWatch(t *testing.T) {
+	m := setupMovable(t)
+	unlock := m.lockPlacements()
+	_, err := m.move(time.Millisecond, func(p store.MoveProgress) {
+		if p.Phase != store.MoveSwitching {
+			return
+		}
+		// The watch calls us, so its connection is idle.
+		conn, err := pgx.Connect(t.Context(), m.url)
+		require.NoError(t, err)
+		defer conn.Close(context.WithoutCancel(t.Context()))
+		var pid int
+		require.NoError(t, conn.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity
+			WHERE state = 'idle' AND datname = current_database()
+				AND query LIKE '%pg_notify(''asyncflow_move''%'`).Scan(&pid))
+		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+		t.Cleanup(func() { assert.NoError(t, syscall.Kill(pid, syscall.SIGCONT)) })
+	})
+	require.ErrorContains(t, err, "given up")
+	unlock()
+	require.Equal(t, m.place, m.placed())
+	m.noLeftovers()
+}
+
+// names returns the tenant's tables of a condition.
+func (m *movable) names(condition string) (all []string) {
+	m.t.Helper()
+	conn, err := pgx.Connect(m.t.Context(), m.url)
+	require.NoError(m.t, err)
+	defer conn.Close(context.WithoutCancel(m.t.Context()))
+	rows, _ := conn.Query(m.t.Context(), `SELECT c.relname FROM pg_class c
+		WHERE relnamespace = 'tenant_acme'::regnamespace AND relkind IN ('r', 'i')
+			AND `+condition+` ORDER BY 1`)
+	all, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(m.t, err)
+	return all
+}
+
+// A move removes what an earlier one has left, without waiting behind a reader of the table while
+// others wait behind the move. Replica identities that somebody else chose stay. When the tenant
+// has moved and tidying up fails, the move has not failed.
+func TestMoveKeepsOtherIdentities(t *testing.T) {
+	m := setupMovable(t)
+	n := m.start("a", dispatcher.Config{}, func(context.Context, asyncflow.Delivery,
+	) asyncflow.Outcome {
+		return done
+	})
+	keyless := m.names(`relkind = 'r' AND relname NOT LIKE 'ready\_%' AND NOT EXISTS (
+		SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)`)
+	require.GreaterOrEqual(t, len(keyless), 2)
+	const index = `CREATE UNIQUE INDEX ready_1_move ON tenant_acme.ready_1 (type, order_time, id)`
+	m.quietly(index, `ALTER TABLE tenant_acme.`+keyless[0]+` REPLICA IDENTITY FULL`,
+		`ALTER TABLE tenant_acme.`+keyless[1]+` REPLICA IDENTITY NOTHING`)
+	othersOnly := func() {
+		t.Helper()
+		assert.Empty(t, m.names(`relname LIKE '%\_move'`))
+		assert.Equal(t, keyless[:1], m.names(`relkind = 'r' AND relreplident = 'f'`))
+		assert.Equal(t, keyless[1:2], m.names(`relkind = 'r' AND relreplident = 'n'`))
+		assert.Empty(t, m.names(`relkind = 'r' AND relreplident = 'i'`))
+	}
+
+	reader, err := pgx.Connect(t.Context(), m.url)
+	require.NoError(t, err)
+	defer reader.Close(context.WithoutCancel(t.Context()))
+	for _, statement := range []string{`BEGIN`, `SELECT count(*) FROM tenant_acme.ready_1`} {
+		_, err = reader.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var moved store.Moved
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		moved, err = store.MoveTenant(ctx, m.url, store.Move{Tenant: tenant, To: m.other,
+			MaxPause: patience}, func(p store.MoveProgress) {
+			if p.Phase == "tidying up" {
+				cancel()
+			}
+		})
+		ended <- err
+	}()
+	require.Eventually(t, func() bool {
+		return m.count(`pg_stat_activity WHERE datname = current_database()
+			AND query LIKE 'DROP INDEX%ready_1_move%'`) > 0
+	}, patience, 5*time.Millisecond)
+	n.awaitAll(t, n.submitSome(t, 10))
+	assert.Empty(t, ended, "the move waits for the reader")
+	require.NoError(t, reader.Close(t.Context()))
+
+	require.NoError(t, receive(t, ended))
+	require.ErrorIs(t, moved.TidyError, context.Canceled)
+	m.place, m.other = m.other, m.place
+	require.Equal(t, m.place, m.placed())
+	othersOnly()
+	n.awaitAll(t, n.submitSome(t, 10))
+
+	m.quietly(index, `ALTER TABLE tenant_acme.ready_1 REPLICA IDENTITY USING INDEX ready_1_move`)
+	moved, err = m.move(patience, func(store.MoveProgress) {})
+	require.NoError(t, err)
+	require.NoError(t, moved.TidyError)
+	othersOnly()
 }
 
 // source connects to the worker that has the tenant, and has it run statements.
