@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -78,6 +79,47 @@ func TestMoveCommands(t *testing.T) {
 	assert.Contains(t, run("tenants", "rebalance"), "1 tenants moved\n")
 	assert.NotEqual(t, place("acme"), place("globex"))
 	assert.Contains(t, run("tenants", "rebalance"), "0 tenants moved\n")
+
+	// A plan with the coordinator is refused before its first move.
+	exec := func(sql string) {
+		conn, err := pgx.Connect(t.Context(), url)
+		require.NoError(t, err)
+		defer conn.Close(t.Context())
+		_, err = conn.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	run("tenants", "move", "acme", "--to", place("globex"))
+	shards := func(coordinator, empty bool) {
+		exec(fmt.Sprintf(`SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards',
+			CASE groupid WHEN 0 THEN %t ELSE %t END) FROM pg_dist_node
+			WHERE nodename || ':' || nodeport <> '%s'`, coordinator, empty, place("globex")))
+	}
+	shards(true, false)
+	r = runCLI(t, env, "tenants", "rebalance")
+	assert.Equal(t, 1, r.code)
+	assert.Contains(t, r.stderr, "is the coordinator")
+	assert.NotContains(t, r.stderr, "preparing")
+	shards(false, true)
+
+	// The moves before one that fails are listed.
+	for _, name := range []string{"initech", "umbrella"} {
+		run("tenants", "create", name)
+		if place(name) != place("globex") {
+			run("tenants", "move", name, "--to", place("globex"))
+		}
+	}
+	var planned listing[plannedDocument]
+	said := run("tenants", "rebalance", "--dry-run", "-o", "json")
+	require.NoError(t, json.Unmarshal([]byte(said), &planned))
+	require.GreaterOrEqual(t, len(planned.Data), 2)
+	exec(`UPDATE asyncflow.tenants SET dropping_at = now()
+		WHERE slug = '` + planned.Data[1].Tenant + `'`)
+	r = runCLI(t, env, "tenants", "rebalance", "-o", "json")
+	assert.Equal(t, 1, r.code)
+	var made listing[movedDocument]
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &made))
+	require.Len(t, made.Data, 1)
+	assert.Equal(t, planned.Data[0].Tenant, made.Data[0].Tenant)
 
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "reader", NoRoles: true})
 	require.NoError(t, err)
