@@ -468,7 +468,6 @@ func TestMoveKeepsOtherIdentities(t *testing.T) {
 	m.place, m.other = m.other, m.place
 	require.Equal(t, m.place, m.placed())
 	othersOnly()
-	n.awaitAll(t, n.submitSome(t, 10))
 
 	m.quietly(index, `ALTER TABLE tenant_acme.ready_1 REPLICA IDENTITY USING INDEX ready_1_move`)
 	moved, err = m.move(patience, func(store.MoveProgress) {})
