@@ -336,6 +336,7 @@ func TestMoveIsGivenUp(t *testing.T) {
 	) asyncflow.Outcome {
 		return done
 	})
+	beside := m.open(store.Config{Node: "b"}) // what n submits it leases at once, not from ready_1
 	unlock := m.lockPlacements()
 	release := make(chan func(), 1)
 	moved := make(chan error, 1)
@@ -352,7 +353,7 @@ func TestMoveIsGivenUp(t *testing.T) {
 		return m.count(`pg_stat_activity WHERE datname = current_database()
 			AND query LIKE 'CALL citus_cleanup_orphaned_resources%'`) > 0
 	}, patience, 5*time.Millisecond)
-	n.awaitAll(t, n.submitSome(t, 10))
+	n.awaitAll(t, beside.submitSome(t, 10))
 	assert.Empty(t, moved, "it waits for the publication")
 	drop()
 	err := receive(t, moved)
@@ -361,7 +362,7 @@ func TestMoveIsGivenUp(t *testing.T) {
 	unlock()
 	require.Equal(t, m.place, m.placed())
 	m.noLeftovers()
-	n.awaitAll(t, n.submitSome(t, 10))
+	n.awaitAll(t, beside.submitSome(t, 10))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err = store.MoveTenant(ctx, m.url, store.Move{Tenant: tenant, To: m.other,
