@@ -26,7 +26,9 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestTenantsStayWhereTheyWere", "TestTenantsWithRolesStayOnTheCoordinator",
 		"TestConfirmIsAtTheWorker", "TestPlansWithoutDistributedTenants",
 		"TestHotStatementsNameTheTablesOfTheWorker", "TestMoveWaitsForHotTransactions",
-		"TestTasksWhileATenantMoves", "TestRenumberAcrossASealedRoll")
+		"TestTasksWhileATenantMoves", "TestRenumberAcrossASealedRoll",
+		"TestLockedTablesStopHotTransactions", "TestDeleteWaitsForHotTransactions",
+		"TestBatchesThroughTheCoordinatorAreTransactions")
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of

@@ -212,6 +212,21 @@ func (s *Store) DBOf(tenant string, hot bool) postgres.TenantDB {
 	return s.core.DB(tenant)
 }
 
+// DBsOfCoordinator returns the databases for a tenant's work through the coordinator of Citus: over
+// hot connections and the rest.
+func (s *Store) DBsOfCoordinator(tenant string) []postgres.TenantDB {
+	return []postgres.TenantDB{
+		postgres.NewTenantDB(func(ctx context.Context) (*pgxpool.Conn, func(), error) {
+			return s.core.HotPool.Acquire(ctx, tenant)
+		}, s.core.Roles, tenant), s.core.DB(tenant)}
+}
+
+// LockTables locks the tables of a roll of a type against writers.
+func LockTables(ctx context.Context, tx pgx.Tx, t *Type, position int) error {
+	return config.LockTables(ctx, tx, t.Tenant, []string{t.SetAt(position).Tables.Task(position)},
+		"SHARE")
+}
+
 // RoleOf returns the role of a tenant as the store knows it.
 func (s *Store) RoleOf(ctx context.Context, tenant string) (string, error) {
 	return s.core.Roles.Of(ctx, tenant)

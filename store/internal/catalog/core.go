@@ -155,7 +155,7 @@ func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err
 			return postgres.ConnectError(through, err)
 		}
 		hot.Pooler, base.Pooler = c.pooler, c.pooler
-		base.Group = &postgres.PoolGroup{}
+		base.Group = c.newGroup()
 		groups = append(groups, base.Group)
 		if c.pooled, err = postgres.NewPool(ctx, base); err != nil {
 			return postgres.ConnectError(through, err)
@@ -174,7 +174,16 @@ func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err
 // hotConfig configures the connections that submit, lease and settle at a server.
 func (c *Core) hotConfig(s postgres.Server) postgres.PoolConfig {
 	return postgres.PoolConfig{URL: c.Config.URL, Server: s, Size: c.Config.HotPool,
-		NoRoles: c.Config.NoRoles, Group: &postgres.PoolGroup{}, Distributed: c.distributed}
+		NoRoles: c.Config.NoRoles, Group: c.newGroup(), Distributed: c.distributed}
+}
+
+// newGroup returns a group for pools.
+func (c *Core) newGroup() *postgres.PoolGroup {
+	group := &postgres.PoolGroup{}
+	if c.distributed {
+		group.Distribute()
+	}
+	return group
 }
 
 // start measures the clock, and makes the catalog and the wake-ups. The catalog is still empty.

@@ -10,6 +10,7 @@
 //   - endpoint: ReadEndpoints, ScanEndpoint, SelectEndpoints, EndpointColumns, EndpointsAndHealth,
 //     ScanEndpointAnd, EndpointSecretsOf, EndpointsOf, HealthOf
 //   - etag: ETagOf, EndpointETag
+//   - lock: LockTables
 //   - roll: Roll, LockPatience, ByPosition, ByRoll, ErrElsewhere, RolledOn, IsDataError,
 //     QueueNewest, RollsNow, TaskRows, Remaining, CompactAfter, FirstOfRoll, OpenSet, ReviveRoll,
 //     MarkDropping, UnlessBusy, LockRoll, KeepRoll, Trim, TrimAgain

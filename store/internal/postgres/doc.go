@@ -9,6 +9,7 @@
 //   - confirm: Confirm
 //   - deadlines: BaseStatement, ConnectTimeout, Patient
 //   - dial: Connect, ConnectTo
+//   - entry: Distributed
 //   - errors: State, FirstError, IsPassing, Sealed, IsSealed, RolledBack, Wrap, ConnectError,
 //     ConnectErrorOr, Countable, IsDataException, IsRefused, ErrSame, ErrDry, ErrIdle
 //   - hot: HotPool, NewHotPool

@@ -16,10 +16,23 @@ type entry struct {
 	settings string // as calls of set_config; "": the connection keeps them
 	alone    string // the statement without a role; "" for none
 	withRole string // the statement that takes the role $1
+	// distributed says that tenants may be on workers of Citus.
+	distributed bool
+	// patience sets how long a transaction waits for locks, where workers are to do the same: they
+	// don't know what a connection to the coordinator has set. "": as they have it.
+	patience string
 }
 
 // direct is the entry of connections that keep their settings.
 var direct = &entry{withRole: setRole}
+
+// distribute makes an entry one where tenants may be on workers of Citus.
+func (e *entry) distribute(hot bool) {
+	e.distributed = true
+	if hot {
+		e.patience = "SET LOCAL lock_timeout = " + HotSettings["lock_timeout"]
+	}
+}
 
 // newEntry returns the entry of a pooled connection.
 func newEntry(settings map[string]string) *entry {
@@ -45,6 +58,12 @@ func entryOf(conn *pgxpool.Conn) *entry {
 		return e
 	}
 	return direct
+}
+
+// Distributed reports whether tenants may be on workers of Citus, where a transaction is.
+func Distributed(tx pgx.Tx) bool {
+	e, ok := tx.Conn().PgConn().CustomData()[entryKey].(*entry)
+	return ok && e.distributed
 }
 
 // queue adds the statement that a transaction begins with to a batch, and reports whether there is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"strconv"
 	"time"
@@ -140,6 +141,9 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 	return cfg, nil
 }
 
+// propagateSetting makes Citus pass SET LOCAL on to workers.
+const propagateSetting = "citus.propagate_set_commands"
+
 // keepSession gives direct connections their settings and the base role once, when they are new.
 func keepSession(cfg *pgxpool.Config, config PoolConfig) {
 	settings := merged(connectionSettings, config.Settings)
@@ -157,7 +161,10 @@ func keepSession(cfg *pgxpool.Config, config PoolConfig) {
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		PresizeArrays(conn.TypeMap())
 		if config.Group.distributed.Load() {
-			_, err := conn.Exec(ctx, `SET citus.propagate_set_commands = 'local'`)
+			e := *direct
+			e.distribute(config.Hot)
+			conn.PgConn().CustomData()[entryKey] = &e
+			_, err := conn.Exec(ctx, `SET `+propagateSetting+` = 'local'`)
 			if err != nil {
 				return err
 			}
@@ -187,11 +194,19 @@ func pool(cfg *pgxpool.Config, config PoolConfig, life lifetimes) {
 		if err != nil {
 			return err
 		}
-		own := settings
+		own := maps.Clone(settings)
 		if lz4 {
-			own = merged(settings, map[string]string{"default_toast_compression": "lz4"})
+			own["default_toast_compression"] = "lz4"
 		}
-		conn.PgConn().CustomData()[entryKey] = newEntry(own)
+		distributed := config.Group.distributed.Load()
+		if distributed {
+			own[propagateSetting] = "local"
+		}
+		e := newEntry(own)
+		if distributed {
+			e.distribute(config.Hot)
+		}
+		conn.PgConn().CustomData()[entryKey] = e
 		return nil
 	}
 }

@@ -52,9 +52,7 @@ func lockTables(ctx context.Context, tx pgx.Tx, t *config.Type) error {
 			if _, err := tx.Exec(ctx, config.LockPatience); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, `LOCK TABLE `+strings.Join(all, ", ")+
-				` IN SHARE ROW EXCLUSIVE MODE`)
-			return err
+			return config.LockTables(ctx, tx, t.Tenant, all, "SHARE ROW EXCLUSIVE")
 		})
 		if !hot.IsHeld(err) {
 			return err

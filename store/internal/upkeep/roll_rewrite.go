@@ -23,7 +23,8 @@ func readRest(
 ) (r rest, err error) {
 	task := set.Tables.Task(position)
 	journal := set.Tables.Journal(position)
-	if _, err := tx.Exec(ctx, `LOCK TABLE `+task+`, `+journal+` IN SHARE MODE`); err != nil {
+	err = config.LockTables(ctx, tx, set.Tenant, []string{task, journal}, "SHARE")
+	if err != nil {
 		return r, err
 	}
 	var n int
