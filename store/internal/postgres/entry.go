@@ -89,6 +89,9 @@ func (e *entry) begin(role string) string {
 	if e.alone != "" {
 		statements += "; " + e.alone
 	}
+	if e.patience != "" {
+		statements += "; " + e.patience
+	}
 	if statements == "" {
 		return ""
 	}

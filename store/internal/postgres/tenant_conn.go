@@ -151,16 +151,30 @@ func (c *TenantConn) Release() {
 }
 
 // enter puts the statements that a transaction begins with first in a batch, or behind its BEGIN.
+//
+// Postgres makes a batch one transaction by itself. But where Citus hands it on to a worker, the
+// first statement would be a transaction of its own there, so it gets a BEGIN and a COMMIT.
 func (c *TenantConn) enter(b *pgx.Batch, shown bool) {
 	if len(b.QueuedQueries) == 0 {
 		return
 	}
 	first := &pgx.Batch{}
-	if c.queueEntry(first, shown) == 0 {
+	begun := strings.HasPrefix(b.QueuedQueries[0].SQL, "BEGIN")
+	handedOn := c.placed == nil && c.entry.distributed
+	whole := handedOn && !begun && len(b.QueuedQueries) > 1
+	if whole {
+		first.Queue("BEGIN")
+		b.Queue("COMMIT")
+	}
+	n := c.queueEntry(first, shown)
+	if handedOn && c.entry.patience != "" && (whole || begun) {
+		first.Queue(c.entry.patience)
+	}
+	if n == 0 && !handedOn {
 		return
 	}
 	at := 0
-	if strings.HasPrefix(b.QueuedQueries[0].SQL, "BEGIN") {
+	if begun {
 		at = 1
 	}
 	b.QueuedQueries = slices.Insert(b.QueuedQueries, at, first.QueuedQueries...)
