@@ -15,10 +15,11 @@ import (
 // dueCheckpointsSQL locks checkpoints that are to be checked. Each is checked again at twice its
 // age.
 const dueCheckpointsSQL = `
-UPDATE {checkpoints} c SET check_at = d.next FROM (
+WITH d AS MATERIALIZED (
   SELECT ctid AS t, $1::timestamptz + greatest($1 - written_at, $3) AS next
   FROM {checkpoints} WHERE check_at <= $1 ORDER BY check_at LIMIT $2
-  FOR UPDATE SKIP LOCKED) d
+  FOR UPDATE SKIP LOCKED)
+UPDATE {checkpoints} c SET check_at = d.next FROM d
 WHERE c.ctid = d.t
 RETURNING c.type, c.id`
 
