@@ -132,3 +132,22 @@ func TestBatchesThroughTheCoordinatorAreTransactions(t *testing.T) {
 		assert.Equal(t, pgerrcode.LockNotAvailable, sqlState(err), "begin: %v: %v", begin, err)
 	}
 }
+
+// A submit whose first statement finds that the tenant has left the worker isn't told that there
+// is no such type.
+func TestSubmitAfterAMove(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	b := setup(t)
+	b.put(twoStages())
+	b.onWorker()
+	require.NoError(t, b.moveSchema(t.Context(), tenant))
+	eventually(t, "a task is submitted", func() bool {
+		r := b.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})[0]
+		if r.Err != nil {
+			require.Equal(t, asyncflow.CodeUnavailable, asyncflow.CodeOf(r.Err), "%v", r.Err)
+		}
+		return r.Err == nil
+	})
+}

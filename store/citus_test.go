@@ -28,7 +28,7 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestHotStatementsNameTheTablesOfTheWorker", "TestMoveWaitsForHotTransactions",
 		"TestTasksWhileATenantMoves", "TestRenumberAcrossASealedRoll",
 		"TestLockedTablesStopHotTransactions", "TestDeleteWaitsForHotTransactions",
-		"TestBatchesThroughTheCoordinatorAreTransactions")
+		"TestBatchesThroughTheCoordinatorAreTransactions", "TestSubmitAfterAMove")
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of

@@ -163,7 +163,8 @@ func (ns *numbers) refill(ctx context.Context, t *config.Type, b *block, need in
 	if err == pgx.ErrNoRows {
 		return errOtherHistory
 	}
-	if IsUndefinedTable(err) {
+	// A worker of Citus that the tenant has left also says that there is no such table.
+	if IsUndefinedTable(err) && !ns.store.core.Distributed() {
 		return config.UnknownType(t.Name) // deleted meanwhile
 	}
 	if err != nil {
