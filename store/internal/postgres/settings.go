@@ -38,6 +38,8 @@ var commonSettings = map[string]string{
 
 // connectionSettings are the settings of every connection that keeps them.
 var connectionSettings = merged(commonSettings, map[string]string{
+	// A transaction takes locks first and then looks at what is there, whatever the server's default.
+	"default_transaction_isolation": "read committed",
 	// The name in pg_stat_activity.
 	"application_name": applicationName,
 	// s; these three give up a silent peer after about 10 s.
