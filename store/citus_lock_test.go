@@ -151,3 +151,26 @@ func TestSubmitAfterAMove(t *testing.T) {
 		return r.Err == nil
 	})
 }
+
+// Where the lock of the tenant can't be taken, statements name the tables that Citus shows.
+func TestHotStatementsWithoutTheLock(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	b := setup(t)
+	b.put(twoStages())
+	here, _ := b.place(tenant)
+	worker, err := pgx.Connect(t.Context(), here)
+	require.NoError(t, err)
+	defer worker.Close(t.Context())
+	for _, sql := range []string{`SET citus.enable_ddl_propagation = off`,
+		`ALTER FUNCTION pg_catalog.lock_shard_metadata(int, bigint[]) RENAME TO missing`} {
+		_, err = worker.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	later := open(t, b.url, "node-2")
+	r := later.Submit(t.Context(), tenant, []asyncflow.NewTask{newTask(`1`)})[0]
+	require.NoError(t, r.Err)
+	plan := later.hotPlan(`SELECT 1 FROM "tenant_acme".rolls`)
+	require.Contains(t, plan, "Citus")
+}

@@ -28,7 +28,8 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestHotStatementsNameTheTablesOfTheWorker", "TestMoveWaitsForHotTransactions",
 		"TestTasksWhileATenantMoves", "TestRenumberAcrossASealedRoll",
 		"TestLockedTablesStopHotTransactions", "TestDeleteWaitsForHotTransactions",
-		"TestBatchesThroughTheCoordinatorAreTransactions", "TestSubmitAfterAMove")
+		"TestBatchesThroughTheCoordinatorAreTransactions", "TestSubmitAfterAMove",
+		"TestHotStatementsWithoutTheLock")
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of

@@ -63,6 +63,7 @@ type worker struct {
 	first   int              // of the numbers of its homes
 	reached atomic.Bool      // once: only then its tenants' work goes there
 	failed  bool             // the last try to reach it; only follow uses it
+	shown   bool             // statements name the tables that Citus shows; set before reached
 	prober  *postgres.Prober // once it is reached
 }
 
@@ -122,7 +123,11 @@ func (w *workers) follow(ctx context.Context) error {
 			return postgres.Wrap(err, "make connections to the worker %s", p.server)
 		}
 	}
-	reached := w.reach(ctx, slices.Collect(maps.Values(at)))
+	one := map[*worker]*postgres.PlacedTables{} // of any tenant there
+	for tenant, p := range w.found {
+		one[at[p.server]] = postgres.NewPlacedTables(schema.Of(tenant), p.table)
+	}
+	reached := w.reach(ctx, one)
 	if !looked && !reached {
 		return nil
 	}
@@ -216,14 +221,18 @@ func (w *workers) readPlaces(
 }
 
 // reach tries to connect to the servers that weren't reached yet, and reports whether one was.
-func (w *workers) reach(ctx context.Context, servers []*worker) (reached bool) {
-	left := slices.DeleteFunc(servers, func(one *worker) bool { return one.reached.Load() })
+func (w *workers) reach(
+	ctx context.Context, servers map[*worker]*postgres.PlacedTables,
+) (reached bool) {
+	maps.DeleteFunc(servers, func(one *worker, _ *postgres.PlacedTables) bool {
+		return one.reached.Load()
+	})
 	var tries sync.WaitGroup
-	for _, one := range left {
-		tries.Go(func() { one.reach(ctx, w.core.Log) })
+	for one, placed := range servers {
+		tries.Go(func() { one.reach(ctx, w.core.Log, placed) })
 	}
 	tries.Wait()
-	for _, one := range left {
+	for one := range servers {
 		if one.reached.Load() {
 			reached = true
 			w.probers <- one.prober
@@ -245,12 +254,38 @@ func (w *workers) watch(ctx context.Context) error {
 	}
 }
 
+// tryPlaced finds out whether statements can name the tables of the worker.
+func (w *worker) tryPlaced(
+	ctx context.Context, log *slog.Logger, placed *postgres.PlacedTables,
+) error {
+	if w.shown {
+		return nil
+	}
+	conn, released, err := w.pool.Acquire(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer released()
+	defer conn.Release()
+	err = placed.Try(ctx, conn.Conn())
+	if !postgres.CantPlace(err) {
+		return err
+	}
+	w.shown = true
+	log.Warn("can't name the tables of a worker of Citus, which takes more CPU time: the user of "+
+		"DATABASE_URL must own them", "host", w.Host, "port", w.Port, "error", err)
+	return nil
+}
+
 // reach tries to connect to a worker, and logs the first failure and the success.
-func (w *worker) reach(ctx context.Context, log *slog.Logger) {
+func (w *worker) reach(ctx context.Context, log *slog.Logger, placed *postgres.PlacedTables) {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	var err error
-	if w.prober, err = w.pool.NewProber(ctx); err == nil {
+	err := w.tryPlaced(ctx, log, placed)
+	if err == nil {
+		w.prober, err = w.pool.NewProber(ctx)
+	}
+	if err == nil {
 		w.reached.Store(true)
 		log.Info("tenants are on a worker of Citus", "host", w.Host, "port", w.Port)
 		return
@@ -289,7 +324,7 @@ func (p *placement) db(s *Core, tenant string) postgres.TenantDB {
 		return p.at.pool.Acquire(ctx, tenant)
 	}
 	db := postgres.NewTenantDB(acquire, s.Roles, tenant)
-	if p.placed.Moved() {
+	if p.at.shown || p.placed.Moved() {
 		return db
 	}
 	return db.WithPlaced(p.placed)

@@ -14,7 +14,7 @@
 //     ConnectErrorOr, Countable, IsDataException, IsRefused, ErrSame, ErrDry, ErrIdle
 //   - hot: HotPool, NewHotPool
 //   - page: PageBytes, CollectPage, Place
-//   - placed: PlacedTables, NewPlacedTables
+//   - placed: PlacedTables, NewPlacedTables, CantPlace
 //   - pool: PoolConfig, Server, NewPool, PoolGroup, PoolStat
 //   - pooler: Pooler, OpenPooler, ServerOf, Direct, IsDirect
 //   - prober: Prober, NewProber

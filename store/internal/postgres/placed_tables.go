@@ -119,6 +119,23 @@ func (s *PlacedTables) queue(b *pgx.Batch, shown bool) int {
 	return 2
 }
 
+// Try runs the statements that each transaction begins with.
+func (s *PlacedTables) Try(ctx context.Context, conn *pgx.Conn) error {
+	b := &pgx.Batch{}
+	s.queue(b, true)
+	return conn.SendBatch(ctx, b).Close()
+}
+
+// CantPlace reports whether an error of Try stays: the user doesn't own the tables, or this Citus
+// has no such function or table.
+func CantPlace(err error) bool {
+	switch State(err) {
+	case pgerrcode.InsufficientPrivilege, pgerrcode.UndefinedFunction:
+		return true
+	}
+	return false
+}
+
 // nameAll makes the statements of a batch name the tables here, and reports whether some stay.
 func (s *PlacedTables) nameAll(
 	ctx context.Context, conn *pgx.Conn, b *pgx.Batch,
