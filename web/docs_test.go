@@ -20,7 +20,7 @@ const docsURL = "https://github.com/asyncflow/asyncflow/blob/main/docs/"
 // Each page of the program has a link to its documentation: also when what its address names is
 // missing, and when it shows something.
 func TestEachPageLeadsToItsDocs(t *testing.T) {
-	p := openPageOf(t, "readers")
+	p := openPageOf(t, "lookers")
 	shown := p.samples()
 	for _, path := range routes(t, "tenantPages") {
 		p.leadsToDocs(path)
