@@ -32,14 +32,11 @@ func startCluster() (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := copyEmptyCluster(dir); err != nil {
-		return nil, err
-	}
 	cfg, err := withChoices(devpg.Config{DataDir: dir})
 	if err != nil {
 		return nil, err
 	}
-	server, err := devpg.Start(context.Background(), cfg)
+	server, err := startEmpty(context.Background(), cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -10,20 +10,111 @@ import (
 	"github.com/asyncflow/asyncflow/internal/devpg"
 )
 
-// emptyCluster returns the data directory of a server that was started and stopped, and did
-// nothing else but change how passwords are checked. Each server of the tests begins as a copy of
-// it: a copy costs a tenth of initdb. They have one system identifier, therefore.
-var emptyCluster = sync.OnceValues(func() (string, error) {
+// emptyCluster is the data directory of a server that was started and stopped, and did nothing else
+// but change how passwords are checked. Each server of the tests begins as a copy of it: a copy
+// costs a tenth of initdb. They have one system identifier, therefore.
+type emptyCluster struct {
+	cache string // where clusters are kept for the next processes; "" keeps none
+
+	mu   sync.Mutex
+	dir  string // "" before the first call
+	kept bool   // dir is in the cache
+}
+
+// empty returns the empty cluster of this process.
+var empty = sync.OnceValue(func() *emptyCluster {
 	cache, err := os.UserCacheDir()
 	if err != nil { // without a home, each process makes one
-		cache = ""
+		return &emptyCluster{}
 	}
-	return emptyClusterIn(cache)
+	return &emptyCluster{cache: filepath.Join(cache, "asyncflow-test")}
 })
 
-// emptyClusterIn is emptyCluster, with the user's cache directory: there the next processes find
-// what the first one has made, until Postgres or its settings are others. "" keeps nothing.
-func emptyClusterIn(cache string) (string, error) {
+// startEmpty starts a server with a new cluster, in an empty directory.
+func startEmpty(ctx context.Context, cfg devpg.Config) (*devpg.Server, error) {
+	return empty().start(ctx, cfg)
+}
+
+// start starts a server on a copy of the empty cluster. If that fails and the cluster was kept by
+// another process, it is taken for broken: a new one takes its place, once in a process.
+func (e *emptyCluster) start(ctx context.Context, cfg devpg.Config) (*devpg.Server, error) {
+	from, kept, err := e.get()
+	if err != nil {
+		return nil, err
+	}
+	server, err := startCopy(ctx, from, cfg)
+	if err == nil || !kept {
+		return server, err
+	}
+	if from, err = e.replace(from); err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(filepath.Join(cfg.DataDir, "pgdata")); err != nil {
+		return nil, err
+	}
+	return startCopy(ctx, from, cfg)
+}
+
+func startCopy(ctx context.Context, from string, cfg devpg.Config) (*devpg.Server, error) {
+	if err := copyCluster(from, cfg.DataDir); err != nil {
+		return nil, err
+	}
+	return devpg.Start(ctx, cfg)
+}
+
+// get returns the data directory, and whether another process may have made it.
+func (e *emptyCluster) get() (dir string, kept bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dir == "" {
+		e.dir, e.kept, err = e.findOrMake()
+	}
+	return e.dir, e.kept, err
+}
+
+// replace puts a new cluster in the place of a broken one, unless that has happened.
+func (e *emptyCluster) replace(broken string) (dir string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dir != broken {
+		return e.dir, nil
+	}
+	_ = discard(broken) // or else the next process replaces it, too
+	e.dir, err = makeCluster(broken)
+	e.kept = false
+	return e.dir, err
+}
+
+func (e *emptyCluster) findOrMake() (dir string, kept bool, err error) {
+	dir, leash, err := newDir()
+	if err != nil {
+		return "", false, err
+	}
+	defer leash.Close()
+	cfg, err := withChoices(devpg.Config{DataDir: dir})
+	if err != nil {
+		return "", false, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+	defer cancel()
+	key, err := devpg.ClusterKey(ctx, cfg)
+	if err != nil {
+		return "", false, err
+	}
+	name := ""
+	if e.cache != "" {
+		name = keptName(e.cache, key)
+	}
+	if name != "" && usable(name) {
+		return name, true, nil
+	}
+	dir, err = makeCluster(name)
+	return dir, false, err
+}
+
+// makeCluster makes an empty cluster for this process, and keeps a copy under a name, unless that
+// is "".
+func makeCluster(name string) (string, error) {
 	dir, _, err := newDir()
 	if err != nil {
 		return "", err
@@ -34,14 +125,6 @@ func emptyClusterIn(cache string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
-	key, err := devpg.ClusterKey(ctx, cfg)
-	if err != nil {
-		return "", err
-	}
-	kept := filepath.Join(cache, "asyncflow", "test-cluster-"+key)
-	if _, err := os.Stat(kept); cache != "" && err == nil {
-		return kept, nil
-	}
 	server, err := devpg.Start(ctx, cfg)
 	if err != nil {
 		return "", err
@@ -52,48 +135,17 @@ func emptyClusterIn(cache string) (string, error) {
 	if err := server.Stop(ctx); err != nil {
 		return "", err
 	}
-	if cache != "" {
-		_ = keep(dir, kept) // the next process makes one, too
+	if name != "" {
+		_ = keep(dir, name) // the next process makes one, too
 	}
 	return dir, nil
-}
-
-// keep keeps a copy of a cluster under a name that it has only once it is complete. It fails if
-// another process was faster.
-func keep(cluster, name string) error {
-	parent := filepath.Dir(name)
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return err
-	}
-	staging, err := os.MkdirTemp(parent, "test-cluster-new-")
-	if err != nil {
-		return err
-	}
-	leash, err := reap(staging)
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(staging))
-	}
-	defer leash.Close() // removes what wasn't renamed
-	if err := copyCluster(cluster, staging); err != nil {
-		return err
-	}
-	return os.Rename(staging, name)
-}
-
-// copyEmptyCluster makes a directory the data directory of a new server.
-func copyEmptyCluster(dir string) error {
-	empty, err := emptyCluster()
-	if err != nil {
-		return err
-	}
-	return copyCluster(empty, dir)
 }
 
 // copyCluster copies the data directory of a stopped server.
 func copyCluster(stopped, dir string) error {
 	from := filepath.Join(stopped, "pgdata")
 	to := filepath.Join(dir, "pgdata")
-	if err := copyTree(from, to); err != nil {
+	if err := copyTree(from, to, false); err != nil {
 		return err
 	}
 	password, err := os.ReadFile(filepath.Join(stopped, "password"))

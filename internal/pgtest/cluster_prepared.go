@@ -44,16 +44,13 @@ func makePreparedCluster(prepare func(context.Context, string) error) (string, e
 	if err != nil {
 		return "", err
 	}
-	if err := copyEmptyCluster(dir); err != nil {
-		return "", err
-	}
 	cfg, err := withChoices(devpg.Config{DataDir: dir})
 	if err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
-	server, err := devpg.Start(ctx, cfg)
+	server, err := startEmpty(ctx, cfg)
 	if err != nil {
 		return "", err
 	}

@@ -12,15 +12,19 @@ import (
 // a server again with the same data and addresses.
 func Server(t testing.TB, cfg devpg.Config) *devpg.Server {
 	t.Helper()
+	start := devpg.Start
 	if cfg.DataDir == "" {
 		NotOnCitus(t, ownServer)
+		cfg.DataDir = Dir(t)
+		if cfg.BinDir == "" && cfg.Major == 0 { // nobody chose which programs create the cluster
+			start = startEmpty
+		}
 	}
-	cfg = withDataDir(t, cfg)
 	cfg, err := withChoices(cfg)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	server, err := devpg.Start(context.Background(), cfg)
+	server, err := start(context.Background(), cfg)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
@@ -32,22 +36,4 @@ func Server(t testing.TB, cfg devpg.Config) *devpg.Server {
 		}
 	})
 	return server
-}
-
-// withDataDir gives a server a directory with an empty cluster, unless the Config names one. Which
-// programs create that cluster can't be chosen then, so a Config that chooses gets a bare
-// directory.
-func withDataDir(t testing.TB, cfg devpg.Config) devpg.Config {
-	t.Helper()
-	if cfg.DataDir != "" {
-		return cfg
-	}
-	cfg.DataDir = Dir(t)
-	if cfg.BinDir != "" || cfg.Major != 0 {
-		return cfg
-	}
-	if err := copyEmptyCluster(cfg.DataDir); err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
-	return cfg
 }

@@ -88,7 +88,7 @@ func backup(ctx context.Context, primary *devpg.Server, dir string) error {
 	}
 	from := filepath.Join(primary.Config().DataDir, "pgdata")
 	to := filepath.Join(dir, "pgdata")
-	if err := copyTree(from, to); err != nil {
+	if err := copyTree(from, to, true); err != nil {
 		return err
 	}
 	var label string
@@ -98,17 +98,18 @@ func backup(ctx context.Context, primary *devpg.Server, dir string) error {
 	}
 	password, err := os.ReadFile(filepath.Join(primary.Config().DataDir, "password"))
 	return errors.Join(err,
-		copyTree(filepath.Join(from, "pg_wal"), filepath.Join(to, "pg_wal")),
+		copyTree(filepath.Join(from, "pg_wal"), filepath.Join(to, "pg_wal"), true),
 		os.WriteFile(filepath.Join(to, "backup_label"), []byte(label), 0o600),
 		os.WriteFile(filepath.Join(dir, "password"), password, 0o600),
 		chownLike(to, from))
 }
 
-// copyTree copies a directory, except for files that disappear meanwhile, and files that mark a
-// running server.
-func copyTree(from, to string) error {
+// copyTree copies a directory, except for files that mark a running server. If the server is
+// running, files may disappear meanwhile: then these are left out, too.
+func copyTree(from, to string, running bool) error {
+	gone := func(err error) bool { return running && errors.Is(err, fs.ErrNotExist) }
 	return filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || strings.HasPrefix(filepath.Base(name), "postmaster.") {
+		if gone(err) || strings.HasPrefix(filepath.Base(name), "postmaster.") {
 			return nil
 		} else if err != nil {
 			return err
@@ -118,7 +119,7 @@ func copyTree(from, to string) error {
 			return os.MkdirAll(copied, 0o700)
 		}
 		data, err := os.ReadFile(name)
-		if errors.Is(err, fs.ErrNotExist) {
+		if gone(err) {
 			return nil
 		}
 		return errors.Join(err, os.WriteFile(copied, data, 0o600))
