@@ -1,4 +1,4 @@
-# make help lists the targets. Everything that CI does is in .ci/run.
+# make help lists the targets. The jobs of CI run .ci/run, .ci/generators, .ci/long and .ci/poolers.
 
 VERSION ?= dev
 GO ?= go
@@ -23,7 +23,7 @@ test: ## Run all tests
 race: ## Run all tests with the race detector
 	CGO_ENABLED=1 $(GO) test -race ./...
 
-test-long: ## Run all tests in their long form, with the race detector
+test-long: ## Run all tests in their long form, with the race detector but for model and signals
 	.ci/long
 
 LONG = ASYNCFLOW_TEST_LONG=1 $(GO) test -count=1 -v
@@ -69,8 +69,8 @@ fuzz-short: ## Try 1,000 inputs with every fuzz target, as CI does
 
 lint: ## Check the format, vet, staticcheck and openapi.yaml
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
-	$(GO) vet ./...
-	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0 ./...
+	$(GO) vet -tags bundle ./...
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.7.0 -tags bundle ./...
 	npx --yes @redocly/cli@2.77.0 lint openapi.yaml
 	npx --yes @stoplight/spectral-cli@6.16.3 lint \
 		--ruleset .ci/spectral.yaml --fail-severity warn openapi.yaml
@@ -151,7 +151,7 @@ bench-sizing: ## Measure what a task costs, by the features that it uses
 bench-pools: ## Measure nodes with 2 to 32 hot connections
 	$(GO) run ./bench pools
 
-ci: ## Run all that CI runs; installs what is missing
+ci: ## Run .ci/run, the first job of CI; installs what is missing
 	.ci/run
 
 deploy: ## Write deploy/kubernetes again, from the chart
