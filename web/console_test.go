@@ -20,6 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
+	"github.com/asyncflow/asyncflow/internal/testnode"
 	"github.com/asyncflow/asyncflow/worker"
 )
 
@@ -358,6 +359,43 @@ func TestKeys(t *testing.T) {
 	p.open("/console/tasks/" + second)
 	p.See("Context")
 	assert.Contains(t, browsertest.Ask[string](t, p.ctx, `location.pathname`), second)
+}
+
+// Whoever has no list of tasks stays on a page without a search when the key / is pressed.
+func TestKeysWithoutTasks(t *testing.T) {
+	t.Parallel()
+	operator, err := testnode.Shared().OperatorToken()
+	require.NoError(t, err)
+	manager, err := testnode.Shared().NewToken(time.Hour, auth.ScopeManage)
+	require.NoError(t, err)
+	for _, c := range []struct{ who, token, path, see string }{
+		{"an operator", operator, "/console/tenants", "Tenants"},
+		{"a manager", manager, "/console/alerts", "Alerts"},
+	} {
+		t.Run(c.who, func(t *testing.T) {
+			p := openPage(t)
+			p.enter(c.token)
+			p.open(c.path)
+			p.See(c.see)
+			press := func(key string) {
+				require.NoError(t, chromedp.Do(p.ctx, chromedp.KeyEvent(key)))
+			}
+			press("/")
+			press("?") // is shown on the page that / leads to
+			p.See("previous row")
+			text := p.Text()
+			assert.Contains(t, text, "go to the search of the page, if it has one")
+			assert.NotContains(t, text, "find a task")
+			assert.NotContains(t, text, "There is no such page")
+			assert.Equal(t, c.path, browsertest.Ask[string](t, p.ctx, `location.pathname`))
+			press("\x1b")
+			p.Run(`return !document.querySelector("dialog")`)
+			p.open("/console/audit")
+			p.Run(`return !!document.querySelector("[data-search]")`)
+			press("/")
+			p.Run(`return document.activeElement.matches("[data-search]")`)
+		})
+	}
 }
 
 // The overview follows what happens, but not while it is paused or its tab can't be seen. Another

@@ -1,15 +1,19 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { useLocation } from "preact-iso";
+import { isOperator, may } from "../session.ts";
 import { Dialog } from "./dialog.tsx";
 
-const help: [string, string][] = [
+const help = (): [string, string][] => [
   ["j", "next row"],
   ["k", "previous row"],
   ["Enter", "open the row"],
-  ["/", "find a task, or go to the search of the page"],
+  ["/", `${mayFind() ? "find a task, or " : ""}go to the search of the page, if it has one`],
   ["?", "show these keys"],
 ];
+
+/** Reports whether the session has a list of tasks to search. */
+const mayFind = () => !isOperator() && may("read");
 
 /** The keyboard on all pages. Rows are links with data-row; a search has data-search. */
 export function Keys() {
@@ -22,7 +26,7 @@ export function Keys() {
         return;
       }
       if (e.key === "?") open.value = true;
-      else if (e.key === "/") search(() => route("/console/tasks"));
+      else if (e.key === "/") search(mayFind() ? () => route("/console/tasks") : undefined);
       else if (e.key === "j") moveRow(1);
       else if (e.key === "k") moveRow(-1);
       else return;
@@ -35,18 +39,26 @@ export function Keys() {
   return (
     <Dialog title="Keys" close={() => (open.value = false)}>
       <dl class="facts">
-        {help.map(([key, what]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>)}
+        {help().map(([key, what]) => <div key={key}><dt><kbd>{key}</kbd></dt><dd>{what}</dd></div>)}
       </dl>
     </Dialog>
   );
 }
 
-/** Goes to the search of the page, or else to another page and its search. */
-function search(elsewhere?: () => void, frames = 300): void {
+/** Goes to the search of the page, or else to another page, if one is given, and its search. */
+function search(elsewhere?: () => void): void {
+  if (focused() || !elsewhere) return;
+  elsewhere();
+  const wait = (frames: number) => {
+    if (!focused() && frames > 0) requestAnimationFrame(() => wait(frames - 1));
+  };
+  wait(300);
+}
+
+function focused(): boolean {
   const field = document.querySelector<HTMLElement>("[data-search]");
-  if (field) return field.focus();
-  elsewhere?.();
-  if (frames > 0) requestAnimationFrame(() => search(undefined, frames - 1));
+  field?.focus();
+  return !!field;
 }
 
 function moveRow(by: number): void {
