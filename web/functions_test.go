@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -41,6 +42,25 @@ func (f functions) text(name string, args ...any) string {
 	require.NoError(f.t, err)
 	return browsertest.Ask[string](f.t, f.page.Context,
 		`String(exported.`+name+`(...`+string(doc)+`))`)
+}
+
+// The functions that tests call are those of the sources, which need Node 20 to be bundled.
+func TestFunctionsAreOfTheirSources(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile("testdata/functions.js")
+	require.NoError(t, err)
+	first, _, _ := strings.Cut(string(script), "\n")
+	words := strings.Fields(first)
+	require.Greater(t, len(words), 2, "comment mark, sources, hash")
+	last := len(words) - 1
+	hash := sha256.New()
+	for _, file := range words[1:last] {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		hash.Write(text)
+	}
+	require.Equal(t, fmt.Sprintf("%x", hash.Sum(nil)), words[last],
+		"the sources have changed since the script was made: run make web and commit it")
 }
 
 // Common cron expressions are said in words; others stay as they are.

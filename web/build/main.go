@@ -7,10 +7,14 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/evanw/esbuild/pkg/api"
@@ -63,7 +67,8 @@ var tested = []string{"src/chart/series.ts", "src/format.ts", "src/json.ts", "sr
 	"src/schedules/when.ts", "src/task/trace_url.ts", "src/types/document.ts"}
 
 // bundleFunctions writes testdata/functions.js: a script with an object, exported, that has the
-// exports of each file by the file's name.
+// exports of each file by the file's name. The first line names the sources and has their SHA-256,
+// by which a test sees that they have changed since.
 func bundleFunctions() error {
 	var source strings.Builder
 	for _, file := range tested {
@@ -73,7 +78,7 @@ func bundleFunctions() error {
 		Stdin:      &api.StdinOptions{Contents: source.String(), ResolveDir: "."},
 		Outfile:    "testdata/functions.js",
 		Bundle:     true,
-		Write:      true,
+		Metafile:   true,
 		Format:     api.FormatIIFE,
 		GlobalName: "exported",
 		Target:     api.ES2022,
@@ -82,7 +87,23 @@ func bundleFunctions() error {
 	if len(result.Errors) > 0 {
 		return errors.New("the functions that tests call can't be bundled")
 	}
-	return nil
+	var meta struct{ Inputs map[string]any }
+	if err := json.Unmarshal([]byte(result.Metafile), &meta); err != nil {
+		return err
+	}
+	delete(meta.Inputs, "<stdin>")
+	sources := slices.Sorted(maps.Keys(meta.Inputs))
+	hash := sha256.New()
+	for _, file := range sources {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		hash.Write(text)
+	}
+	script := fmt.Appendf(nil, "// %s %x\n", strings.Join(sources, " "), hash.Sum(nil))
+	return os.WriteFile("testdata/functions.js", append(script, result.OutputFiles[0].Contents...),
+		0o644)
 }
 
 func copyFile(from, to string) error {

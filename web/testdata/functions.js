@@ -1,3 +1,4 @@
+// src/chart/series.ts src/format.ts src/json.ts src/json_fault.ts src/schedules/cron.ts src/schedules/when.ts src/task/trace_url.ts src/types/document.ts d98f9611d96c2350d9644674d589e9387507f87af33b836def01132800cef121
 var exported = (() => {
   var __defProp = Object.defineProperty;
   var __getOwnPropDesc = Object.getOwnPropertyDescriptor;
