@@ -1,9 +1,11 @@
 package governance_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -53,6 +55,9 @@ func TestHistoryNotesTrouble(t *testing.T) {
 	earlier(t, url, "2 min")
 	record()
 	assert.EqualValues(t, 3, b.trouble(t).Failed)
+	exec(t, url, `UPDATE tenant_acme.type_history SET at = at + interval '1 h' WHERE NOT hourly`)
+	record()
+	assert.EqualValues(t, 3, b.trouble(t).Failed, "not what a clock noted that was set back")
 
 	b.putAlerts(t, tenant, asyncflow.AlertRules{BacklogAge: asyncflow.NewDuration(time.Hour)})
 	exec(t, url, `INSERT INTO tenant_acme.alert_episodes
@@ -83,4 +88,39 @@ func TestHistoryNotesTrouble(t *testing.T) {
 	assert.Zero(t, got.Failed, "that was an hour ago")
 	record()
 	assert.Zero(t, b.trouble(t).Alerts)
+}
+
+// Nothing is noted of a tenant that is dropped meanwhile: a later one of that name isn't in trouble.
+func TestTroubleOfADroppedTenant(t *testing.T) {
+	t.Parallel()
+	for name, note := range map[string]func(context.Context, *bundle) error{
+		"unread": func(ctx context.Context, b *bundle) error { return b.NoteUnread(ctx, tenant) },
+		"recorded": func(ctx context.Context, b *bundle) error {
+			_, err := b.RecordHistory(ctx, tenant, time.Time{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.Database(t, prepare)
+			b := setup(t, url, "a", governance.Config{})
+			require.NoError(t, b.NoteUnread(t.Context(), tenant))
+			conn, err := pgx.Connect(t.Context(), url)
+			require.NoError(t, err)
+			defer conn.Close(context.Background())
+			drop, err := conn.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = drop.Exec(t.Context(), `DELETE FROM asyncflow.tenants WHERE slug = 'acme'`)
+			require.NoError(t, err)
+			noted := make(chan error, 1)
+			go func() { noted <- note(t.Context(), b) }()
+			require.Eventually(t, func() bool {
+				return count(t, url, `SELECT count(*) FROM `+pgtest.Activity()+`
+					WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+			}, patience, 20*time.Millisecond)
+			require.NoError(t, drop.Commit(t.Context()))
+			require.NoError(t, <-noted)
+			require.Zero(t, count(t, url, `SELECT count(*) FROM asyncflow.tenant_trouble`))
+		})
+	}
 }

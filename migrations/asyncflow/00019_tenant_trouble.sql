@@ -6,7 +6,7 @@
 -- sampled, and counts for three minutes. failed_at has the minutes of the last hour with tasks that
 -- failed for good, and failed how many in each. unread: the tenant's tables could not be read.
 CREATE TABLE tenant_trouble (
-  tenant     text          PRIMARY KEY,
+  tenant     text          PRIMARY KEY REFERENCES tenants ON DELETE CASCADE,
   alerts     int           NOT NULL DEFAULT 0,
   due        bigint        NOT NULL DEFAULT 0,
   oldest_due timestamptz,

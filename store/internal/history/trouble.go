@@ -51,7 +51,8 @@ func (s *History) Troubles(ctx context.Context) (all []Trouble, err error) {
 }
 
 // noteSQL notes what is wrong in a tenant. It writes no row for a tenant that is well and was never
-// in trouble, nor one that says the same as before, unless its sample counts for longer.
+// in trouble, nor one that says the same as before, unless its sample counts for longer. It waits
+// for a tenant that is just being dropped, and then finds it gone.
 const noteSQL = `
 INSERT INTO asyncflow.tenant_trouble AS x
   (tenant, alerts, failed_at, failed, due, oldest_due, sampled_at)
@@ -59,6 +60,7 @@ SELECT slug, $2::int, $3::timestamptz[], $4::bigint[], $5::bigint, $6::timestamp
 FROM asyncflow.tenants WHERE slug = $1
   AND ($2 > 0 OR $4 <> '{}' OR $5 > 0
     OR EXISTS (SELECT FROM asyncflow.tenant_trouble WHERE tenant = $1))
+FOR KEY SHARE OF tenants
 ON CONFLICT (tenant) DO UPDATE SET alerts = $2, failed_at = $3, failed = $4, due = $5,
   oldest_due = $6, sampled_at = $7, unread = false
 WHERE x.due > 0 OR (x.alerts, x.failed_at, x.failed, x.due, x.unread)
@@ -80,7 +82,7 @@ func (s *History) noteTrouble(ctx context.Context, tenant string, due dueTasks) 
 func (s *History) NoteUnread(ctx context.Context, tenant string) error {
 	_, err := s.core.Base.Exec(ctx, `
 		INSERT INTO asyncflow.tenant_trouble AS x (tenant, unread)
-		SELECT slug, true FROM asyncflow.tenants WHERE slug = $1
+		SELECT slug, true FROM asyncflow.tenants WHERE slug = $1 FOR KEY SHARE
 		ON CONFLICT (tenant) DO UPDATE SET unread = true WHERE NOT x.unread`, tenant)
 	return postgres.Wrap(err, "NoteUnread(%q)", tenant)
 }
@@ -99,7 +101,8 @@ ORDER BY h.at`
 func (s *History) lastHour(
 	ctx context.Context, tenant string,
 ) (alerts int, minutesAt []time.Time, failed []int64, err error) {
-	since := s.core.Clock.Now().UTC().Add(-time.Hour)
+	now := s.core.Clock.Now().UTC()
+	since := now.Add(-time.Hour)
 	minutesAt, failed = []time.Time{}, []int64{}
 	rows, err := postgres.Unprepared{Q: s.core.DB(tenant)}.Query(ctx, fill(tenant, lastHourSQL),
 		since.Truncate(time.Hour))
@@ -114,7 +117,9 @@ func (s *History) lastHour(
 			return err
 		}
 		for place, n := range hour[Failed] {
-			if minute := minutes.timeOf(*at, place); n > 0 && !minute.Before(since) {
+			minute := minutes.timeOf(*at, place)
+			// A clock that was set back leaves later minutes. The table takes 61.
+			if n > 0 && !minute.Before(since) && !minute.After(now) {
 				minutesAt, failed = append(minutesAt, minute), append(failed, n)
 			}
 		}

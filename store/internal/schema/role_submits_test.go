@@ -30,6 +30,7 @@ func TestGrantsOfBeforeAreRemembered(t *testing.T) {
 		exec(`GRANT EXECUTE ON FUNCTION tenant_` + tenant + `.submit_task TO ` + role)
 	}
 	exec(`ALTER TABLE asyncflow.tenants DROP COLUMN submitters, DROP COLUMN submitter_ids;
+		DROP TABLE asyncflow.tenant_trouble;
 		DELETE FROM asyncflow.schema_versions WHERE version_id >= 17`)
 	f.Close(t.Context())
 	_, err := Migrate(t.Context(), url, false)
