@@ -17,7 +17,7 @@ import (
 const ExpireBatch = 400
 
 // ExpireTasks ends the tasks of a type that are live at the end of their lifetime, and tidies up
-// after tasks that began or ended in time. It looks at JobBatch tasks at most, those that were due
+// after tasks that began or ended in time. It looks at ExpireBatch tasks at most, the ones due
 // first, and returns of how many it wrote what follows.
 func (s *Upkeep) ExpireTasks(ctx context.Context, t *config.Type) (int, error) {
 	var expired trees.Expired
