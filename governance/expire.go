@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -25,8 +24,9 @@ const (
 // first lifetime ends.
 type expireJob struct {
 	visits
-	turn  time.Duration // expireTurn
-	round time.Duration // expireRound
+	turn  time.Duration                             // expireTurn
+	round time.Duration                             // expireRound
+	rest  func(context.Context, time.Duration) bool // sleep.For
 }
 
 func (j *expireJob) run(ctx context.Context) (int, error) {
@@ -64,7 +64,7 @@ func (j *expireJob) expireTenant(
 		// Of a full batch, some rows may just be locked.
 		if n >= store.ExpireBatch/2 {
 			more = true
-			sleep.For(ctx, time.Duration(expireRest*float64(time.Since(began))))
+			j.rest(ctx, time.Duration(expireRest*float64(time.Since(began))))
 		}
 	}
 	return sum, more, errors.Join(errs...)

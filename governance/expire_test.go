@@ -1,6 +1,7 @@
 package governance_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -51,4 +52,30 @@ func TestExpireInTurns(t *testing.T) {
 	}
 	b.gov.SetExpireTurn(-time.Minute, time.Minute)
 	assert.Equal(t, 3, run(), "in three rounds")
+}
+
+// The job rests after a step that ended many tasks, and not after one of few.
+func TestExpireRests(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgtest.Database(t, prepare), "a", governance.Config{})
+	b.pipe(t, "pipe")
+	rests := 0
+	b.gov.SetExpireRest(func(_ context.Context, d time.Duration) bool {
+		rests++
+		assert.Positive(t, d)
+		return true
+	})
+	for _, c := range []struct{ tasks, rests int }{{1, 0}, {store.ExpireBatch / 2, 1}} {
+		tasks := make([]asyncflow.NewTask, c.tasks)
+		for i := range tasks {
+			tasks[i] = asyncflow.NewTask{Type: "pipe", Context: []byte(`1`),
+				EndBy: asyncflow.DeadlineAt(b.Clock.Now().Add(-time.Second))}
+		}
+		b.Submit(t.Context(), tenant, tasks)
+		rests = 0
+		ended, err := b.jobs["expire"].Run(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, c.tasks, ended)
+		assert.Equal(t, c.rests, rests, "after %d tasks", c.tasks)
+	}
 }

@@ -32,6 +32,11 @@ func (g *Governor) SetExpireTurn(turn, round time.Duration) {
 	g.standard.expire.round = round
 }
 
+// SetExpireRest changes how the job expire rests.
+func (g *Governor) SetExpireRest(rest func(context.Context, time.Duration) bool) {
+	g.standard.expire.rest = rest
+}
+
 // CalmRolls exports longestQuietRolls.
 const CalmRolls = longestQuietRolls
 

@@ -90,7 +90,7 @@ func TestHistoryNotesTrouble(t *testing.T) {
 	assert.Zero(t, b.trouble(t).Alerts)
 }
 
-// Nothing is noted of a tenant that is dropped meanwhile: a later one of that name isn't in trouble.
+// Nothing is noted of a tenant that is dropped meanwhile: a later one of its name has no trouble.
 func TestTroubleOfADroppedTenant(t *testing.T) {
 	t.Parallel()
 	for name, note := range map[string]func(context.Context, *bundle) error{

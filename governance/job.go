@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -74,7 +75,7 @@ func newStandardJobs(s *shared, committer Committer, auditRetention time.Duratio
 		dropTenants: &dropTenantsJob{s},
 		erase:       &eraseJob{shared: s, turn: eraseTurn},
 		expire: &expireJob{visits: visits{shared: s, activity: s.lifetimes}, turn: expireTurn,
-			round: expireRound},
+			round: expireRound, rest: sleep.For},
 	}
 }
 
