@@ -22,7 +22,7 @@ var vague = []struct {
 	{`(?i)\bthose\b`, 0.5, 0.3},
 	{`(?i)\b(of which|about which|whose)\b`, 0.3, 0.35},
 	{`(?i)\b(has|have|had) (\w+ ){0,2}\w+ed\b`, 0.8, 0.85},
-	{`(?i)\b(has|have)\b`, 3, 9.4},
+	{`(?i)\b(has|have)\b`, 3.5, 9.4},
 }
 
 // Sentences name their subject and their nouns.

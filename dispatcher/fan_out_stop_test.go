@@ -108,13 +108,13 @@ func TestNoChildInABatchBeginsAfterACancel(t *testing.T) {
 	require.Eventually(t, func() bool { return f.Gathered() == 3 }, patience, 20*time.Millisecond)
 	_, err := f.Cancel(t.Context(), tenant, id, "")
 	require.NoError(t, err)
-	later := `UPDATE tenant_acme.outbox SET due = due - interval '-%d hours' WHERE kind = 'stop'`
-	b.quietly(fmt.Sprintf(later, 1))
+	later := `UPDATE tenant_acme.outbox SET due = due - interval '%d hours' WHERE kind = 'stop'`
+	b.quietly(fmt.Sprintf(later, -1))
 	other := f.submitOne(`{"pages": [4]}`)
 	f.waits(other)
 	step()
 	assert.Equal(t, "4", <-sent, "it fills the request")
-	b.quietly(fmt.Sprintf(later, -1))
+	b.quietly(fmt.Sprintf(later, 1))
 	f.children(id, func(c asyncflow.Children) bool {
 		step()
 		return c.Cancelled == 3

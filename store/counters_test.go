@@ -56,6 +56,7 @@ var smallNumbers = map[string]string{
 	"waits of fan_outs":                               "a seq",
 	"weight of endpoints":                             "the API's limit",
 	"target of notifications":                         "as in task_types",
+	"alerts of tenant_trouble":                        "rows of open alerts",
 	"remaining of flow_turns":                         "the weight of a key, 1,000 at most",
 	"start of lifetimes":                              "a seq",
 	"trim_type of rolls":                              "as in task_types",

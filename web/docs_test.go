@@ -33,7 +33,7 @@ func TestEachPageLeadsToItsDocs(t *testing.T) {
 	operator, err := p.node.OperatorToken()
 	require.NoError(t, err)
 	p.enter(operator)
-	for _, path := range append(routes(t, "operatorPages"), "/console/tenants/readers") {
+	for _, path := range append(routes(t, "operatorPages"), "/console/tenants/lookers") {
 		p.leadsToDocs(path)
 	}
 	p.Click("Log out")

@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/client/api"
 )
 
-// Among 3,000 tenants in trouble, each with failures in all minutes of the last hour, the worst are
+// Among 3,000 tenants in trouble, each with failures in 50 minutes of the last hour, the worst are
 // found in few bytes. With -v it says how long that took; it holds no bound of that, which depends
 // on the machine. Their schemas are of an earlier version, so that nodes don't look for them.
 func TestTroubleAmongManyTenants(t *testing.T) {

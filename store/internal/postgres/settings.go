@@ -38,7 +38,7 @@ var commonSettings = map[string]string{
 
 // connectionSettings are the settings of every connection that keeps them.
 var connectionSettings = merged(commonSettings, map[string]string{
-	// A transaction takes locks first and then looks at what is there, whatever the server's default.
+	// A transaction takes locks and then looks at what is there, whatever the server's default is.
 	"default_transaction_isolation": "read committed",
 	// The name in pg_stat_activity.
 	"application_name": applicationName,

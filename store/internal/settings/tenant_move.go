@@ -271,8 +271,8 @@ func (m *move) clean(ctx context.Context) error {
 		}
 		sleep.For(ctx, cleanPause)
 	}
-	return asyncflow.Errorf(asyncflow.CodeUnavailable, "Citus hasn't removed its publication of the "+
-		"tenant's tables on %s yet, so they keep the replica identities of the move; the next move "+
+	return asyncflow.Errorf(asyncflow.CodeUnavailable, "Citus hasn't removed its publication of "+
+		"the tenant's tables on %s yet, so they keep the replica identities of the move; the next move "+
 		"of the tenant removes their indexes", m.from)
 }
 
