@@ -55,7 +55,7 @@ func TestHistoryNotesTrouble(t *testing.T) {
 	earlier(t, url, "2 min")
 	record()
 	assert.EqualValues(t, 3, b.trouble(t).Failed)
-	exec(t, url, `UPDATE tenant_acme.type_history SET at = at + interval '1 h' WHERE NOT hourly`)
+	exec(t, url, `UPDATE tenant_acme.type_history SET at = at + interval '2 h' WHERE NOT hourly`)
 	record()
 	assert.EqualValues(t, 3, b.trouble(t).Failed, "not what a clock noted that was set back")
 

@@ -82,11 +82,12 @@ func (e *entry) queue(b *pgx.Batch, role string) bool {
 
 // begin returns the statements that begin a transaction by themselves; "": BEGIN will do.
 func (e *entry) begin(role string) string {
-	var statements string
+	var begin, statements string
 	if role != "" {
 		statements = "; SET LOCAL ROLE " + Quote(role)
 	}
-	if e.alone != "" {
+	if e.alone != "" { // its connection doesn't keep the isolation that others set
+		begin = " ISOLATION LEVEL READ COMMITTED"
 		statements += "; " + e.alone
 	}
 	if e.patience != "" {
@@ -95,5 +96,5 @@ func (e *entry) begin(role string) string {
 	if statements == "" {
 		return ""
 	}
-	return "BEGIN" + statements
+	return "BEGIN" + begin + statements
 }

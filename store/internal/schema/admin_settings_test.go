@@ -26,10 +26,12 @@ func TestAdminConnectionsSetTheirSettings(t *testing.T) {
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT current_database()`).Scan(&database))
 	server := map[string]string{"synchronous_commit": "off", "statement_timeout": "7min",
 		"lock_timeout": "7min", "idle_in_transaction_session_timeout": "7min",
-		"client_min_messages": "error", "timezone": "Asia/Tokyo"}
+		"client_min_messages": "error", "timezone": "Asia/Tokyo",
+		"default_transaction_isolation": "repeatable read"}
 	want := map[string]string{"synchronous_commit": "on", "statement_timeout": "0",
 		"lock_timeout": "0", "idle_in_transaction_session_timeout": "0",
-		"client_min_messages": "warning", "timezone": "UTC"}
+		"client_min_messages": "warning", "timezone": "UTC",
+		"default_transaction_isolation": "read committed"}
 	for name, value := range server {
 		_, err := conn.Exec(t.Context(), `ALTER DATABASE `+postgres.Quote(database)+` SET `+name+
 			` = '`+value+`'`)
