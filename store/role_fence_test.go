@@ -55,7 +55,7 @@ type calls struct {
 // withoutSQL are the methods that run no statement of a tenant, or return no error.
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
 	"Accepted", "Home", "NumbersAtHand", "QuiesceTenant", "StatsStatements", "ChargeSubmits",
-	"AgingTypes", "DBOf",
+	"AgingTypes", "DBOf", "DBsOfCoordinator",
 	// it names no table, but for tenants that are on a worker of Citus
 	"Confirm",
 	// it reads settings

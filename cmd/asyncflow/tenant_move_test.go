@@ -112,7 +112,7 @@ func TestMoveCommands(t *testing.T) {
 	said := run("tenants", "rebalance", "--dry-run", "-o", "json")
 	require.NoError(t, json.Unmarshal([]byte(said), &planned))
 	require.GreaterOrEqual(t, len(planned.Data), 2)
-	exec(`UPDATE asyncflow.tenants SET dropping_at = now()
+	exec(`UPDATE asyncflow.tenants SET deleted_at = now(), drop_at = now(), dropping_at = now()
 		WHERE slug = '` + planned.Data[1].Tenant + `'`)
 	r = runCLI(t, env, "tenants", "rebalance", "-o", "json")
 	assert.Equal(t, 1, r.code)
