@@ -106,7 +106,8 @@ func embeddedIn(decls []ast.Decl, name string) map[string]bool {
 	return all
 }
 
-// declaredIn returns the names that a file declares at its top, of methods those of some types.
+// declaredIn returns the names that a file declares at its top. Of its methods it returns the ones
+// of some types.
 func declaredIn(file *ast.File, owners map[string]bool) (names []string) {
 	for _, decl := range file.Decls {
 		switch decl := decl.(type) {

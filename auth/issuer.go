@@ -118,7 +118,7 @@ func (i *Issuer) IssueLimited(
 }
 
 // IssueAdmin returns an operator's token, which names no tenant and carries the scope admin.
-// Arguments and errors are those of Issue. Without a Config.AdminType it returns an error.
+// It takes and returns what Issue does. Without a Config.AdminType it returns an error.
 func (i *Issuer) IssueAdmin(subject string, ttl time.Duration, now time.Time) (string, error) {
 	if i.adminTyp == "" {
 		return "", asyncflow.InvalidField("AdminType",

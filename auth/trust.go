@@ -80,7 +80,7 @@ func (v *Verifier) Change(configs ...Config) (changed bool, err error) {
 	return true, nil
 }
 
-// same reports whether the issuers of tr are those of old.
+// same reports whether tr and old trust the same issuers.
 func (tr *trust) same(old *trust) bool {
 	if len(tr.issuers) != len(old.issuers) {
 		return false

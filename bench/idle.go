@@ -45,7 +45,7 @@ func parseIdle(args []string) (idleConfig, error) {
 	return cfg, err
 }
 
-// idleTargets are those of 10,000 types in 1,000 tenants, each after a task.
+// idleTargets are the targets for 10,000 types in 1,000 tenants, each after a task.
 var idleTargets = []target{
 	{"Memory of the node", "used_memory_node", "MB", 250, atMost},
 	{"CPU of the node and of Postgres", "used_cpu", "% of a core", 3, atMost},

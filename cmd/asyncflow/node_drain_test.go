@@ -26,7 +26,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
-// balancer is a load balancer over nodes that sends calls to those that answer 200 at /readyz.
+// balancer is a load balancer over nodes. It sends calls to nodes that answer 200 at /readyz.
 type balancer struct {
 	*httptest.Server
 	calls atomic.Int64

@@ -145,7 +145,7 @@ func (g *globals) printStageWaits(stats []client.Stats) error {
 	return nil
 }
 
-// printStopped says below the table to which endpoints deliveries stopped.
+// printStopped lists, below the table, the endpoints that get no deliveries at present.
 func (g *globals) printStopped(stats []client.Stats) error {
 	for _, s := range stats {
 		for _, b := range s.Backlog {

@@ -13,7 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// moveFlags are those of each command that moves tenants.
+// moveFlags are the flags of each command that moves tenants.
 type moveFlags struct {
 	databaseFlag `embed:""`
 	MaxPause     time.Duration `default:"10s"`

@@ -69,7 +69,7 @@ func Run(input io.Reader, output io.Writer) error {
 	return nil
 }
 
-// named makes all answers name the worker, as those of the worker packages do by default.
+// named makes all answers name the worker, as the worker packages do by default.
 func named(name string, routes http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set(asyncflow.WorkerHeader, name)

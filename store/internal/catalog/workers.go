@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
@@ -41,12 +40,6 @@ type workers struct {
 type placements struct {
 	servers []*worker             // in the order in which they were found
 	tenants map[string]*placement // by slug
-}
-
-// place is where a tenant is.
-type place struct {
-	server postgres.Server
-	table  int64 // the number of one of its tables, see postgres.PlacedTables
 }
 
 // placement is the way to a tenant.
@@ -87,16 +80,6 @@ func (w *workers) wayTo(tenant string) *placement {
 	return nil
 }
 
-// placesSQL reads where the schemas of tenants are, and the number of one table of each. All tables
-// of one are at one place.
-const placesSQL = `
-SELECT substr(n.nspname, 8), w.nodename, w.nodeport, s.shardid
-FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'rolls'
-JOIN pg_dist_shard s ON s.logicalrelid = c.oid
-JOIN pg_dist_placement p USING (shardid) JOIN pg_dist_node w USING (groupid)
-WHERE starts_with(n.nspname, 'tenant_') AND w.noderole = 'primary' AND w.groupid > 0
-AND ($1::text[] IS NULL OR n.nspname = ANY($1))`
-
 const (
 	// placesEvery is how often all places are read. A tenant that has moved is looked for at once,
 	// and so is one that a node comes to know.
@@ -123,11 +106,13 @@ func (w *workers) follow(ctx context.Context) error {
 			return postgres.Wrap(err, "make connections to the worker %s", p.server)
 		}
 	}
-	one := map[*worker]*postgres.PlacedTables{} // of any tenant there
+	unreached := map[*worker]*postgres.PlacedTables{} // of any tenant there
 	for tenant, p := range w.found {
-		one[at[p.server]] = postgres.NewPlacedTables(schema.Of(tenant), p.table)
+		if s := at[p.server]; !s.reached.Load() && unreached[s] == nil {
+			unreached[s] = postgres.NewPlacedTables(schema.Of(tenant), p.table)
+		}
 	}
-	reached := w.reach(ctx, one)
+	reached := w.reach(ctx, unreached)
 	if !looked && !reached {
 		return nil
 	}
@@ -166,7 +151,10 @@ func (w *workers) look(ctx context.Context) (looked bool, err error) {
 	if !all && len(some) == 0 {
 		return false, nil
 	}
-	found, err := w.readPlaces(ctx, all, some)
+	if all {
+		some = nil
+	}
+	found, err := readPlaces(ctx, w.core.Base, some)
 	if err != nil {
 		return false, err
 	}
@@ -198,35 +186,10 @@ func (w *workers) takeWanted(all bool) (some []string) {
 	return some
 }
 
-func (w *workers) readPlaces(
-	ctx context.Context, all bool, some []string,
-) (map[string]place, error) {
-	var schemas []string // nil: all
-	if !all {
-		schemas = make([]string, len(some))
-		for i, tenant := range some {
-			schemas[i] = schema.Of(tenant)
-		}
-	}
-	rows, _ := w.core.Base.Query(ctx, placesSQL, schemas)
-	found := map[string]place{}
-	var tenant string
-	var p place
-	_, err := pgx.ForEachRow(rows, []any{&tenant, &p.server.Host, &p.server.Port, &p.table},
-		func() error {
-			found[tenant] = p
-			return nil
-		})
-	return found, postgres.Wrap(err, "look where tenants are")
-}
-
-// reach tries to connect to the servers that weren't reached yet, and reports whether one was.
+// reach tries to connect to servers that weren't reached yet, and reports whether one is now.
 func (w *workers) reach(
 	ctx context.Context, servers map[*worker]*postgres.PlacedTables,
 ) (reached bool) {
-	maps.DeleteFunc(servers, func(one *worker, _ *postgres.PlacedTables) bool {
-		return one.reached.Load()
-	})
 	var tries sync.WaitGroup
 	for one, placed := range servers {
 		tries.Go(func() { one.reach(ctx, w.core.Log, placed) })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -13,8 +12,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/sleep"
-	"github.com/asyncflow/asyncflow/store/internal/catalog"
-	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
@@ -112,97 +109,6 @@ func MoveTenant(
 	return out, postgres.Wrap(err, "MoveTenant(%q, %s)", m.Tenant, m.To)
 }
 
-// check finds out where the tenant is, and refuses what can't be.
-func (m *move) check(ctx context.Context) error {
-	if err := needCitus(ctx, m.side); err != nil {
-		return err
-	}
-	t, err := config.ReadTenant(ctx, m.side, m.Tenant, "")
-	if err != nil {
-		return err
-	}
-	if t.State() == asyncflow.TenantDropping {
-		return stillThere(t)
-	}
-	at, err := catalog.Placements(ctx, m.side, []string{m.Tenant})
-	if err != nil {
-		return err
-	}
-	var there bool
-	if m.from, there = at[m.Tenant]; !there {
-		return asyncflow.Errorf(asyncflow.CodeConflict,
-			"the tenant %s is on the coordinator: only tenants on a worker can move", m.Tenant)
-	}
-	if m.To, err = findWorker(ctx, m.side, m.To); err != nil {
-		return err
-	}
-	if m.To == m.from {
-		return asyncflow.Errorf(asyncflow.CodeConflict, "the tenant %s is on %s already", m.Tenant,
-			m.To)
-	}
-	return checkWAL(ctx, m.side)
-}
-
-// needCitus refuses a database without Citus.
-func needCitus(ctx context.Context, q postgres.Querier) error {
-	version, err := schema.CitusVersion(ctx, q)
-	if err != nil || version != "" {
-		return err
-	}
-	return asyncflow.Errorf(asyncflow.CodeConflict, "the database has no extension Citus: all "+
-		"tenants are on its one server, and none can move")
-}
-
-// findWorker finds a worker that may have tenants.
-func findWorker(
-	ctx context.Context, q postgres.Querier, wanted postgres.Server,
-) (found postgres.Server, err error) {
-	rows, _ := q.Query(ctx, `SELECT nodename, nodeport FROM pg_dist_node
-		WHERE noderole = 'primary' AND isactive AND shouldhaveshards AND groupid > 0
-		ORDER BY 1, 2`)
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[postgres.Server])
-	if err != nil {
-		return found, err
-	}
-	names := make([]string, len(all))
-	var matching []postgres.Server
-	for i, s := range all {
-		names[i] = s.String()
-		if s.Host == wanted.Host && (wanted.Port == 0 || s.Port == wanted.Port) {
-			matching = append(matching, s)
-		}
-	}
-	switch list := strings.Join(names, ", "); {
-	case len(matching) == 0 && wanted.Port == 0:
-		return found, asyncflow.InvalidField("to",
-			"is %s, which is no active worker; there are: %s", wanted.Host, list)
-	case len(matching) == 0:
-		return found, asyncflow.InvalidField("to",
-			"is %s, which is no active worker; there are: %s", wanted, list)
-	case len(matching) > 1:
-		return found, asyncflow.InvalidField("to", "is %s, where several workers are: name the "+
-			"port; there are: %s", wanted.Host, list)
-	}
-	return matching[0], nil
-}
-
-// checkWAL refuses servers without logical replication.
-func checkWAL(ctx context.Context, q postgres.Querier) error {
-	rows, _ := q.Query(ctx, `SELECT nodename, nodeport FROM run_command_on_workers('SHOW wal_level')
-		WHERE NOT success OR result <> 'logical' ORDER BY 1, 2`)
-	without, err := pgx.CollectRows(rows, pgx.RowToStructByPos[postgres.Server])
-	if err != nil || len(without) == 0 {
-		return err
-	}
-	names := make([]string, len(without))
-	for i, s := range without {
-		names[i] = s.String()
-	}
-	return asyncflow.Errorf(asyncflow.CodeConflict, "a tenant moves by logical replication: set "+
-		"wal_level = logical on each worker and restart it; it isn't, or the worker can't be "+
-		"reached: %s", strings.Join(names, ", "))
-}
-
 // run moves the tenant.
 func (m *move) run(ctx context.Context) (out Moved, err error) {
 	if err := schema.LockForMove(ctx, m.lock); err != nil {
@@ -284,7 +190,7 @@ func (m *move) report(phase MovePhase, done, total int64) {
 // schema returns the quoted name of the tenant's schema.
 func (m *move) schema() string { return postgres.Quote(schema.Of(m.Tenant)) }
 
-// histories are those of the two tables that have one.
+// histories name the history of each of the two tables that have one.
 type histories struct{ rolls, numbering string }
 
 // histories reads what the worker that has the tables says.
