@@ -460,23 +460,6 @@ func TestMoveKeepsOtherIdentities(t *testing.T) {
 	othersOnly()
 }
 
-// source connects to the worker that has the tenant, and has it run statements.
-func (m *movable) source(statements ...string) *pgx.Conn {
-	m.t.Helper()
-	cfg, err := pgx.ParseConfig(m.url)
-	require.NoError(m.t, err)
-	cfg.Host, cfg.Port = m.place.Host, m.place.Port
-	cfg.RuntimeParams["citus.enable_ddl_propagation"] = "off"
-	conn, err := pgx.ConnectConfig(m.t.Context(), cfg)
-	require.NoError(m.t, err)
-	m.t.Cleanup(func() { assert.NoError(m.t, conn.Close(context.Background())) })
-	for _, statement := range statements {
-		_, err = conn.Exec(m.t.Context(), statement)
-		require.NoError(m.t, err)
-	}
-	return conn
-}
-
 // What can't move is refused, in words.
 func TestMoveIsRefused(t *testing.T) {
 	m := setupMovable(t)
