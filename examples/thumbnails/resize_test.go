@@ -198,7 +198,10 @@ func TestClose(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, b.deliver(t, "resize", "small.png").status)
 	}
 	b.close(t)
-	require.Len(t, b.asyncflow.reports, 4)
+	for range 4 {
+		b.asyncflow.next(t, "complete")
+	}
+	require.Empty(t, b.asyncflow.reports)
 	for _, stage := range []string{"resize", "inspect"} {
 		require.Equal(t, http.StatusServiceUnavailable, b.deliver(t, stage, "small.png").status)
 	}

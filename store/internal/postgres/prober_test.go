@@ -134,10 +134,10 @@ func TestProberLeavesLongStatements(t *testing.T) {
 	default:
 	}
 	assert.NoError(t, era.Err())
-	require.Eventually(t, func() bool {
-		_, err := p.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+	require.Eventually(t, func() bool { // once it has begun
+		killed, err := p.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()`)
-		return err == nil
+		return err == nil && killed.RowsAffected() > 0
 	}, patience, 20*time.Millisecond)
 	require.Error(t, <-ended)
 }

@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { isOperator, may } from "../session.ts";
 import { Dialog } from "./dialog.tsx";
@@ -19,7 +19,7 @@ const mayFind = () => !isOperator() && may("read");
 export function Keys() {
   const open = useSignal(false);
   const { route } = useLocation();
-  useEffect(() => {
+  useLayoutEffect(() => { // so that the page hears keys as soon as it shows anything
     const press = (e: KeyboardEvent) => {
       const target = e.target as HTMLElement;
       if (e.ctrlKey || e.metaKey || e.altKey || target.closest("input, textarea, select, dialog")) {
