@@ -54,6 +54,7 @@ func (p *page) busyShop(tenant string) []shown {
 	p.open("/console")
 	p.See("Deliveries stand still")
 	p.See("an endpoint fails")
+	p.questions(failed)
 	p.otherTenants(tenant)
 	pages := []shown{
 		{"overview", "/console", "an endpoint fails"},
