@@ -18,7 +18,8 @@ type followUps struct {
 	slots chan struct{}
 
 	mu     sync.RWMutex
-	closed bool // the store may be closed: nothing begins any more
+	closed bool                 // the store may be closed: nothing begins any more
+	timers map[string]time.Time // by tenant: when the first timer of tellAfter goes off
 }
 
 const (
@@ -29,7 +30,8 @@ const (
 )
 
 func newFollowUps(c *Committer) *followUps {
-	f := &followUps{Committer: c, slots: make(chan struct{}, followers)}
+	f := &followUps{Committer: c, slots: make(chan struct{}, followers),
+		timers: map[string]time.Time{}}
 	f.tells = batch.New(c.writing, f.run)
 	f.tells.Linger = func(linger time.Duration) time.Duration { return linger }
 	return f
@@ -95,11 +97,27 @@ func (c *Committer) FollowUp(ctx context.Context, tenant string) (more bool, err
 	return again > 0, nil // other rows go on
 }
 
-// tellAfter is tell after a while, unless that is 0.
+// tellAfter is tell after a while, unless that is 0. If a timer goes off before, the FollowUp that
+// it calls says again when the next row is due.
 func (f *followUps) tellAfter(tenant string, again time.Duration) {
-	if again > 0 {
-		time.AfterFunc(again, func() { f.tell(tenant, 0) })
+	if again == 0 {
+		return
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := time.Now().Add(again)
+	if first, ok := f.timers[tenant]; ok && first.Before(at) {
+		return
+	}
+	f.timers[tenant] = at
+	time.AfterFunc(again, func() {
+		f.mu.Lock()
+		if f.timers[tenant].Equal(at) {
+			delete(f.timers, tenant)
+		}
+		f.mu.Unlock()
+		f.tell(tenant, 0)
+	})
 }
 
 // try is one transaction of FollowUp over up to n rows. row is the first of them.

@@ -124,3 +124,23 @@ func TestTroubleOfADroppedTenant(t *testing.T) {
 		})
 	}
 }
+
+// The trouble of a tenant goes with it also where a development version made the table, without a
+// foreign key.
+func TestTroubleWithoutAForeignKeyGoesWithItsTenant(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t, prepare)
+	b := setup(t, url, "a", governance.Config{})
+	exec(t, url, `ALTER TABLE asyncflow.tenant_trouble DROP CONSTRAINT tenant_trouble_tenant_fkey`)
+	require.NoError(t, b.NoteUnread(t.Context(), tenant))
+	_, err := b.DeleteTenant(t.Context(), tenant, new(time.Duration))
+	require.NoError(t, err)
+	_, err = b.BeginDrop(t.Context(), tenant)
+	require.NoError(t, err)
+	for left := true; left; {
+		step, err := b.DropStep(t.Context(), tenant)
+		require.NoError(t, err)
+		left = step.Left
+	}
+	require.Zero(t, count(t, url, `SELECT count(*) FROM asyncflow.tenant_trouble`))
+}

@@ -2,13 +2,13 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -152,7 +152,10 @@ type PlannedSQL struct{ SQL, Args string }
 // inside returns a field of a struct of another room, found by the names of the fields that lead to
 // it. T must be its type.
 func inside[T any](of any, path ...string) *T {
-	v := reflect.ValueOf(of)
+	v, ok := of.(reflect.Value)
+	if !ok {
+		v = reflect.ValueOf(of)
+	}
 	for _, name := range path {
 		v = reflect.Indirect(v).FieldByName(name)
 	}
@@ -173,7 +176,15 @@ func (s *Store) KeepNumbers() {
 
 // ShiftClock makes the clock go on at another time.
 func (s *Store) ShiftClock(d time.Duration) {
-	inside[atomic.Int64](s.Clock, "offset").Add(int64(d))
+	field := reflect.ValueOf(s.Clock).Elem().FieldByName("offset")
+	offset := reflect.NewAt(field.Type(), field.Addr().UnsafePointer())
+	known := offset.MethodByName("Load").Call(nil)[0]
+	next := reflect.New(known.Type().Elem())
+	next.Elem().Set(known.Elem())
+	for _, name := range []string{"nanos", "from"} {
+		*(*int64)(next.Elem().FieldByName(name).Addr().UnsafePointer()) += int64(d)
+	}
+	offset.MethodByName("Store").Call([]reflect.Value{next})
 }
 
 // Base returns the pool for what belongs to no tenant.
@@ -390,6 +401,20 @@ func (s *Store) KeptTypes() int {
 func (s *Store) DoubtMarks() {
 	s.core.Marks.Reset()
 	s.core.KeyMarks.Reset()
+}
+
+// MarksOf says what the low-water marks of a type are, by position.
+func (s *Store) MarksOf(key TypeKey) string {
+	var all strings.Builder
+	marks := reflect.ValueOf(s.core.Marks).Elem().FieldByName("types").MapIndex(reflect.ValueOf(key))
+	if !marks.IsValid() {
+		return ""
+	}
+	for it := marks.MapRange(); it.Next(); {
+		mark := inside[time.Time](it.Value(), "mark")
+		fmt.Fprintf(&all, "%d: mark %v, %+v\n", it.Key(), mark, it.Value().Elem())
+	}
+	return all.String()
 }
 
 // RefreshClock measures the offset of the clock.

@@ -52,7 +52,7 @@ func (b *bundle) keysOf(id asyncflow.TaskID) (keys []string) {
 // followUpNow is followUp, also with rows that are due later: they met a lock.
 func (b *bundle) followUpNow() {
 	b.t.Helper()
-	b.exec(`UPDATE tenant_acme.outbox SET due = now()
+	b.exec(`UPDATE tenant_acme.outbox SET due = now() - interval '1 s'
 		WHERE seq = ANY (ARRAY(SELECT seq FROM tenant_acme.outbox FOR UPDATE SKIP LOCKED))`)
 	b.followUp()
 }
@@ -192,7 +192,7 @@ func TestSpawnWithHeldKeysSurvivesCrashes(t *testing.T) {
 		} else {
 			require.NoError(t, tx.Rollback(t.Context()))
 		}
-		b.exec(`UPDATE tenant_acme.outbox SET due = now()`)
+		b.exec(`UPDATE tenant_acme.outbox SET due = now() - interval '1 s'`)
 		for more := true; more; {
 			var err error
 			if more, err = second.FollowUp(t.Context(), tenant); err != nil {

@@ -80,10 +80,13 @@ func (b *bundle) expiredTasks(name string) (n int64) {
 func (b *bundle) leaseAll(pipe *store.Type, n int) []asyncflow.Lease {
 	b.t.Helper()
 	var all []asyncflow.Lease
-	eventually(b.t, "the tasks are due", func() bool {
+	leased := assert.Eventually(b.t, func() bool {
 		all = append(all, b.lease(pipe, n-len(all))...)
 		return len(all) == n
-	})
+	}, patience, 20*time.Millisecond, "the tasks are due")
+	if !leased {
+		require.FailNow(b.t, "a lease finds nothing", b.standing(pipe))
+	}
 	return all
 }
 

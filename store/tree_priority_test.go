@@ -143,7 +143,7 @@ func testAMiddleTaskIsCancelled(t *testing.T, b *bundle) {
 	b.followUp()
 	require.Equal(t, asyncflow.StatusCancelled, b.childOf("pipe", `1`).Status)
 	require.Equal(t, asyncflow.StatusFailed, b.childOf("pipe", `2`).Status, "its child has failed")
-	b.exec(`UPDATE tenant_acme.outbox SET due = now()`)
+	b.exec(`UPDATE tenant_acme.outbox SET due = now() - interval '1 s'`)
 	b.followUp()
 	require.Equal(t, &asyncflow.Children{Total: 2, Failed: 1, Cancelled: 1}, b.task(root).Children)
 	require.Zero(t, b.sweep())

@@ -84,7 +84,8 @@ func TestCancelWhileChildrenAreMade(t *testing.T) {
 	})
 	stop()
 	waitAll(t, &nodes)
-	b.exec(`UPDATE tenant_acme.outbox SET due = now()`) // what was under way at the stop
+	// what was under way at the stop
+	b.exec(`UPDATE tenant_acme.outbox SET due = now() - interval '1 s'`)
 	b.followUp()
 	require.Zero(t, late.Load(), "children that began after the answer")
 	task := b.task(middle.ID)

@@ -146,10 +146,12 @@ func (s *Counts) typeTimes(
 }
 
 // StartWaits returns how long the tasks of a tenant's types that were started since a time, to the
-// minute, had been due. Types without any are left out.
+// minute, had been due. Types without any are left out. It reads a row of each minute, type and
+// stage.
 func (s *Counts) StartWaits(
 	ctx context.Context, tenant string, since time.Time,
 ) (map[string]asyncflow.Latency, error) {
+	ctx = postgres.Patient(ctx)
 	rows, _ := s.core.DB(tenant).Query(ctx, `SELECT type, latencies
 		FROM `+postgres.Quote(schema.Of(tenant))+`.type_minutes
 		WHERE at >= $1 AND stage <> ''`, since.Truncate(time.Minute))

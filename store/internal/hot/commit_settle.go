@@ -184,6 +184,7 @@ func (s *Path) explainStale(ctx context.Context, t *config.Type, items []*Ending
 			if item.Verdict.Final() == "" {
 				s.core.Wakeups.Announce(t.Key(), item.Verdict.OrderTime)
 			}
+			s.tellEnds(t, []asyncflow.Settlement{*item.Settlement})
 		}
 	}
 	return nil

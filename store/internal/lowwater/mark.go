@@ -14,10 +14,15 @@ const (
 	// committed within it.
 	markTrail = 500 * time.Millisecond
 	// A lease that looks at everything (a whole lease) comes wholePause after the last one,
-	// or wholeShare times as long as that took. So whole leases take at most one part in
-	// wholeShare of the time.
+	// or wholeShare times as long as that took, but at most wholeMost. So whole leases take at most
+	// one part in wholeShare of the time, as long as one takes less than a second; and no due row
+	// is hidden for long, however busy the machine is.
 	wholePause = time.Second
 	wholeShare = 20
+	wholeMost  = 15 * time.Second
+	// hopelessLease is how long a failed lease took if it has too much to read: a next one from the
+	// same place would fail as well.
+	hopelessLease = 3 * time.Second
 )
 
 // lowWater is the mark of one ready table on one node. Times of day are the database's;
@@ -50,6 +55,7 @@ func (w *lowWater) begin(now time.Time, at time.Duration) time.Time {
 // looked says what a lease has found.
 type looked struct {
 	from time.Time     // where it began to look; zero: everywhere
+	mark time.Time     // the mark when it began
 	now  time.Time     // it has seen what was due then
 	at   time.Duration // when it began
 	took time.Duration
@@ -71,19 +77,52 @@ func (w *lowWater) end(l looked) {
 	switch {
 	case w.void:
 	case l.from.IsZero():
-		w.whole = l.at
-		w.pause = max(wholePause, wholeShare*l.took)
-		w.slow = l.took > quickLease
+		w.lookedAtAll(l)
 		w.mark = mark
 	case mark.After(w.mark):
 		w.mark = mark
 	}
 }
 
-// undone is called instead of end when a lease has taken nothing, or nobody knows what.
-func (w *lowWater) undone() {
+// lookedAtAll notes a whole lease.
+func (w *lowWater) lookedAtAll(l looked) {
+	w.whole = l.at
+	w.pause = min(max(wholePause, wholeShare*l.took), wholeMost)
+	w.slow = l.took > quickLease
+}
+
+// undone is called instead of end when a lease has taken nothing, or nobody knows what. What it
+// took is back where it began to look or later; leases that passed it meanwhile don't know of it.
+func (w *lowWater) undone(l looked) {
 	w.underway--
-	w.reset()
+	switch {
+	case l.took >= hopelessLease:
+		w.giveUp(l)
+	case l.from.IsZero():
+		w.reset()
+	default:
+		w.lower(l.from)
+	}
+}
+
+// giveUp is for a lease that failed because it has too much to read. If the next leases began there,
+// too, no task would begin any more. So they begin at the mark from before a whole lease; if there
+// was none, or if even the lease from it failed, just before their time, and where rows were
+// announced meanwhile. What is below is hidden until the next whole lease, or until a background job
+// announces the first due row.
+func (w *lowWater) giveUp(l looked) {
+	mark := l.now.Add(-markTrail)
+	if l.from.IsZero() {
+		w.lookedAtAll(l)
+		if !l.mark.IsZero() && !w.void {
+			mark = l.mark
+		}
+	}
+	if !w.least.IsZero() {
+		mark = earlier(mark, w.least)
+	}
+	w.mark = mark
+	w.lower(mark)
 }
 
 // lower is called when a row with this order_time was inserted.

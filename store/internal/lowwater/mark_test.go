@@ -78,6 +78,7 @@ func (r *ready) begin() {
 	s := &readyScan{n: rapid.IntRange(1, 5).Draw(r.t, "n")}
 	r.scans = append(r.scans, s)
 	s.now, s.at = day(r.now), r.now
+	s.looked.mark = r.mark.mark
 	s.from = r.mark.begin(s.now, s.at)
 	due := slices.DeleteFunc(slices.Clone(r.rows), func(row *readyRow) bool {
 		return row.order > r.now || row.locked
@@ -103,7 +104,8 @@ func (r *ready) begin() {
 	})
 }
 
-// end ends a lease: by a commit, or by a rollback that brings its rows back.
+// end ends a lease: by a commit, or by a rollback that brings its rows back. After a rollback of a
+// lease that had too much to read, rows below the mark are hidden anew.
 func (r *ready) end() {
 	if len(r.scans) == 0 {
 		return
@@ -111,17 +113,21 @@ func (r *ready) end() {
 	i := rapid.IntRange(0, len(r.scans)-1).Draw(r.t, "which")
 	s := r.scans[i]
 	r.scans = slices.Delete(r.scans, i, i+1)
+	s.took = time.Duration(rapid.SampledFrom([]int{1, 5, 6, 70, 200, 2000, 6000}).
+		Draw(r.t, "took")) * time.Millisecond
 	if rapid.IntRange(0, 3).Draw(r.t, "fate") == 0 {
 		for _, row := range s.taken {
 			row.told, row.visible = true, r.now
 		}
 		r.rows = append(r.rows, s.taken...)
-		r.mark.undone()
+		r.mark.undone(s.looked)
+		if s.took >= hopelessLease {
+			r.hideBelow(r.mark.mark)
+		}
 		return
 	}
-	s.took = time.Duration(rapid.IntRange(1, 200).Draw(r.t, "took")) * time.Millisecond
 	if s.from.IsZero() {
-		r.bound = max(time.Second, 20*s.took)
+		r.bound = min(max(time.Second, 20*s.took), 15*time.Second)
 	}
 	if len(s.taken) == s.n {
 		for _, row := range s.taken {
@@ -131,6 +137,17 @@ func (r *ready) end() {
 		}
 	}
 	r.mark.end(s.looked)
+}
+
+// hideBelow notes that the rows below a mark may be hidden from now on, until the next lease that
+// looks at everything.
+func (r *ready) hideBelow(mark time.Time) {
+	r.bound = 15 * time.Second
+	for _, row := range r.rows {
+		if day(row.order).Before(mark) {
+			row.told, row.visible = false, r.now
+		}
+	}
 }
 
 // lock lets another node lease a row, and give it back after a while.
@@ -145,8 +162,9 @@ func (r *ready) lock() {
 }
 
 // However rows come in and are announced: an announced row is never hidden from the node's
-// leases, and no due row is hidden for longer than the bound. The bound is a second, or 20
-// times as long as the last lease that looked at everything took.
+// leases, unless one of them failed for too much to read, and no due row is hidden for longer than
+// the bound. The bound is a second, or 20 times as long as the last lease that looked at everything
+// took, but at most 15 seconds.
 func TestNothingStaysHidden(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -202,7 +220,7 @@ func TestLowWater(t *testing.T) {
 	w.reset()
 	assert.Zero(t, lease(&w, at, slow), "all is in doubt")
 	w.begin(day(at), at)
-	w.undone()
+	w.undone(looked{})
 	assert.Zero(t, lease(&w, at, slow), "what was taken is back")
 	assert.Equal(t, day(time.Minute-markTrail), w.begin(day(time.Minute), at),
 		"the database's clock was set back")
@@ -226,6 +244,33 @@ func TestLowWaterOfAFullLease(t *testing.T) {
 	at += time.Second
 	full(time.Second)
 	assert.Equal(t, day(time.Second), w.mark, fmt.Sprint(w))
+}
+
+// While leases have too much to read and fail, tasks that come begin all the same, and the next
+// leases look at everything only once in a while. What is hidden is found once it is announced.
+func TestLeasesThatFailForTooMuchToRead(t *testing.T) {
+	t.Parallel()
+	const tooLong = 6 * time.Second
+	var w lowWater
+	at := time.Hour
+	fail := func() (from time.Time) {
+		l := looked{mark: w.mark, from: w.begin(day(at), at), now: day(at), at: at, took: tooLong}
+		at += tooLong
+		w.undone(l)
+		return l.from
+	}
+	assert.Zero(t, fail(), "a node that begins looks at everything")
+	assert.Equal(t, day(at-tooLong-markTrail), lease(&w, at, time.Millisecond), "not again")
+	known := day(at - markTrail)
+	at += wholeMost
+	assert.Zero(t, fail(), "once in a while")
+	assert.Equal(t, known, lease(&w, at, time.Millisecond), "from where nothing was left")
+	w.lower(day(time.Minute))
+	assert.Equal(t, day(time.Minute), fail(), "a row far below was announced")
+	assert.Equal(t, day(at-tooLong-markTrail), w.begin(day(at), at), "and is too far")
+	w.lower(day(time.Minute))
+	w.undone(looked{from: day(at - markTrail)})
+	assert.Equal(t, day(time.Minute), w.mark)
 }
 
 // An announcement while a lease is under way counts: the lease may not have seen the row.

@@ -46,7 +46,7 @@ func (m *Marks[K]) Begin(key K, position int, now time.Time) *Scan {
 	}
 	at := time.Since(m.start)
 	return &Scan{mu: &m.mu, start: m.start, mark: w, looked: looked{
-		from: w.begin(now, at), now: now, at: at,
+		mark: w.mark, from: w.begin(now, at), now: now, at: at,
 	}}
 }
 
@@ -66,7 +66,7 @@ func (s *Scan) End(next time.Time, err error) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.mark.undone()
+		s.mark.undone(s.looked)
 		return next
 	}
 	s.mark.end(s.looked)

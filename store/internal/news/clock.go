@@ -26,20 +26,41 @@ const (
 // clock_timestamp() to this process' monotonic clock. It never uses the node's wall clock.
 type Clock struct {
 	pool   *pgxpool.Pool
-	start  time.Time    // monotonic zero
-	offset atomic.Int64 // database's unix nanoseconds at start
-	taken  atomic.Int64 // when the offset was measured, in nanoseconds after start
+	start  time.Time // monotonic zero
+	offset atomic.Pointer[clockOffset]
 }
+
+// clockOffset is the database's unix time less the time since a clock's start, in nanoseconds.
+type clockOffset struct {
+	nanos int64
+	taken time.Duration // when it was measured, after start
+	// from is the offset just before, if that was more: a step back would make what was due a moment
+	// ago due no more. So the offset comes down as slowly as the clocks may drift apart.
+	from int64
+}
+
+// at returns the offset at a time after start.
+func (o clockOffset) at(since time.Duration) int64 {
+	return max(o.nanos, o.from-drifted(since-o.taken))
+}
+
+// drifted returns how far the clocks may drift apart in a time, in nanoseconds.
+func drifted(d time.Duration) int64 { return int64(clockDrift * float64(d)) }
 
 // NewClock returns a clock over a pool. It has no time until RefreshClock.
 func NewClock(pool *pgxpool.Pool) *Clock {
-	return &Clock{pool: pool, start: time.Now()}
+	c := &Clock{pool: pool, start: time.Now()}
+	c.offset.Store(&clockOffset{})
+	return c
 }
 
 // Now returns the database's time in microseconds, as Postgres has it. It may be behind by up to
-// the round trip of a query. It is never ahead, so that nothing comes early.
+// the round trip of a query. It isn't ahead, so that nothing comes early, except for what the
+// clocks drifted apart since the last measurement. It never goes back, unless the database's clock
+// was set back: what this node wrote as due now is due whenever it looks later.
 func (c *Clock) Now() time.Time {
-	return time.Unix(0, c.offset.Load()+int64(time.Since(c.start))).UTC().Truncate(time.Microsecond)
+	since := time.Since(c.start)
+	return time.Unix(0, c.offset.Load().at(since)+int64(since)).UTC().Truncate(time.Microsecond)
 }
 
 // RefreshClock measures the offset of a clock. The round trips don't include the wait for a
@@ -80,16 +101,16 @@ func (c *Clock) sample(ctx context.Context, conn *pgxpool.Conn) (clockSample, er
 	return clockSample{now.UnixNano() - int64(after), now.UnixNano() - int64(before)}, err
 }
 
-// adopt uses a measurement; at is its time since start. The new offset is the
-// measurement's least or, if that is more, the last offset less the drift since then. Neither
-// is ahead of the database, however long the round trip took. The last offset is wrong if the
+// adopt uses a measurement; at is its time since start. The new offset is the measurement's least
+// or, if that is more, the last offset less the drift since then. Neither is ahead of the database,
+// however long the round trip took. If even the latter is more than the measurement allows, the
 // clock of the database was set back.
 func (c *Clock) adopt(at time.Duration, s clockSample) {
 	last := c.offset.Load()
-	since := int64(at) - c.taken.Swap(int64(at))
-	offset := last - int64(clockDrift*float64(since))
-	if last > s.most || offset < s.least {
-		offset = s.least
+	known := last.nanos - drifted(at-last.taken)
+	next := &clockOffset{nanos: max(known, s.least), taken: at, from: last.at(at)}
+	if known > s.most {
+		next.nanos, next.from = s.least, s.least
 	}
-	c.offset.Store(offset)
+	c.offset.Store(next)
 }

@@ -8,26 +8,39 @@ import (
 	"pgregory.net/rapid"
 )
 
-// However long the round trips take, and however fast the clocks drift apart, a node is never
-// ahead, and is behind by at most its shortest round trip and the drift.
-func TestClockIsNeverAhead(t *testing.T) {
+// However long the round trips take, and however fast the clocks drift apart: a measurement is never
+// ahead, and behind by at most its shortest round trip and the drift. The node's time comes to it
+// without a step back, unless the database's clock was set back. Until then it may be ahead by what
+// the clocks drifted apart between two measurements.
+func TestClockIsNeverAheadAndNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		c := &Clock{}
-		truth, at := int64(1e18), time.Duration(0)
+		c := NewClock(nil)
+		truth, at, longest := int64(1e18), time.Duration(0), time.Duration(0)
+		c.adopt(at, clockSample{truth, truth})
+		now := func() int64 { return c.offset.Load().at(at) + int64(at) }
 		for range rapid.IntRange(1, 50).Draw(t, "measurements") {
 			pause := time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(t, "pause"))
+			earlier := now()
 			at += pause
+			longest = max(longest, pause)
 			truth += rapid.Int64Range(-int64(pause)/2001, int64(pause)/2001).Draw(t, "drift")
-			if rapid.IntRange(0, 20).Draw(t, "set back") == 0 {
+			setBack := rapid.IntRange(0, 20).Draw(t, "set back") == 0
+			if setBack {
 				truth -= int64(time.Hour)
 			}
+			before := now()
+			require.GreaterOrEqual(t, before, earlier)
 			trip := rapid.Int64Range(0, int64(time.Second)).Draw(t, "trip")
 			least := truth - rapid.Int64Range(0, trip).Draw(t, "way back")
 			c.adopt(at, clockSample{least, least + trip})
-			offset := c.offset.Load()
-			require.LessOrEqual(t, offset, truth)
-			require.GreaterOrEqual(t, offset, least)
+			measured := c.offset.Load().nanos
+			require.LessOrEqual(t, measured, truth)
+			require.GreaterOrEqual(t, measured, least)
+			require.LessOrEqual(t, now()-int64(at)-truth, drifted(longest)+1)
+			if !setBack {
+				require.GreaterOrEqual(t, now(), before, "what was due is due no more")
+			}
 		}
 	})
 }

@@ -248,6 +248,7 @@ func (s *alerts) Failures(
 func (s *alerts) FailedForGood(
 	ctx context.Context, tenant string, since time.Time,
 ) (map[string]int64, error) {
+	ctx = postgres.Patient(ctx)
 	unit := time.Minute
 	if s.core.Clock.Now().Sub(since) > tallyMinutes {
 		unit = time.Hour

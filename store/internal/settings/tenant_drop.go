@@ -181,6 +181,8 @@ func (s *tenants) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now ti
 		slug, endPos, now)
 	b.Queue(`DELETE FROM asyncflow.tenants WHERE slug = $1`, slug)
 	b.Queue(`DELETE FROM asyncflow.submit_charges WHERE tenant = $1`, slug)
+	// Databases of development versions made the table without its foreign key.
+	b.Queue(`DELETE FROM asyncflow.tenant_trouble WHERE tenant = $1`, slug)
 	return tx.SendBatch(ctx, b).Close()
 }
 

@@ -30,6 +30,10 @@ const (
 	// between them.
 	followUpPause = 10 * time.Second
 	lockedPause   = 1500 * time.Millisecond
+
+	// followSoon is how soon a row must be due for its FollowUp to be called again just then. A
+	// background job finds the rows that are due later.
+	followSoon = 2 * time.Second
 )
 
 // followSettings are set in the transaction of a FollowUp. Its statements find rows by ids.
@@ -103,14 +107,14 @@ type followUp struct {
 
 	listed int // bytes of the lists of tasks to start that it read, for which their parents wait
 
-	makesChildren bool          // whether any are to be made in it
-	stopped       int           // children cancelled, redriven, paused or given a priority in it
-	interrupted   int           // running children cancelled in it before their turn
-	contexts      int           // tasks that got the results of their dependencies in it
-	joined        int           // bytes of results and signals of the tasks that go on in it
-	charged       int           // tasks to count in the tenant's submits_per_second
-	locked        int           // keys of tasks to start that it found locked
-	again         time.Duration // after which it is worth a try to make what waits for keys
+	makesChildren bool      // whether any are to be made in it
+	stopped       int       // children cancelled, redriven, paused or given a priority in it
+	interrupted   int       // running children cancelled in it before their turn
+	contexts      int       // tasks that got the results of their dependencies in it
+	joined        int       // bytes of results and signals of the tasks that go on in it
+	charged       int       // tasks to count in the tenant's submits_per_second
+	locked        int       // keys of tasks to start that it found locked
+	next          time.Time // when the next row is due within followSoon; zero: none is
 }
 
 // typeChanges is what a followUp does with tasks of a type.
@@ -145,13 +149,23 @@ SELECT r.*, o.* FROM (SELECT * FROM taken ORDER BY type, id, fan_out) r LEFT JOI
   ` + records.FanOutColumns + `
   WHERE type = r.type AND id = r.id AND seq = r.fan_out FOR UPDATE SKIP LOCKED) o ON true`
 
-// take takes rows that are due.
+// nextOutboxSQL reads when the next row is due, between two times.
+const nextOutboxSQL = `
+SELECT due FROM {outbox} WHERE due > $1 AND due <= $2 ORDER BY due, seq LIMIT 1`
+
+// take takes rows that are due. It also reads when the next one is: a row of another node, or of a
+// transaction by SQL, was announced, but may not be due yet by this node's clock, which is behind.
 func (f *followUp) take(n int) (taken []records.OutboxRow, err error) {
 	b := &pgx.Batch{}
 	postgres.QueueSettings(b, followSettings)
-	b.Queue(config.NewTables(f.tenant, config.SharedSet).SQL(0, takeOutboxSQL), f.now, n).Query(
+	b.Queue(f.shared().SQL(0, takeOutboxSQL), f.now, n).Query(
 		func(rows pgx.Rows) error {
 			taken, err = pgx.CollectRows(rows, scanOutbox)
+			return err
+		})
+	b.Queue(f.shared().SQL(0, nextOutboxSQL), f.now, f.now.Add(followSoon)).Query(
+		func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&f.next}, func() error { return nil })
 			return err
 		})
 	err = f.tx.SendBatch(f.ctx, b).Close()

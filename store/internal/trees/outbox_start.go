@@ -86,9 +86,20 @@ func (u *FollowUp) Row() int64 { return u.row }
 // as far as is known.
 func (u *FollowUp) Committed() bool { return u.done && u.err == nil }
 
-// Again is after how long the caller calls FollowUp again, as rows that met locked keys rest for so
-// long; 0: it need not.
-func (u *FollowUp) Again() time.Duration { return u.work.again }
+// Again is after how long the caller calls FollowUp again, as the next row is due then; 0: none is
+// due soon.
+func (u *FollowUp) Again() time.Duration {
+	next := u.work.next
+	for _, r := range u.work.outbox {
+		if !r.Due.IsZero() && (next.IsZero() || r.Due.Before(next)) {
+			next = r.Due
+		}
+	}
+	if next.IsZero() || next.Sub(u.work.now) > followSoon {
+		return 0
+	}
+	return next.Sub(u.work.now) + time.Millisecond // the clock may go slower than a timer
+}
 
 // Commit writes everything, and reports whether there may be more to do. After an error the
 // transaction may be committed all the same.

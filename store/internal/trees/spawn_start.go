@@ -229,7 +229,6 @@ func (f startFollowUp) saveStarted(s *started) error {
 	next := records.StartRow(s.row.Number, s.row.ID, s.row.At)
 	if s.rests(len(ids)) {
 		next.Due = f.now.Add(lockedPause)
-		f.again = lockedPause
 	}
 	f.outbox = append(f.outbox, next)
 	return nil
