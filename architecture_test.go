@@ -84,10 +84,11 @@ var arrows = map[string][]string{
 	"internal/signing":    {"."},
 	"internal/docspage":   {},
 	"internal/linkpage":   {"."},
+	"internal/openapi":    {"."},
 	"web":                 {},
 	"internal/console":    {"auth", "web", "."},
 
-	"internal/httpapi/internal/contract":    {"auth", "client/api", "."},
+	"internal/httpapi/internal/contract":    {"auth", "client/api", "internal/openapi", "."},
 	"internal/httpapi/internal/cursor":      {"store", "."},
 	"internal/httpapi/internal/deniedcalls": {"store", "."},
 	"internal/httpapi/internal/listener":    {},
@@ -96,7 +97,7 @@ var arrows = map[string][]string{
 
 	"internal/workercheck": {"callbacks", "client/api", "internal/signing", "internal/sleep", "."},
 
-	"internal/contracttest": {"internal/httpapi", "."},
+	"internal/contracttest": {"internal/httpapi", "internal/openapi", "."},
 	"internal/document":     {"client", "internal/expression", "internal/timetable", "."},
 	"internal/node": {"auth", "callbacks", "dispatcher", "governance", "internal/coalesce",
 		"internal/console", "internal/httpapi", "internal/metrics", "internal/tracing",
@@ -107,6 +108,8 @@ var arrows = map[string][]string{
 	"internal/longform":    {},
 	"internal/otlptest":    {},
 	"web/build":            {},
+
+	"internal/openapi/compact": {"internal/openapi", "."},
 }
 
 // standardOnly are our packages that import nothing but the standard library.

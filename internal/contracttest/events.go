@@ -5,14 +5,20 @@ import (
 	"maps"
 	"strings"
 	"sync"
+
+	"github.com/asyncflow/asyncflow/internal/openapi"
 )
 
 // eventSchemas are the schemas of the data of events, by kind. OpenAPI can't express them, because
 // to it a stream is a text: so the contract lists them in a field of our own.
 var eventSchemas = sync.OnceValue(func() map[string]any {
+	doc, err := openapi.Document()
+	if err != nil {
+		panic(err)
+	}
 	all := map[string]any{}
 	for _, path := range []string{"/v1/tasks/{id}/events", "/v1/stats/events"} {
-		ok := Document().Paths.Value(path).Get.Responses.Status(200).Value
+		ok := doc.Paths.Value(path).Get.Responses.Status(200).Value
 		stream := ok.Content["text/event-stream"]
 		maps.Copy(all, stream.Extensions["x-events"].(map[string]any))
 	}

@@ -10,3 +10,4 @@
 package httpapi
 
 //go:generate go run github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2 -config gen.yaml ../../openapi.yaml
+//go:generate go run ../openapi/compact

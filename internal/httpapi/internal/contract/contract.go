@@ -3,19 +3,18 @@
 package contract
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/routers"
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
+	"github.com/asyncflow/asyncflow/internal/openapi"
 )
 
 // Contract is openapi.yaml, ready to check requests.
@@ -53,23 +52,9 @@ type Operation struct {
 var byHand = []string{"submitTask", "submitTasks", "completeTask", "failTask",
 	"heartbeat", "reportProgress", "claimTasks", "readInput", "readOutput", "showLink", "decideLink"}
 
-// document is openapi.yaml. All servers of the process share it, because it takes a while to
-// read. It doesn't change.
-var document = sync.OnceValues(func() (*openapi3.T, error) {
-	return readDocument(asyncflow.OpenAPI)
-})
-
-func readDocument(raw []byte) (*openapi3.T, error) {
-	doc, err := openapi3.NewLoader().LoadFromData(raw)
-	if err != nil {
-		return nil, fmt.Errorf("openapi.yaml: %w", err)
-	}
-	return doc, nil
-}
-
 // New returns the contract with the operations that keep keeps.
 func New(keep func(*Operation) bool) (*Contract, error) {
-	doc, err := document()
+	doc, err := openapi.Document()
 	if err != nil {
 		return nil, err
 	}

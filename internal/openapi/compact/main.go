@@ -1,0 +1,22 @@
+// Command compact writes contract.json, which is made of openapi.yaml. go generate runs it in the
+// folder of internal/httpapi.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/openapi"
+)
+
+func main() {
+	contract, err := openapi.Compact(asyncflow.OpenAPI)
+	if err == nil {
+		err = os.WriteFile("../openapi/contract.json", contract, 0o644)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "compact:", err)
+		os.Exit(1)
+	}
+}
