@@ -21,14 +21,14 @@ func clientOf(t *testing.T, node *process) func(code int, args ...string) string
 		require.Equal(t, code, r.code, "%v: %s%s", args, r.stdout, r.stderr)
 		return r.stdout
 	}
-	env["ASYNCFLOW_TOKEN"] = run(0, "token", "create", "--tenant", testTenant)
+	env["ASYNCFLOW_TOKEN"] = run(0, "token", "create", "--tenant", node.tenant)
 	return run
 }
 
 // An earlier version is shown, compared, and gone back to.
 func TestCLIVersions(t *testing.T) {
 	t.Parallel()
-	run := clientOf(t, startNode(t, database(t)))
+	run := clientOf(t, sharedNode(t))
 	first := writeFile(t, `{types: [{name: pipe, stages: [{name: one, timeout: 10s}]}]}`)
 	second := writeFile(t, `{types: [{name: pipe, retention: {tasks: 30d, context: 7d},
 		stages: [{name: one, timeout: 20s}, {name: two}]}]}`)
@@ -68,7 +68,7 @@ func TestCLIVersions(t *testing.T) {
 
 func TestCLIDiff(t *testing.T) {
 	t.Parallel()
-	run := clientOf(t, startNode(t, database(t)))
+	run := clientOf(t, sharedNode(t))
 	first := writeFile(t, `{types: [{name: pipe, stages: [{name: one}, {name: two, timeout: 10s}]}]}`)
 	require.Equal(t, "+ type pipe\n", run(0, "types", "diff", "-f", first))
 	run(0, "types", "apply", "-f", first)
@@ -109,7 +109,7 @@ func TestCLIDiff(t *testing.T) {
 
 func TestCLIPauseAndChange(t *testing.T) {
 	t.Parallel()
-	run := clientOf(t, startNode(t, database(t)))
+	run := clientOf(t, sharedNode(t))
 	run(0, "types", "apply", "-f", writeFile(t,
 		`{types: [{name: pipe, stages: [{name: one}, {name: two}]}]}`))
 	require.Contains(t, run(0, "types", "pause", "pipe", "--reason", "the worker moves"),

@@ -12,13 +12,10 @@ import (
 )
 
 // The commands of the client run against a real node: from a token to the end of a task, and
-// the deletion of everything.
+// the deletion of everything. What they leave is work for the background jobs.
 func TestCLIFlow(t *testing.T) {
 	t.Parallel()
-	cliFlow(t, amongStrangers(t))
-}
-
-func cliFlow(t *testing.T, url string) {
+	url := amongStrangers(t)
 	node := startNode(t, url)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		if strings.Contains(string(d.Context), "bad") {
@@ -107,4 +104,5 @@ func cliFlow(t *testing.T, url string) {
 	}
 	run(0, "types", "apply", "-f", writeFile(t, `{types: [{name: gone, stages: [{name: x}]}]}`))
 	require.JSONEq(t, `{"deleted": "gone"}`, run(0, "types", "delete", "gone", "-o", "json"))
+	everyJob(t, url)
 }

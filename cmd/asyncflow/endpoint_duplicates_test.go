@@ -17,8 +17,8 @@ import (
 // registered.
 func TestAURLIsRegisteredOnce(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
-	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}
+	p := sharedNode(t)
+	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": p.token()}
 	file := filepath.Join(t.TempDir(), "types.yaml")
 	document := "types:\n  - name: docs\n    stages: [{name: only}]\nendpoints:\n  - {type: " +
 		"docs, stage: only, url: URL}\n"
@@ -57,7 +57,7 @@ func TestAURLIsRegisteredOnce(t *testing.T) {
 // Several processes of a worker that start at once share the endpoints.
 func TestSDKRegisterAtOnce(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	c := p.client()
 	registration := sdk.Registration{Client: c}
 	w := startSDKWorker(t, sdk.Config{Registration: &registration})

@@ -16,7 +16,7 @@ import (
 // The last hour of an endpoint that fails is shown by its minutes and the states of its breaker.
 func TestCLIEndpointHistory(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, _ delivery) {
 		rw.WriteHeader(http.StatusBadGateway)
 	})

@@ -414,7 +414,7 @@ func TestEndpointCommands(t *testing.T) {
 // answers with 410 is disabled until it is enabled.
 func TestHealthOfEndpoints(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	c := p.client()
 	var back atomic.Bool
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, _ delivery) {
@@ -449,13 +449,13 @@ func TestHealthOfEndpoints(t *testing.T) {
 		return true
 	}, patience, 20*time.Millisecond, p.said())
 	code, out, errs := runHere(t, map[string]string{"ASYNCFLOW_URL": p.url,
-		"ASYNCFLOW_TOKEN": testToken(t)}, "endpoints", "get", dead.ID)
+		"ASYNCFLOW_TOKEN": p.token()}, "endpoints", "get", dead.ID)
 	require.Equal(t, 0, code, errs)
 	assert.Contains(t, out, "connection refused")
 	for _, command := range [][]string{{"tasks", "get", ids[29]}, {"stats", "--type", "pipe"}} {
 		require.Eventually(t, func() bool { // while one is tried, it may be this one
 			code, out, errs := runHere(t, map[string]string{"ASYNCFLOW_URL": p.url,
-				"ASYNCFLOW_TOKEN": testToken(t)}, command...)
+				"ASYNCFLOW_TOKEN": p.token()}, command...)
 			require.Equal(t, 0, code, errs)
 			return regexp.MustCompile("Deliveries to " + regexp.QuoteMeta(dead.URL) +
 				" have stopped until .*: .*connection refused").MatchString(out)

@@ -14,7 +14,7 @@ import (
 // Failures on a real node are shown by their errors, with the fingerprint to go on.
 func TestCLIFailures(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		rw.WriteHeader(http.StatusUnprocessableEntity)
 		_, err := fmt.Fprintf(rw, "order %s has no item", d.Context)

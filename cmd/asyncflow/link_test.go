@@ -13,7 +13,7 @@ import (
 // A whole node: a task asks by links, and goes on with what somebody decides by one of them.
 func TestCLILinks(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	links := make(chan map[string]string, 1)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		if d.Stage == "ask" {
@@ -28,7 +28,7 @@ func TestCLILinks(t *testing.T) {
 		require.Equal(t, code, r.code, "%v: %s%s", args, r.stdout, r.stderr)
 		return r
 	}
-	env["ASYNCFLOW_TOKEN"] = run(0, "token", "create", "--tenant", testTenant).stdout
+	env["ASYNCFLOW_TOKEN"] = run(0, "token", "create", "--tenant", node.tenant).stdout
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	doc := func(links string) string {
 		return writeFile(t, `{types: [{name: orders, stages: [{name: ask}, {name: review, mode: wait,

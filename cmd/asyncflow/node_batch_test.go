@@ -97,7 +97,7 @@ func complete(t *testing.T, d delivery) {
 // good, cancelled, and retried, as the answer doesn't list it.
 func TestBatchDelivery(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	later := make(chan delivery, 1)
 	w := startBatchWorker(t, func(rw http.ResponseWriter, _ *http.Request, all []delivery) {
 		answerEach(rw, all, func(d delivery) map[string]any {
@@ -165,7 +165,7 @@ func TestBatchDelivery(t *testing.T) {
 // 202 accepts all tasks of a request, and any other status applies to all.
 func TestBatchAnsweredAsAWhole(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	w := startBatchWorker(t, func(rw http.ResponseWriter, _ *http.Request, all []delivery) {
 		if all[0].Attempt == 1 {
 			http.Error(rw, "out of order", http.StatusInternalServerError)

@@ -323,7 +323,7 @@ func TestGracefulStop(t *testing.T) {
 // The worker completes tasks by a call, after or before its answer.
 func TestAsyncCompletion(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	var early atomic.Int32
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		complete := func() {
@@ -357,7 +357,7 @@ func TestAsyncCompletion(t *testing.T) {
 // A worker that accepts and never completes is given up after max_processing_time.
 func TestCompletionThatNeverComes(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	var times atomic.Int32
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		if times.Add(1) == 1 {
@@ -381,7 +381,7 @@ func TestCompletionThatNeverComes(t *testing.T) {
 // worker by its heartbeat.
 func TestCancelFromTheCommandLine(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	beats := make(chan string, 10)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		rw.WriteHeader(http.StatusAccepted)
@@ -390,7 +390,7 @@ func TestCancelFromTheCommandLine(t *testing.T) {
 	w.pipe(t, p.client(), oneStage())
 	id := submitMany(t, p.client(), 1)[0]
 	url, token, _ := strings.Cut(<-beats, " ")
-	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}
+	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": p.token()}
 	r := runCLI(t, env, "tasks", "cancel", id, "--reason", "withdrawn")
 	require.Zero(t, r.code, r.stderr)
 	assert.Contains(t, r.stdout, "cancelled")

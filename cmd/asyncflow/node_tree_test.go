@@ -181,7 +181,7 @@ func (p *process) send(method, path, body string) (status int, answer string) {
 	req, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path,
 		strings.NewReader(body))
 	require.NoError(p.t, err)
-	req.Header.Set("Authorization", "Bearer "+testToken(p.t))
+	req.Header.Set("Authorization", "Bearer "+p.token())
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(p.t, err)
@@ -195,7 +195,7 @@ func (p *process) send(method, path, body string) (status int, answer string) {
 // byte, and the next stage gets their results.
 func TestTheContextIsTheItems(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		rw.Header().Set("Content-Type", "application/json")
 		_, err := io.WriteString(rw, `{"output":`+string(d.Context)+`}`)

@@ -40,7 +40,9 @@ func TestMain(m *testing.M) {
 	contracttest.Watch()
 	if os.Getenv(beAsyncflow) == "" {
 		pgtest.MoreAtOnce(8)
-		os.Exit(browsertest.Main(m))
+		code := browsertest.Main(m)
+		endSharedNode()
+		os.Exit(code)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -58,14 +60,20 @@ const (
 	testWebhook   = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 )
 
-// process is a running asyncflow.
-type process struct {
-	t      *testing.T
+// program is a running asyncflow.
+type program struct {
 	cmd    *exec.Cmd
 	url    string        // of its API, once it is ready
 	exited chan struct{} // closed at its end
 	mu     sync.Mutex
 	output strings.Builder // stderr so far
+}
+
+// process is a program that a test uses, as a tenant.
+type process struct {
+	*program
+	t      *testing.T
+	tenant string
 }
 
 // start starts asyncflow with arguments and an environment of its own.
@@ -85,21 +93,13 @@ func startWithin(
 	t *testing.T, patience time.Duration, env []string, command ...string,
 ) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(command[0], command[1:]...), exited: make(chan struct{})}
-	p.cmd.Env = append([]string{beAsyncflow + "=1", "PATH=" + os.Getenv("PATH"),
-		"HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...)
-	stderr, err := p.cmd.StderrPipe()
+	running, ready, err := launch(env, command...)
 	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
-	ready := make(chan string, 1)
-	go p.read(stderr, ready)
+	p := &process{running, t, testTenant}
 	t.Cleanup(func() {
 		p.cmd.Process.Signal(syscall.SIGCONT)
 		p.kill()
-		assert.NotContains(t, p.said(), "WARNING: DATA RACE")
-		if t.Failed() {
-			t.Logf("process %d said:\n%s", p.cmd.Process.Pid, p.said())
-		}
+		p.tellEnd()
 	})
 	select {
 	case p.url = <-ready:
@@ -110,11 +110,36 @@ func startWithin(
 	return p
 }
 
+// tellEnd checks what the process said, and logs it if the test failed.
+func (p *process) tellEnd() {
+	assert.NotContains(p.t, p.said(), "WARNING: DATA RACE")
+	if p.t.Failed() {
+		p.t.Logf("process %d said:\n%s", p.cmd.Process.Pid, p.said())
+	}
+}
+
+// launch starts a command that becomes asyncflow. It sends the address of the API once it is ready.
+func launch(env []string, command ...string) (p *program, ready chan string, err error) {
+	p = &program{cmd: exec.Command(command[0], command[1:]...), exited: make(chan struct{})}
+	p.cmd.Env = append([]string{beAsyncflow + "=1", "PATH=" + os.Getenv("PATH"),
+		"HOME=" + os.Getenv("HOME"), "TMPDIR=" + os.TempDir()}, env...)
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	ready = make(chan string, 1)
+	go p.read(stderr, ready)
+	return p, ready, nil
+}
+
 // readyLine gives the address of the API, in logs of both formats.
 var readyLine = regexp.MustCompile(
 	`asyncflow is ready.*[ "](?:listen|url)(?:=|":")(?:http://)?([^\s"]+)`)
 
-func (p *process) read(stderr io.Reader, ready chan string) {
+func (p *program) read(stderr io.Reader, ready chan string) {
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() {
 		p.mu.Lock()
@@ -128,7 +153,7 @@ func (p *process) read(stderr io.Reader, ready chan string) {
 	close(p.exited)
 }
 
-func (p *process) said() string {
+func (p *program) said() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.output.String()
@@ -164,7 +189,7 @@ func awaitStopped(t *testing.T, pid int) {
 }
 
 // kill ends it at once, as a crash.
-func (p *process) kill() {
+func (p *program) kill() {
 	p.cmd.Process.Kill()
 	<-p.exited
 }
@@ -204,9 +229,15 @@ func startNode(t *testing.T, database string, args ...string) *process {
 // client returns a client of the tenant for the process' API.
 func (p *process) client() *client.Client {
 	p.t.Helper()
-	c, err := client.New(p.url, testToken(p.t))
+	c, err := client.New(p.url, p.token())
 	require.NoError(p.t, err)
 	return c
+}
+
+// token returns a token of the tenant, with the scopes of a caller.
+func (p *process) token() string {
+	p.t.Helper()
+	return tokenOf(p.t, p.tenant)
 }
 
 func testToken(t *testing.T) string {

@@ -16,11 +16,7 @@ import (
 // The commands for schedules run against a node that ticks them.
 func TestCLISchedules(t *testing.T) {
 	t.Parallel()
-	cliSchedules(t, amongStrangers(t))
-}
-
-func cliSchedules(t *testing.T, url string) {
-	run := clientOf(t, startNode(t, url))
+	run := clientOf(t, sharedNode(t))
 	const types = `types: [{name: pipe, stages: [{name: one, timeout: 90000ms, retry: {interval: ` +
 		`[3.0e1, 5]}}], retention: 90m}], `
 	first := writeFile(t,
@@ -137,7 +133,7 @@ func TestSchedulesOutliveNodes(t *testing.T) {
 // Each task of a schedule with depends_on waits, by a tick or by a command.
 func TestScheduleWithDependencies(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	run := clientOf(t, node)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		answer(rw, 200, map[string]any{"output": d.Context})

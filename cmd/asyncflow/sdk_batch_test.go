@@ -20,7 +20,7 @@ import (
 // for a handler of single tasks and for one of batches.
 func TestSDKBatch(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	c := p.client()
 	registration := sdk.Registration{Client: c,
 		Prepare: func(e *client.NewEndpoint) {

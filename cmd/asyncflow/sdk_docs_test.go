@@ -177,8 +177,8 @@ func TestDocumentedGoWorker(t *testing.T) {
 	t.Parallel()
 	workers := documentedWorkers(t, "go.md")
 	require.Len(t, workers, 1)
-	url, p := workers[0].run(t), startNode(t, database(t))
-	runRecipe(t, devFile{URL: p.url, Token: testToken(t)}, strings.NewReplacer(
+	url, p := workers[0].run(t), sharedNode(t)
+	runRecipe(t, devFile{URL: p.url, Token: p.token()}, strings.NewReplacer(
 		"http://127.0.0.1:9000", url, "export WORKER_SECRET=",
 		"export WORKER_SECRET="+testWebhook+" #",
 	).Replace(documentedSetup(t, "go.md")))

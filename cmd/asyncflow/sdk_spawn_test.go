@@ -18,7 +18,7 @@ import (
 // that starts what isn't allowed.
 func TestSDKSpawn(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	c := p.client()
 	w := startSDKWorker(t, sdk.Config{})
 	_, err := c.PutTaskType(t.Context(), "part", client.TaskTypeSpec{
@@ -64,22 +64,22 @@ func TestSDKSpawn(t *testing.T) {
 		return err == nil && len(list.Data) == 3
 	}, patience, 20*time.Millisecond)
 	shown := runCLI(t, map[string]string{"ASYNCFLOW_URL": p.url,
-		"ASYNCFLOW_TOKEN": testToken(t)}, "tasks", "get", task.ID).stdout
+		"ASYNCFLOW_TOKEN": p.token()}, "tasks", "get", task.ID).stdout
 	require.Contains(t, shown, "3 part (asyncflow tasks list --type part --parent "+task.ID+")")
 	list, err := c.List(t.Context(), client.ListParams{Type: "part"})
 	require.NoError(t, err)
 	shown = runCLI(t, map[string]string{"ASYNCFLOW_URL": p.url,
-		"ASYNCFLOW_TOKEN": testToken(t)}, "tasks", "get", list.Data[0].ID).stdout
+		"ASYNCFLOW_TOKEN": p.token()}, "tasks", "get", list.Data[0].ID).stdout
 	require.Regexp(t, `(?m)^parent +`+task.ID+`$`, shown)
 	shown = runCLI(t, map[string]string{"ASYNCFLOW_URL": p.url,
-		"ASYNCFLOW_TOKEN": testToken(t)}, "types", "get", "pipe").stdout
+		"ASYNCFLOW_TOKEN": p.token()}, "types", "get", "pipe").stdout
 	require.Regexp(t, `(?m)^merge .* part$`, shown)
 }
 
 // A type that starts its own tasks without end comes to the greatest depth.
 func TestSDKSpawnLoopEnds(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	c := p.client()
 	w := startSDKWorker(t, sdk.Config{})
 	sdk.Handle(w.Worker, "pipe", "again", func(
@@ -110,7 +110,7 @@ func TestSDKSpawnLoopEnds(t *testing.T) {
 // A task waits for the tasks that its handler starts, and the next stage reads their results.
 func TestSDKJoin(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	c := p.client()
 	w := startSDKWorker(t, sdk.Config{})
 	_, err := c.PutTaskType(t.Context(), "part", client.TaskTypeSpec{

@@ -250,7 +250,7 @@ func TestSDKSurvivesARestart(t *testing.T) {
 // The results of handlers decide the outcomes of their tasks.
 func TestSDKOutcomes(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	c := p.client()
 	w := startSDKWorker(t, sdk.Config{})
 	callbacks := make(chan sdk.Callback, 2)
@@ -308,7 +308,7 @@ func TestSDKOutcomes(t *testing.T) {
 // allowed fails an attempt, and changes nothing else.
 func TestSDKSteps(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	c := p.client()
 	w := startSDKWorker(t, sdk.Config{})
 	fetch := func(_ context.Context, task sdk.Task[counted]) (counted, error) {
@@ -352,7 +352,7 @@ func TestSDKSteps(t *testing.T) {
 // stages put out. The second attempt at the shipment goes on where the first one was.
 func TestSDKUndo(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	c := p.client()
 	w := startSDKWorker(t, sdk.Config{})
 	sdk.Handle(w.Worker, "pipe", "charge", func(
@@ -389,7 +389,7 @@ func TestSDKUndo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{`out of stock, but "packed"`, "undo"},
 		[]any{attempts[2].Error, attempts[2].NextStage})
-	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": testToken(t)}
+	env := map[string]string{"ASYNCFLOW_URL": p.url, "ASYNCFLOW_TOKEN": p.token()}
 	shown := runCLI(t, env, "types", "get", "pipe").stdout
 	require.Regexp(t, `(?m)^STAGE .* DELIVER +NEXT +ON_FAILURE$`, shown)
 	require.Regexp(t, `(?m)^ship .* - +finish +undo$`, shown)
@@ -402,7 +402,7 @@ func TestSDKUndo(t *testing.T) {
 // An output that is too large for a report fails the task for good: a retry would be useless.
 func TestSDKReportRefused(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	w := startSDKWorker(t, sdk.Config{AnswerWithin: -1})
 	sdk.Handle(w.Worker, "pipe", "first",
 		func(context.Context, sdk.Task[sdk.None]) (string, error) {
@@ -417,7 +417,7 @@ func TestSDKReportRefused(t *testing.T) {
 // A handler learns by its context that its task was cancelled.
 func TestSDKCancelled(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	w := startSDKWorker(t, sdk.Config{AnswerWithin: -1, Heartbeat: 20 * time.Millisecond})
 	started, causes := make(chan struct{}), make(chan error, 1)
 	sdk.Handle(w.Worker, "pipe", "first", func(ctx context.Context, _ sdk.Task[counted]) (counted,
@@ -441,7 +441,7 @@ func TestSDKCancelled(t *testing.T) {
 // the task starts again.
 func TestSDKHeartbeats(t *testing.T) {
 	t.Parallel()
-	p := startNode(t, database(t))
+	p := sharedNode(t)
 	c := p.client()
 	const brief = 6 * time.Second
 	hasBrief := func(s *client.Stage) { s.MaxProcessingTime = asyncflow.NewDuration(brief) }

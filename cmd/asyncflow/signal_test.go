@@ -13,7 +13,7 @@ import (
 // A whole node: a task asks, waits for its signal, and ships, or escalates when none comes.
 func TestCLISignals(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		answer(rw, 200, map[string]any{"output": map[string]any{d.Stage: d.Context}})
 	})
@@ -24,7 +24,7 @@ func TestCLISignals(t *testing.T) {
 		require.Equal(t, code, r.code, "%v: %s%s", args, r.stdout, r.stderr)
 		return r
 	}
-	env["ASYNCFLOW_TOKEN"] = run(0, "token", "create", "--tenant", testTenant).stdout
+	env["ASYNCFLOW_TOKEN"] = run(0, "token", "create", "--tenant", node.tenant).stdout
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	doc := func(timeout string) string {
 		return writeFile(t, `{types: [{name: orders, stages: [{name: ask}, {name: decision, mode: wait,

@@ -21,18 +21,11 @@ import (
 )
 
 // Whatever other roles put into the schema public, nothing of it ever runs: not in migrations, not
-// in a node, not in commands that use the database themselves. The tests of what commands do are
-// part of this one: they use a database of amongStrangers.
+// in a node, not in commands that use the database themselves. The tests of what commands do check
+// that, too: sharedNode, and many others, use what amongStrangers prepares.
 func TestNothingOfStrangersRuns(t *testing.T) {
 	t.Parallel()
-	for name, flow := range map[string]func(t *testing.T, url string){
-		"jobs": everyJob, "sql": submitAmongStrangers,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			flow(t, amongStrangers(t))
-		})
-	}
+	submitAmongStrangers(t, amongStrangers(t))
 }
 
 // amongStrangers returns a database with all that strangers might put into the schema public, and
@@ -136,7 +129,7 @@ func assertNothingCalled(t *testing.T, url string) {
 
 // everyJob runs the background jobs, and commands that use the database themselves.
 func everyJob(t *testing.T, url string) {
-	cliFlow(t, url)
+	t.Helper()
 	env := map[string]string{"DATABASE_URL": url, "ASYNCFLOW_SECRET": testSecret}
 	status := runCLI(t, env, "governance", "status", "-o", "json")
 	var all struct{ Jobs []struct{ Name string } }

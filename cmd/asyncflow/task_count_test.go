@@ -16,7 +16,7 @@ import (
 // Tasks are counted on a real node: at once, and all of them by an operation.
 func TestCLICount(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		if string(d.Context) == "3" {
 			rw.WriteHeader(http.StatusBadRequest)
@@ -57,7 +57,7 @@ func TestCLICount(t *testing.T) {
 	run(exitNotFound, "tasks", "count", "--type", "nope", "--exact")
 	run(exitFailed, "tasks", "count", "--type", "pipe", "--parent", "other.1.1")
 	reader := map[string]string{"ASYNCFLOW_URL": node.url,
-		"ASYNCFLOW_TOKEN": tokenOf(t, testTenant, auth.ScopeRead)}
+		"ASYNCFLOW_TOKEN": tokenOf(t, node.tenant, auth.ScopeRead)}
 	assert.Zero(t, runCLI(t, reader, "tasks", "count", "--type", "pipe").code)
 	assert.Equal(t, exitForbidden,
 		runCLI(t, reader, "tasks", "count", "--type", "pipe", "--exact").code)

@@ -12,7 +12,7 @@ import (
 // Somebody asks to be forgotten: one task is erased, and then all of a user's. Others keep theirs.
 func TestCLIErase(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	run := clientOf(t, node)
 	run(0, "types", "apply", "-f", writeFile(t, `{types: [{name: pipe, stages: [{name: one}]}]}`))
 	var ids []string

@@ -17,7 +17,7 @@ import (
 // Tasks are exported from a real node, as JSON lines and as CSV, and waiting ones run now.
 func TestCLIExportAndRunNow(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	c := node.client()
 	_, err := c.PutTaskType(t.Context(), "pipe",
 		client.TaskTypeSpec{Stages: []client.Stage{{Name: "only"}}})

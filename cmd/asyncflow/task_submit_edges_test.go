@@ -52,11 +52,7 @@ func TestDependencyFlags(t *testing.T) {
 // Tasks that wait for others, and their redrive, on the command line.
 func TestCLIDependencies(t *testing.T) {
 	t.Parallel()
-	cliDependencies(t, amongStrangers(t))
-}
-
-func cliDependencies(t *testing.T, url string) {
-	node := startNode(t, url)
+	node := sharedNode(t)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		if strings.Contains(string(d.Context), "bad") {
 			rw.WriteHeader(http.StatusUnprocessableEntity)
@@ -71,7 +67,7 @@ func cliDependencies(t *testing.T, url string) {
 		require.Equal(t, code, r.code, "%v: %s%s", args, r.stdout, r.stderr)
 		return r.stdout
 	}
-	env["ASYNCFLOW_TOKEN"] = run(0, "token", "create", "--tenant", testTenant)
+	env["ASYNCFLOW_TOKEN"] = run(0, "token", "create", "--tenant", node.tenant)
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	run(0, "types", "apply", "-f", writeFile(t,
 		`{types: [{name: pipe, stages: [{name: one, retry: {max_attempts: 1}}]}]}`))

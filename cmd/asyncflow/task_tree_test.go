@@ -18,11 +18,7 @@ import (
 // A tree is applied from a document, watched, paused and resumed by commands.
 func TestCLITree(t *testing.T) {
 	t.Parallel()
-	cliTree(t, amongStrangers(t))
-}
-
-func cliTree(t *testing.T, url string) {
-	node := startNode(t, url)
+	node := sharedNode(t)
 	run := clientOf(t, node)
 	begun, end := make(chan struct{}, 9), make(chan struct{})
 	open := sync.OnceFunc(func() { close(end) })
@@ -85,7 +81,7 @@ endpoints:
 	assert.Regexp(t, `^INDEX +STATUS +ID +RESULT\n0 +succeeded +pipe\..*\n1 +.*\n2 +.*\n$`, results)
 	some := runCLI(t, map[string]string{"ASYNCFLOW_URL": node.url,
 		"ASYNCFLOW_TOKEN": strings.TrimSpace(
-			run(0, "token", "create", "--tenant", testTenant))}, "tasks", "results", task.ID,
+			run(0, "token", "create", "--tenant", node.tenant))}, "tasks", "results", task.ID,
 		"--from=1",
 		"--limit=1")
 	assert.Regexp(t, `^INDEX.*\n1 +succeeded.*\n$`, some.stdout)
@@ -101,11 +97,7 @@ endpoints:
 // A redrive runs failed children again; with --all-children it runs all children again.
 func TestCLIRedriveAllChildren(t *testing.T) {
 	t.Parallel()
-	cliRedriveAllChildren(t, amongStrangers(t))
-}
-
-func cliRedriveAllChildren(t *testing.T, url string) {
-	node := startNode(t, url)
+	node := sharedNode(t)
 	run := clientOf(t, node)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		if string(d.Context) == `"bad"` {
@@ -179,7 +171,7 @@ endpoints: [{type: pipe, stage: map, url: "`+w.URL+`", secret: "`+testWebhook+`"
 // of a child lists the children of that child.
 func TestCLIJoinedTree(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	run := clientOf(t, node)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		tasks := map[string]string{"pages": `{"type":"page","context":1}`, "split": `

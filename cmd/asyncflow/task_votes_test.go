@@ -15,11 +15,7 @@ import (
 // Two claimers decide a task, and a command shows how.
 func TestCLIVotes(t *testing.T) {
 	t.Parallel()
-	cliVotes(t, amongStrangers(t))
-}
-
-func cliVotes(t *testing.T, url string) {
-	node := startNode(t, url)
+	node := sharedNode(t)
 	run := clientOf(t, node)
 	run(0, "types", "apply", "-f", writeFile(t, `
 types:
@@ -28,7 +24,7 @@ types:
       - {name: judge, mode: claim, identity: unchecked, quorum: {votes: 2, max_votes: 3, agree_on: /label}}
 `))
 	c := node.client()
-	claimer, err := client.New(node.url, tokenOf(t, testTenant, auth.ScopeWork))
+	claimer, err := client.New(node.url, tokenOf(t, node.tenant, auth.ScopeWork))
 	require.NoError(t, err)
 	task, err := c.Submit(t.Context(), client.NewTask{Type: "pipe", Context: client.JSON(`1`)})
 	require.NoError(t, err)

@@ -44,8 +44,8 @@ func TestWaitTexts(t *testing.T) {
 // A long wait says once what the task waits for, on standard error.
 func TestWaitSaysForWhat(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
-	env := map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_TOKEN": testToken(t)}
+	node := sharedNode(t)
+	env := map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_TOKEN": node.token()}
 	types := writeFile(t, `{types: [{name: pipe, stages: [{name: one}]}]}`)
 	require.Zero(t, runCLI(t, env, "types", "apply", "-f", types).code)
 	r := runCLI(t, env, "tasks", "submit", "pipe", "--wait", "--timeout", "8s", "-o", "json")

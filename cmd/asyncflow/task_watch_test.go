@@ -31,7 +31,7 @@ func callback(t *testing.T, d delivery, call, body string) {
 // its answer. Both are shown with their endpoint.
 func TestTasksWatch(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	accepted := make(chan delivery, 1)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		if d.Stage == "two" {
@@ -48,7 +48,7 @@ func TestTasksWatch(t *testing.T) {
 		Delay: client.NewDuration(time.Hour)})
 	require.NoError(t, err)
 
-	env := map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_TOKEN": testToken(t)}
+	env := map[string]string{"ASYNCFLOW_URL": node.url, "ASYNCFLOW_TOKEN": node.token()}
 	out, into := io.Pipe()
 	code := make(chan int, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -16,11 +16,7 @@ import (
 // There is one roll of a new type.
 func TestCLIRolls(t *testing.T) {
 	t.Parallel()
-	cliRolls(t, amongStrangers(t))
-}
-
-func cliRolls(t *testing.T, url string) {
-	node := startNode(t, url)
+	node := sharedNode(t)
 	_, err := node.client().PutTaskType(t.Context(), "pipe", oneStage())
 	require.NoError(t, err)
 	run := clientOf(t, node)

@@ -14,7 +14,7 @@ import (
 // Workers on a real node are listed by the names that they give in their answers.
 func TestCLIWorkers(t *testing.T) {
 	t.Parallel()
-	node := startNode(t, database(t))
+	node := sharedNode(t)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, _ delivery) {
 		rw.Header().Set(asyncflow.WorkerHeader, "worker-7f9c")
 		rw.WriteHeader(http.StatusUnprocessableEntity)
