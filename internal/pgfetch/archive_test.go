@@ -120,7 +120,8 @@ func TestFetchOfTheArchive(t *testing.T) {
 
 func TestArchiveThatIsDamaged(t *testing.T) {
 	t.Parallel()
-	jar := jarOf(t, programsHere(t))
+	jar := filepath.Join(t.TempDir(), "postgres.jar")
+	require.NoError(t, os.WriteFile(jar, []byte("not what the checksum is of"), 0o600))
 	url, _ := repositoryWith(t, jar, strings.Repeat("0", 64))
 	f, archive := archiveOnly(t, url)
 
