@@ -1,27 +1,15 @@
 package dispatcher_test
 
 import (
-	"context"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
-
-// lock keeps writers from a table until the transaction ends.
-func (w *writer) lock(table string) pgx.Tx {
-	w.t.Helper()
-	tx, err := w.db.Begin(w.t.Context())
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	_, err = tx.Exec(w.t.Context(), `LOCK TABLE tenant_acme.`+table+` IN EXCLUSIVE MODE`)
-	require.NoError(w.t, err)
-	return tx
-}
 
 // While a table of a tenant is locked, its new tasks wait, and so do later ones. Its writes that
 // don't need the table go on, and so do other tenants. When the lock is gone, everything is written
@@ -35,7 +23,7 @@ func TestLockedTableHoldsUpNoOther(t *testing.T) {
 	require.NoError(t, err)
 	w.submit(newTask(`1`))
 	l := w.lease(pipe, 1)[0]
-	tx := w.lock("task_1")
+	unlock := pgtest.Hold(t, w.url, `LOCK TABLE tenant_acme.task_1 IN EXCLUSIVE MODE`)
 	results := make(chan store.Submitted, 2)
 	submit := func(context string) {
 		go func() {
@@ -51,7 +39,7 @@ func TestLockedTableHoldsUpNoOther(t *testing.T) {
 	assert.Equal(t, store.Settled{},
 		w.settle(pipe, l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected}))
 	assert.Empty(t, results)
-	require.NoError(t, tx.Rollback(t.Context()))
+	unlock()
 	for range 2 {
 		require.NoError(t, (<-results).Err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -143,20 +144,15 @@ func (b *bundle) lockTenant(tenant string) (unlock func()) {
 	b.t.Helper()
 	conn, err := pgx.Connect(b.t.Context(), b.url)
 	require.NoError(b.t, err)
-	b.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	defer conn.Close(b.t.Context())
 	rows, err := conn.Query(b.t.Context(),
-		`SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = $1 ORDER BY 1`,
+		`SELECT format('LOCK TABLE %I.%I IN ACCESS EXCLUSIVE MODE', schemaname, tablename)
+		FROM pg_tables WHERE schemaname = $1 ORDER BY 1`,
 		"tenant_"+tenant)
 	require.NoError(b.t, err)
-	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	locks, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(b.t, err)
-	_, err = conn.Exec(b.t.Context(), `BEGIN`)
-	require.NoError(b.t, err)
-	for _, table := range tables {
-		_, err = conn.Exec(b.t.Context(), `LOCK TABLE `+table+` IN ACCESS EXCLUSIVE MODE`)
-		require.NoError(b.t, err)
-	}
-	return func() { require.NoError(b.t, conn.Close(context.Background())) }
+	return pgtest.Hold(b.t, b.url, locks...)
 }
 
 // While a tenant's tables are locked, the submits of others take hardly longer than before or
@@ -206,15 +202,10 @@ func TestLockedTableOfKeyedTasksHoldsUpNoOther(t *testing.T) {
 	all := b.neighbours(n, 8)
 	others := all.tenants[1:]
 	all.steadily(time.Second, all.tenants)
-	conn, err := pgx.Connect(t.Context(), b.url)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(context.Background()) }()
 	keys := 0
 	all.hardlyLonger(func() (during, most time.Duration) {
 		before := all.p99("before", aloneFor, all.tenants)
-		_, err := conn.Exec(t.Context(),
-			`BEGIN; LOCK TABLE tenant_neighbour0.task_1 IN EXCLUSIVE MODE`)
-		require.NoError(t, err)
+		unlock := b.lock("tenant_neighbour0.task_1")
 		var waiting sync.WaitGroup
 		for i := range 2 * typesOf("neighbour0") {
 			task := asyncflow.NewTask{Type: fmt.Sprint("kind", i/2), Context: json.RawMessage(`{}`)}
@@ -226,8 +217,7 @@ func TestLockedTableOfKeyedTasksHoldsUpNoOther(t *testing.T) {
 			})
 		}
 		during = all.p99("during", besideFor, others)
-		_, err = conn.Exec(t.Context(), `ROLLBACK`)
-		require.NoError(t, err)
+		unlock()
 		waiting.Wait()
 		return during, max(4*before, 250*time.Millisecond)
 	})

@@ -51,7 +51,7 @@ func (b *bundle) quietly(statements ...string) {
 	require.NoError(b.t, err)
 	defer conn.Close(context.WithoutCancel(b.t.Context()))
 	for _, sql := range statements {
-		_, err = conn.Exec(b.t.Context(), pgtest.Shifted(sql))
+		_, err := pgtest.Exec(b.t.Context(), conn, b.url, sql)
 		require.NoError(b.t, err)
 	}
 }

@@ -36,6 +36,23 @@ func (w *writer) holdKeys(n int) pgx.Tx {
 	return tx
 }
 
+// holdCopies makes a transaction of holdKeys(1) hold the keys up to held-n, too. Citus writes wrong
+// SQL for an INSERT that reads the table itself.
+func (w *writer) holdCopies(tx pgx.Tx, n int) {
+	w.t.Helper()
+	var of string
+	var id int64
+	var hash []byte
+	var expires time.Time
+	require.NoError(w.t, tx.QueryRow(w.t.Context(), `SELECT type, id, hash, expires_at
+		FROM tenant_acme.idempotency_keys`).Scan(&of, &id, &hash, &expires))
+	_, err := tx.Exec(w.t.Context(), `INSERT INTO tenant_acme.idempotency_keys
+			(type, key, id, hash, expires_at)
+		SELECT $1::text, 'held-' || n, $2::bigint, $3::bytea, $4::timestamptz
+		FROM generate_series(1, $5::int) n`, of, id, hash, expires, n)
+	require.NoError(w.t, err)
+}
+
 func (w *writer) submitKey(key string) store.Submitted {
 	return w.Submit(context.Background(), tenant, []asyncflow.NewTask{withKey(key, `1`)})[0]
 }
@@ -138,11 +155,7 @@ func TestFreeKeysAmongManyHeldOnes(t *testing.T) {
 	w.put(writerType())
 	const held, free = 100, 30
 	tx := w.holdKeys(1)
-	_, err := tx.Exec(t.Context(), `INSERT INTO tenant_acme.idempotency_keys
-		SELECT type, 'held-' || n, id, hash, expires_at
-		FROM tenant_acme.idempotency_keys, generate_series(1, $1::int) n
-		WHERE random() >= 0 -- Citus writes wrong SQL without a volatile function`, held-1)
-	require.NoError(t, err)
+	w.holdCopies(tx, held-1)
 	var tasks []asyncflow.NewTask
 	for i := range held {
 		tasks = append(tasks, withKey(fmt.Sprintf("held-%d", i), `1`))
@@ -318,11 +331,7 @@ func TestHeldKeysAreBounded(t *testing.T) {
 	w := setupWriter(t)
 	w.put(writerType())
 	tx := w.holdKeys(1)
-	_, err := tx.Exec(t.Context(), `INSERT INTO tenant_acme.idempotency_keys
-		SELECT type, 'held-' || n, id, hash, expires_at
-		FROM tenant_acme.idempotency_keys, generate_series(1, $1::int) n
-		WHERE random() >= 0`, 2*dispatcher.HeldMost-1)
-	require.NoError(t, err)
+	w.holdCopies(tx, 2*dispatcher.HeldMost-1)
 	var most atomic.Int64
 	var callers sync.WaitGroup
 	for n := range 4 {

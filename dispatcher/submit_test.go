@@ -41,13 +41,7 @@ func (b *bundle) reopen(table string) {
 // lock keeps writers from a table until unlock is called.
 func (b *bundle) lock(table string) (unlock func()) {
 	b.t.Helper()
-	conn, err := pgx.Connect(b.t.Context(), b.url)
-	require.NoError(b.t, err)
-	_, err = conn.Exec(b.t.Context(), `BEGIN`)
-	require.NoError(b.t, err)
-	_, err = conn.Exec(b.t.Context(), `LOCK TABLE `+table+` IN EXCLUSIVE MODE`)
-	require.NoError(b.t, err)
-	return func() { require.NoError(b.t, conn.Close(context.Background())) }
+	return pgtest.Hold(b.t, b.url, `LOCK TABLE `+table+` IN EXCLUSIVE MODE`)
 }
 
 // waitsForLock waits until a statement waits for a lock.

@@ -17,11 +17,8 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// Why tests don't run on Citus.
-const (
-	notCounted = "it counts rows on the workers, so jobs visit all tenants"
-	wrongTimes = "it writes wrong SQL for the times of the test's own INSERT … SELECT"
-)
+// notCounted is why tests don't run on Citus.
+const notCounted = "it counts rows on the workers, so jobs visit all tenants"
 
 // run runs some jobs once.
 func (b *bundle) run(t *testing.T, names ...string) (rows int) {

@@ -227,7 +227,6 @@ func TestFailureAlert(t *testing.T) {
 
 // The minutes of an endpoint show whether it fails, whichever nodes wrote them.
 func TestEndpointAlert(t *testing.T) {
-	pgtest.NotOnCitus(t, wrongTimes)
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})

@@ -107,7 +107,7 @@ func exec(t *testing.T, url, sql string) {
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), pgtest.Shifted(sql))
+	_, err = pgtest.Exec(t.Context(), conn, url, sql)
 	require.NoError(t, err)
 	report(t, conn)
 }

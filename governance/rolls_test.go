@@ -284,7 +284,6 @@ func TestRollJobCompacts(t *testing.T) {
 // A roll with too many waiting tasks to be compacted is trimmed, once the retention of tasks is
 // over that ended before it was drained. Between two passes it is left alone.
 func TestRollJobTrims(t *testing.T) {
-	pgtest.NotOnCitus(t, wrongTimes)
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -120,11 +121,12 @@ func pagesOf(t *testing.T, tx pgx.Tx, sql string, runs int) (n int, plan string)
 // However many tasks there are of a type, a statement that is given ids reads the rows of these
 // tasks only: whatever the planner believes of the tables.
 func TestRowsAreFoundByIDs(t *testing.T) {
+	pgtest.NotOnCitus(t, otherPlan)
 	b := setup(t)
 	spec := twoStages()
 	spec.Searchable = []string{"user"} // its rolls come with a table of what is found by it
 	pipe := b.put(spec)
-	pools := map[string]*pgxpool.Pool{"hot": b.hotPool(), "base": b.db}
+	pools := map[string]*pgxpool.Pool{"hot": b.hotPool(), "base": b.db.Pool}
 	for _, state := range []string{"never analysed", "empty"} {
 		if state == "empty" {
 			for _, table := range []string{"task", "journal", "wait", "ready", "lease",

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -165,6 +166,7 @@ func (m *mixed) check(b *bundle, i int) {
 func TestCommitOfSeveralTenants(t *testing.T) { eachSet(t, commitOfSeveralTenants) }
 
 func commitOfSeveralTenants(t *testing.T, b *bundle) {
+	pgtest.NotOnCitus(t, noTenantRoles)
 	m := setupMixed(b)
 	b.exec(`
 		CREATE TABLE public.seen (role text, schema text, xid xid8);
@@ -216,11 +218,7 @@ var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 		}
 	},
 	"a table that is locked": func(b *bundle, w *store.Writes) func() {
-		tx, err := b.db.Begin(b.t.Context())
-		require.NoError(b.t, err)
-		_, err = tx.Exec(b.t.Context(), fill(w.Type, 1, `LOCK TABLE {journal} IN EXCLUSIVE MODE`))
-		require.NoError(b.t, err)
-		return func() { require.NoError(b.t, tx.Rollback(b.t.Context())) }
+		return pgtest.Hold(b.t, b.url, fill(w.Type, 1, `LOCK TABLE {journal} IN EXCLUSIVE MODE`))
 	},
 	"data that Postgres refuses": func(b *bundle, w *store.Writes) func() {
 		context := w.New[0].Context
@@ -237,6 +235,7 @@ var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 		return func() { w.New[0].ID = lost }
 	},
 	"another tenant's role": func(b *bundle, w *store.Writes) func() {
+		pgtest.NotOnCitus(b.t, noTenantRoles)
 		swap := func(role string) {
 			b.exec(`UPDATE asyncflow.tenants SET role = $1 WHERE slug = $2`, role, w.Type.Tenant)
 			require.NoError(b.t, b.Catalog.Refresh(b.t.Context()))

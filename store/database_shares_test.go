@@ -22,11 +22,7 @@ func TestATenantLeavesConnectionsForOthers(t *testing.T) {
 	require.NoError(t, own.Err)
 	others := b.Submit(t.Context(), "other", []asyncflow.NewTask{newTask(`2`)})[0]
 	require.NoError(t, others.Err)
-	tx, err := b.db.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
-	_, err = tx.Exec(t.Context(), `LOCK TABLE tenant_`+tenant+`.task_1 IN ACCESS EXCLUSIVE MODE`)
-	require.NoError(t, err)
+	pgtest.Hold(t, b.url, `LOCK TABLE tenant_`+tenant+`.task_1 IN ACCESS EXCLUSIVE MODE`)
 
 	reading, stop := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
@@ -44,7 +40,7 @@ func TestATenantLeavesConnectionsForOthers(t *testing.T) {
 			WHERE wait_event_type = 'Lock' AND datname = current_database()`) >= b.PoolShare()
 	})
 	for range 20 {
-		_, err = b.Task(t.Context(), "other", others.ID)
+		_, err := b.Task(t.Context(), "other", others.ID)
 		require.NoError(t, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -53,6 +54,7 @@ func TestErasureCosts(t *testing.T) {
 // However many tasks of a held roll are due, the job erase reads none of them to find tasks of
 // other rolls: also if its statements were planned when there were none.
 func TestAgedBesideManyHeld(t *testing.T) {
+	pgtest.NotOnCitus(t, otherPlan)
 	b := setup(t)
 	pipe := b.put(keepHour())
 	conn, err := b.db.Acquire(t.Context())

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -82,6 +83,7 @@ func TestConcurrentSubmits(t *testing.T) {
 // The plan of a lease must stay a short walk along the index, whatever the
 // planner believes of the table: never analysed, or analysed when it was empty.
 func TestLeasePlanIsPinned(t *testing.T) {
+	pgtest.NotOnCitus(t, otherPlan)
 	b := setup(t)
 	pipe := b.put(twoStages())
 	_, err := b.db.Exec(t.Context(), `ANALYZE tenant_acme.ready_1, tenant_acme.lease`)
@@ -111,6 +113,7 @@ func TestLeasePlanIsPinned(t *testing.T) {
 
 // Nor may the end of a lease walk over all leases, once a vacuum saw the table empty.
 func TestSettlePlanIsPinned(t *testing.T) {
+	pgtest.NotOnCitus(t, otherPlan)
 	b := setup(t)
 	pipe := b.put(twoStages())
 	_, err := b.db.Exec(t.Context(), `VACUUM tenant_acme.lease`)

@@ -8,12 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // However many tasks there are of a type, a replace reads the rows of its own tasks only, whatever
 // the planner believes of the tables: never analysed, or vacuumed when they were empty.
 func TestReplacePlansArePinned(t *testing.T) {
+	pgtest.NotOnCitus(t, otherPlan)
 	b := setup(t)
 	pipe := b.put(twoStages())
 	db := b.hotPool()

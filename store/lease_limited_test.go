@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -400,15 +400,11 @@ func releaseKeysOfALockedTable(t *testing.T, b *bundle) {
 	held := b.submit(keyed("a", `2`))[0].ID
 	l := b.admitAll()[0]
 	require.Equal(t, asyncflow.WaitFlow, b.task(held).WaitsFor)
-	tx, err := b.db.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), `LOCK TABLE tenant_acme.wait IN EXCLUSIVE MODE`)
-	require.NoError(t, err)
+	unlock := pgtest.Hold(t, b.url, `LOCK TABLE tenant_acme.wait IN EXCLUSIVE MODE`)
 	b.settle(b.known(), l, asyncflow.Outcome{Kind: asyncflow.OutcomeRejected})
-	err = b.ReleaseKeys(t.Context(), b.known(), []string{"a"})
+	err := b.ReleaseKeys(t.Context(), b.known(), []string{"a"})
 	require.True(t, store.IsHeld(err), "%v", err)
-	require.NoError(t, tx.Rollback(t.Context()))
+	unlock()
 	require.Equal(t, held, b.soon()[0].ID)
 }
 

@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // Heartbeats of a named worker write no entry of an index (HOT), whatever the name.
 func TestHeartbeatsStayHot(t *testing.T) {
+	pgtest.NotOnCitus(t, countedThere)
 	b := setup(t)
 	b.put(twoStages())
 	const tasks, beats = 8, 50

@@ -106,10 +106,8 @@ func TestPace(t *testing.T) {
 		"as fast as goes": {0, 100, 0},
 	} {
 		_, due := b.start(store.RedriveTasks, store.NewOperation{Pace: c.pace})
-		_, err := b.db.Exec(t.Context(),
-			`UPDATE tenant_acme.operations SET next_at = next_at - interval '1 h' WHERE id = $1`,
+		b.exec(`UPDATE tenant_acme.operations SET next_at = next_at - interval '1 h' WHERE id = $1`,
 			due.ID)
-		require.NoError(t, err)
 		before := b.Clock.Now()
 		step := b.step(due)
 		assert.Equal(t, c.done, step.Done, name)
@@ -117,7 +115,7 @@ func TestPace(t *testing.T) {
 		if c.pause > 500*time.Millisecond {
 			assert.Equal(t, store.Step{}, b.step(due), "%s: not due yet", name)
 		}
-		_, err = b.StopOperation(t.Context(), tenant, due.ID)
+		_, err := b.StopOperation(t.Context(), tenant, due.ID)
 		require.NoError(t, err)
 		_, back := b.start(store.CancelTasks, store.NewOperation{})
 		b.finish(back)

@@ -346,11 +346,9 @@ func TestOperationsListed(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.StopOperation(t.Context(), tenant, ids[1])
 	require.NoError(t, err)
-	_, err = b.db.Exec(t.Context(),
-		`UPDATE tenant_acme.operations SET created_at = created_at - interval '31 d',
+	b.exec(`UPDATE tenant_acme.operations SET created_at = created_at - interval '31 d',
 			finished_at = finished_at - interval '31 d'
 		WHERE id = ANY ($1::uuid[])`, []string{ids[0], ids[2]})
-	require.NoError(t, err)
 	listed := func() (got []string) {
 		all, _, err := b.OperationPage(t.Context(), tenant, store.Place{}, 500)
 		require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -284,6 +285,7 @@ func errorIn(values []reflect.Value) error {
 func TestSecondFence(t *testing.T) { eachSet(t, secondFence) }
 
 func secondFence(t *testing.T, b *bundle) {
+	pgtest.NotOnCitus(t, noTenantRoles)
 	for _, name := range []string{tenant, "other"} {
 		spec := twoStages()
 		spec.Flow = &asyncflow.Flow{Ordered: true}
@@ -337,6 +339,7 @@ func (b *bundle) swappedOpen() error {
 
 // What each role may do, asked of Postgres directly.
 func TestRolesMayLittle(t *testing.T) {
+	pgtest.NotOnCitus(t, noTenantRoles)
 	b := setup(t)
 	for _, name := range []string{tenant, "other"} {
 		_, _, err := b.PutTaskType(t.Context(), name, twoStages())
@@ -418,6 +421,7 @@ func (b *bundle) as(role, sql string) (tag pgconn.CommandTag, err error) {
 // A statement on a tenant's table outside of and hot is also refused: a connection's own role
 // is the base role.
 func TestForgottenRole(t *testing.T) {
+	pgtest.NotOnCitus(t, noTenantRoles)
 	b := setup(t)
 	b.put(twoStages())
 	_, err := b.Base().Exec(t.Context(), `SELECT context FROM tenant_acme.task_1`)

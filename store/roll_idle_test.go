@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -29,6 +30,7 @@ func (b *bundle) drop(since time.Time) bool {
 // The retention of a roll counts from its last event, wherever Postgres put its row in the journal:
 // after a rollback and a vacuum that is not at the end.
 func TestRetentionCountsFromTheLastEvent(t *testing.T) {
+	pgtest.NotOnCitus(t, countedThere)
 	b := setup(t)
 	b.put(twoStages())
 	later := newTask(`"later"`)

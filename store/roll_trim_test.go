@@ -73,8 +73,7 @@ func trimRolls(t *testing.T, b *bundle) {
 	b.rollAndClear()
 	late := b.submit(waitsForKey("never", wanted))[0].ID
 	b.leaveRows(over)
-	size := b.at(1,
-		`SELECT (pg_total_relation_size('{task}') + pg_total_relation_size('{journal}'))`)
+	size := b.at(1, `SELECT {table_size}('{task}', true) + {table_size}('{journal}', true)`)
 	full := b.count(size)
 
 	before := b.Clock.Now()

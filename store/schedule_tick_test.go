@@ -49,7 +49,7 @@ func (b *bundle) overdue(name string, d time.Duration) time.Time {
 
 func (b *bundle) exec(sql string, args ...any) {
 	b.t.Helper()
-	_, err := b.db.Exec(b.t.Context(), pgtest.Shifted(sql), args...)
+	_, err := b.db.Exec(b.t.Context(), sql, args...)
 	require.NoError(b.t, err)
 }
 

@@ -34,7 +34,7 @@ type bundle struct {
 	*dispatcher.Committer
 	t   *testing.T
 	url string
-	db  *pgxpool.Pool
+	db  pgtest.DB
 	own bool // the types that it puts ask for tables of their own
 }
 
@@ -116,7 +116,7 @@ func keepRunning(t *testing.T, s *store.Store, url string) *bundle {
 		s.Close()
 		db.Close()
 	})
-	return &bundle{Store: s, Committer: c, t: t, url: url, db: db}
+	return &bundle{Store: s, Committer: c, t: t, url: url, db: pgtest.DB{Pool: db}}
 }
 
 // byHand gives the node a committer that hears of nothing: it follows up when a test says so.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 	"github.com/asyncflow/asyncflow/store/internal/settings"
 )
@@ -531,6 +532,7 @@ func TestSignalsBySQLAreNotMisled(t *testing.T) {
 
 // The signals of a deleted type go, and a batch reads none of other types.
 func TestSignalsOfADeletedType(t *testing.T) {
+	pgtest.NotOnCitus(t, countedThere)
 	b := setup(t)
 	b.put(approval())
 	gone := approval()

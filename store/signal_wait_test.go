@@ -146,6 +146,7 @@ func TestAWaitThatBeginsWhileAnEarlierOneIsForgotten(t *testing.T) {
 // A look for the signal of a task or a key reads no others, however many there are, also by a plan
 // that was made when there were few.
 func TestALookForASignalReadsNoOthers(t *testing.T) {
+	pgtest.NotOnCitus(t, otherPlan)
 	const toTasks = `(SELECT i AS task, NULL AS key FROM generate_series(1, 2000) i) s`
 	const toKeys = `(SELECT NULL::bigint AS task, i::text AS key FROM generate_series(1, 2000) i) s`
 	for name, c := range map[string]struct{ look, before, after string }{

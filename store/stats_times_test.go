@@ -98,9 +98,7 @@ func TestTimesOfTasks(t *testing.T) {
 	forgotten, err := b.DryRunForgetMinutes(t.Context(), tenant)
 	require.NoError(t, err)
 	require.Zero(t, forgotten)
-	_, err = b.db.Exec(t.Context(),
-		`UPDATE tenant_acme.type_minutes SET at = at - interval '61 min'`)
-	require.NoError(t, err)
+	b.exec(`UPDATE tenant_acme.type_minutes SET at = at - interval '61 min'`)
 	rows := b.count(`SELECT count(*) FROM tenant_acme.type_minutes`)
 	forgotten, err = b.DryRunForgetMinutes(t.Context(), tenant)
 	require.NoError(t, err)

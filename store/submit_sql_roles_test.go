@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -98,6 +99,7 @@ func TestSQLSubmitIsNotMisled(t *testing.T) {
 
 // In a database that had no roles, a migration gives the function to the tenant's new role.
 func TestMigrateSQLSubmitToRoles(t *testing.T) {
+	pgtest.NotOnCitus(t, noTenantRoles)
 	t.Parallel()
 	url := unfenced(t)
 	_, err := store.Migrate(t.Context(), url)
@@ -118,6 +120,7 @@ func TestMigrateSQLSubmitToRoles(t *testing.T) {
 }
 
 func TestGrantSubmit(t *testing.T) {
+	pgtest.NotOnCitus(t, noTenantRoles)
 	b := setup(t)
 	b.put(twoStages())
 	app := b.app()

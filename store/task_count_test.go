@@ -60,10 +60,8 @@ func TestTaskCountWithTimesOutOfOrder(t *testing.T) {
 	b.SetCountTime(patience)
 	last, err := b.Tasks(t.Context(), tenant, store.Filter{Type: pipe.Name, Limit: 3})
 	require.NoError(t, err)
-	_, err = b.db.Exec(t.Context(), b.at(1, `
-		UPDATE {task} SET created_at = created_at - interval '5 h'
+	b.exec(b.at(1, `UPDATE {task} SET created_at = created_at - interval '5 h'
 		WHERE type = {number} AND id = $1`), last[2].ID.Number)
-	require.NoError(t, err)
 	f := store.Filter{Type: pipe.Name, Since: b.Clock.Now().Add(-time.Hour), Limit: 100_000}
 	list, err := b.Tasks(t.Context(), tenant, f)
 	require.NoError(t, err)

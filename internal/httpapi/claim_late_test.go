@@ -14,15 +14,13 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
-	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 // runOut ends all leases of the type judge, as time would.
 func (b *bundle) runOut(name string) {
 	b.t.Helper()
-	_, err := b.db.Exec(b.t.Context(), pgtest.Shifted(`UPDATE tenant_acme.lease
-		SET leased_at = leased_at - interval '2 hours', until = until - interval '2 hours'`))
-	require.NoError(b.t, err)
+	b.exec(`UPDATE tenant_acme.lease
+		SET leased_at = leased_at - interval '2 hours', until = until - interval '2 hours'`)
 	of, err := b.store.Catalog.Type("acme", name)
 	require.NoError(b.t, err)
 	_, err = b.store.Rescue(b.t.Context(), of)

@@ -12,7 +12,6 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
-	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 // claimed creates a task type with one claimed stage.
@@ -184,9 +183,8 @@ func TestFirstClaim(t *testing.T) {
 	for _, i := range []int{1, 2} {
 		assert.Greater(t, b.task(ids[i]).Deadline.Sub(all[i].Deadline), 30*time.Minute)
 	}
-	_, err := b.db.Exec(t.Context(), pgtest.Shifted(`UPDATE tenant_acme.lease
-		SET leased_at = leased_at - interval '2 hours', until = until - interval '2 hours'`))
-	require.NoError(t, err)
+	b.exec(`UPDATE tenant_acme.lease
+		SET leased_at = leased_at - interval '2 hours', until = until - interval '2 hours'`)
 	judge, err := b.store.Catalog.Type("acme", "judge")
 	require.NoError(t, err)
 	n, err := b.store.Rescue(t.Context(), judge)
@@ -220,9 +218,8 @@ func TestClaimsGivenBackForEver(t *testing.T) {
 	for range 2 {
 		require.Equal(t, 200, b.report(all[0], "release", ``).status)
 	}
-	_, err = b.db.Exec(t.Context(), pgtest.Shifted(`UPDATE tenant_acme.lease
-		SET leased_at = leased_at - interval '2 hours', until = until - interval '2 hours'`))
-	require.NoError(t, err)
+	b.exec(`UPDATE tenant_acme.lease
+		SET leased_at = leased_at - interval '2 hours', until = until - interval '2 hours'`)
 	judge, err := b.store.Catalog.Type("acme", "judge")
 	require.NoError(t, err)
 	_, err = b.store.Rescue(t.Context(), judge)

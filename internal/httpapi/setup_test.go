@@ -67,6 +67,13 @@ func authConfig() auth.Config {
 	return cfg
 }
 
+// exec changes the tables of a tenant from the side.
+func (b *bundle) exec(sql string, args ...any) {
+	b.t.Helper()
+	_, err := pgtest.Exec(b.t.Context(), b.db, b.dbURL, sql, args...)
+	require.NoError(b.t, err)
+}
+
 func setup(t *testing.T) *bundle {
 	t.Helper()
 	return setupWith(t, func(*httpapi.Config) {})

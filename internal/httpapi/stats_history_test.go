@@ -11,16 +11,13 @@ import (
 
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
-	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
 // recordHistory moves what was counted two minutes back, and records it.
 func (b *bundle) recordHistory() {
 	b.t.Helper()
-	_, err := b.db.Exec(b.t.Context(),
-		pgtest.Shifted(`UPDATE tenant_acme.tallies SET at = at - interval '2 min'`))
-	require.NoError(b.t, err)
-	_, err = b.store.RecordHistory(b.t.Context(), "acme", time.Time{})
+	b.exec(`UPDATE tenant_acme.tallies SET at = at - interval '2 min'`)
+	_, err := b.store.RecordHistory(b.t.Context(), "acme", time.Time{})
 	require.NoError(b.t, err)
 }
 

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -184,28 +183,3 @@ func Activity() string {
 	}
 	return "pg_stat_activity"
 }
-
-// Shifted writes a statement of a test for Citus, which refuses to take an interval from a time in
-// a change of rows, as days may differ in length, and to read one from a text. It also writes
-// wrong SQL for now() in an INSERT … SELECT.
-func Shifted(sql string) string {
-	if !OnCitus() {
-		return sql
-	}
-	sql = shift.ReplaceAllString(sql, "$1 = public.earlier($2, $3)")
-	if inserted.MatchString(sql) {
-		now := time.Now().UTC().Format(time.RFC3339Nano)
-		sql = strings.ReplaceAll(sql, "now()", "'"+now+"'::timestamptz")
-	}
-	return strings.ReplaceAll(sql, "(spec->>'starts_at')::timestamptz", "public.to_time(spec)")
-}
-
-var inserted = regexp.MustCompile(`(?s)INSERT INTO.*SELECT`)
-
-var shift = regexp.MustCompile(`\b([a-z_]+) = ([a-z_]+) - interval ('[^']+')`)
-
-// shiftSQL makes the functions that Shifted names.
-const shiftSQL = `CREATE FUNCTION public.earlier(at timestamptz, by interval)
-	RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN at - by; END';
-	CREATE FUNCTION public.to_time(spec json) RETURNS timestamptz LANGUAGE plpgsql IMMUTABLE AS
-		$$BEGIN RETURN spec->>'starts_at'; END$$`

@@ -136,8 +136,7 @@ func (c *citus) execEach(ctx context.Context, statement string) error {
 // join makes the databases of a name one of Citus.
 func (c *citus) join(ctx context.Context, name string) error {
 	if err := c.each(func(s *citusServer) error {
-		return execAll(ctx, s.URL(name), `CREATE EXTENSION citus`,
-			`SET citus.enable_ddl_propagation = off`, shiftSQL)
+		return execAll(ctx, s.URL(name), `CREATE EXTENSION citus`)
 	}); err != nil {
 		return err
 	}
