@@ -25,6 +25,9 @@ const (
 	claimBytes = 4 << 20
 	// claimMean is what the documents of a task are taken to have at first, in bytes.
 	claimMean = 1 << 10
+	// movePatience is how long a call that doesn't wait for tasks waits for a locked table, or for
+	// a tenant that moves to another worker of Citus.
+	movePatience = 3 * time.Second
 	// releaseTime is how long a call may try to give back what it can't hand out.
 	releaseTime = 2 * time.Second
 	// claimTransactions is how many transactions for claims run at once.
@@ -78,7 +81,8 @@ type claimLine struct {
 // claimCall is a call that waits for tasks.
 type claimCall struct {
 	store.ClaimAsk
-	waits  bool // it stays when there is nothing
+	waits  bool      // it stays when there is nothing
+	until  time.Time // it stays until then when a table is locked
 	alive  func() bool
 	taken  bool // by the transaction under way
 	gone   bool // nobody waits for the answer
@@ -138,7 +142,8 @@ func (c *Committer) Claim(
 	if _, err := c.claims.typeOf(ctx, key, r.Stage); err != nil {
 		return nil, err
 	}
-	call := &claimCall{waits: r.Wait > 0, alive: r.Alive, done: make(chan claimResult, 1),
+	call := &claimCall{waits: r.Wait > 0, until: c.store.Clock.Now().Add(movePatience),
+		alive: r.Alive, done: make(chan claimResult, 1),
 		ClaimAsk: store.ClaimAsk{Claimer: r.Claimer, Subject: r.Subject, Worker: r.Worker,
 			Named: r.Named, N: r.Max, Labels: r.Labels}}
 	for _, id := range r.Held {

@@ -122,7 +122,7 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 	defer h.mu.Unlock()
 	close(line.underWay)
 	line.underWay = nil
-	held := store.IsHeld(r.err) // a table is locked
+	held := store.IsMoving(r.err)
 	if held {
 		next = now.Add(lockedPause)
 	}
@@ -130,13 +130,17 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 	for _, call := range calls {
 		h.learn(line, call.Leases)
 		call.taken = false
+		again := held && (call.waits || now.Before(call.until))
 		switch {
 		case call.gone, len(call.Leases) == 0 && line.replaced(call):
 			call.done <- claimResult{}
-		case r.err != nil && !(held && call.waits), len(call.Leases) > 0,
-			!call.waits && (r.err != nil || !call.goesOn()):
+		case r.err != nil && !again, len(call.Leases) > 0,
+			!call.waits && !again && !call.goesOn():
 			call.done <- r
 		default:
+			if again {
+				call.Rest = next
+			}
 			call.looked = call.looked || !held && !call.Further
 			call.pages++
 			if call.stirred && !call.Further {

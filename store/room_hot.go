@@ -5,6 +5,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // The words of package hot for callers of the store.
@@ -57,6 +58,10 @@ func NewInsertion(t *Type, number int64, task *asyncflow.NewTask, now time.Time)
 // IsHeld reports whether an error means that others hold a lock for too long: of a table, or of an
 // idempotency key.
 func IsHeld(err error) bool { return hot.IsHeld(err) }
+
+// IsMoving reports whether an error means that a table is locked, or not there any more, as while a
+// tenant moves to another worker of Citus: the same works soon.
+func IsMoving(err error) bool { return postgres.IsMoving(err) }
 
 // OtherOutcome returns the error of a report o for an attempt that ended with another outcome,
 // written.

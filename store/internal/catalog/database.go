@@ -83,6 +83,21 @@ func (s *Core) Confirm(ctx context.Context, db postgres.Execer, tenant string) e
 	return err
 }
 
+// HotOr runs do over the connections of HotDB or, while the tenant moves to another worker of Citus,
+// through the coordinator, which waits for the end of the move. do must be safe to repeat.
+func (s *Core) HotOr(tenant string, do func(db postgres.TenantDB) error) error {
+	err := do(s.HotDB(tenant))
+	if s.distributed && postgres.IsMoving(err) {
+		err = do(s.DB(tenant))
+	}
+	return err
+}
+
+// ConfirmHot is Confirm with a transaction of its own, as HotOr.
+func (s *Core) ConfirmHot(ctx context.Context, tenant string) error {
+	return s.HotOr(tenant, func(db postgres.TenantDB) error { return s.Confirm(ctx, db, tenant) })
+}
+
 // PoolStat counts the connections of a pool and the waits for them.
 type PoolStat = postgres.PoolStat
 

@@ -119,7 +119,7 @@ func AddNew(ts *records.Tokens, items []*Insertion, now time.Time) (leases []*as
 // all are as durable as if this try inserted them.
 func (s *Path) InsertAgain(ctx context.Context, t *config.Type, items []*Insertion) error {
 	if len(items) == 0 {
-		err := s.core.Confirm(ctx, s.core.HotDB(t.Tenant), t.Tenant)
+		err := s.core.ConfirmHot(ctx, t.Tenant)
 		return postgres.Wrap(err, "InsertAgain(%q, %q)", t.Tenant, t.Name)
 	}
 	err := RunInsert(ctx, s, t, func(tx pgx.Tx, w *Writes) error {

@@ -130,7 +130,7 @@ func InsertWithKeys(
 	replace ReplaceFunc,
 ) (held []*Insertion, err error) {
 	if len(items) == 0 { // an earlier try inserted all of them
-		err := s.core.Confirm(ctx, s.core.HotDB(t.Tenant), t.Tenant)
+		err := s.core.ConfirmHot(ctx, t.Tenant)
 		return nil, postgres.Wrap(err, "InsertWithKeys(%q, %q)", t.Tenant, t.Name)
 	}
 	err = RunInsert(ctx, s, t, func(tx pgx.Tx, w *Writes) error {

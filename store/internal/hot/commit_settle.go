@@ -172,7 +172,7 @@ func (s *Path) explainStale(ctx context.Context, t *config.Type, items []*Ending
 	for _, item := range items {
 		written, same, err := s.writtenAs(ctx, t, item.Lease.ID, item.Lease.Seq, item.Outcome)
 		if err == nil && same && !confirmed {
-			err = s.core.Confirm(ctx, s.core.HotDB(t.Tenant), t.Tenant)
+			err = s.core.ConfirmHot(ctx, t.Tenant)
 			confirmed = err == nil
 		}
 		if err != nil {

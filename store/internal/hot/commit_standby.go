@@ -32,7 +32,7 @@ func CheckCommits(ctx context.Context, s *Path, tenant string) error {
 	if _, unknown := s.unknownLeases.Load(server); !unknown {
 		return nil
 	}
-	if err := s.core.Confirm(ctx, s.core.HotDB(tenant), tenant); err != nil {
+	if err := s.core.ConfirmHot(ctx, tenant); err != nil {
 		return err
 	}
 	s.unknownLeases.Delete(server)

@@ -25,7 +25,7 @@ func (s *Path) Written(
 	if err != nil {
 		return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 	}
-	err = s.core.Confirm(ctx, s.core.HotDB(t.Tenant), t.Tenant)
+	err = s.core.ConfirmHot(ctx, t.Tenant)
 	return kind, postgres.Wrap(err, "Written(%s, %d)", id, seq)
 }
 
@@ -53,7 +53,7 @@ func (s *Path) WrittenAs(
 ) (kind asyncflow.OutcomeKind, same bool, err error) {
 	kind, same, err = s.writtenAs(ctx, t, id, seq, o)
 	if err == nil && kind != "" {
-		err = s.core.Confirm(ctx, s.core.HotDB(t.Tenant), t.Tenant)
+		err = s.core.ConfirmHot(ctx, t.Tenant)
 		err = postgres.Wrap(err, "WrittenAs(%s, %d)", id, seq)
 	}
 	return kind, same, err

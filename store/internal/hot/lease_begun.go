@@ -46,11 +46,14 @@ func (s *Path) SetBegun(
 	ctx context.Context, t *config.Type, l *asyncflow.Lease, now time.Time,
 ) (why string, err error) {
 	for range 2 { // of the task, and in its stage
-		b := &pgx.Batch{}
-		if QueueBegun(b, t, l, now); b.Len() == 0 {
-			break
-		}
-		if err := s.core.HotDB(t.Tenant).Send(ctx, b); err != nil {
+		err := s.core.HotOr(t.Tenant, func(db postgres.TenantDB) error {
+			b := &pgx.Batch{}
+			if QueueBegun(b, t, l, now); b.Len() == 0 {
+				return nil
+			}
+			return db.Send(ctx, b)
+		})
+		if err != nil {
 			return "", postgres.Wrap(err, "SetBegun(%s)", l.ID)
 		}
 	}

@@ -46,17 +46,18 @@ func (s *Path) ReadPast(
 	ctx context.Context, t *config.Type, leases []asyncflow.Lease, most int,
 ) (n int, err error) {
 	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
-		p := newPasts(t, leases, &s.latest)
-		db := s.core.HotDB(t.Tenant)
-		if err := p.read(ctx, db, p.all(most)); err != nil {
-			return err
-		}
-		n = p.choose(most)
-		if err := p.read(ctx, db, p.missing(n)); err != nil {
-			return err
-		}
-		p.give(n)
-		return nil
+		return s.core.HotOr(t.Tenant, func(db postgres.TenantDB) error {
+			p := newPasts(t, leases, &s.latest)
+			if err := p.read(ctx, db, p.all(most)); err != nil {
+				return err
+			}
+			n = p.choose(most)
+			if err := p.read(ctx, db, p.missing(n)); err != nil {
+				return err
+			}
+			p.give(n)
+			return nil
+		})
 	})
 	if err != nil {
 		return 0, postgres.Wrap(err, "ReadPast(%q, %q)", t.Tenant, t.Name)
@@ -72,7 +73,9 @@ func (s *Path) PastDocument(
 	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		p := &pasts{t: t, latest: &s.latest, docs: map[pastKey]pastRead{}}
 		key := pastKey{pastOwner(&l, name), name}
-		err := p.read(ctx, s.core.HotDB(t.Tenant), map[pastKey]int{key: math.MaxInt32})
+		err := s.core.HotOr(t.Tenant, func(db postgres.TenantDB) error {
+			return p.read(ctx, db, map[pastKey]int{key: math.MaxInt32})
+		})
 		doc = p.docs[key].doc
 		return err
 	})

@@ -32,7 +32,9 @@ func (s *Path) LeasesOf(
 ) (leases map[asyncflow.TaskID]asyncflow.Lease, err error) {
 	leases = make(map[asyncflow.TaskID]asyncflow.Lease, len(ids))
 	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
-		return s.core.HotDB(t.Tenant).Send(ctx, s.leasesBatch(t, ids, leases))
+		return s.core.HotOr(t.Tenant, func(db postgres.TenantDB) error {
+			return db.Send(ctx, s.leasesBatch(t, ids, leases))
+		})
 	})
 	return leases, postgres.Wrap(err, "LeasesOf(%q, %q)", t.Tenant, t.Name)
 }

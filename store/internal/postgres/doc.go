@@ -10,8 +10,9 @@
 //   - deadlines: BaseStatement, ConnectTimeout, Patient
 //   - dial: Connect, ConnectTo
 //   - entry: Distributed
-//   - errors: State, FirstError, IsPassing, Sealed, IsSealed, RolledBack, Wrap, ConnectError,
-//     ConnectErrorOr, Countable, IsDataException, IsRefused, ErrSame, ErrDry, ErrIdle
+//   - errors: State, FirstError, IsPassing, Sealed, IsSealed, IsMoving, RolledBack, Wrap,
+//     ConnectError, ConnectErrorOr, Countable, IsDataException, IsRefused, ErrSame, ErrDry,
+//     ErrIdle
 //   - hot: HotPool, NewHotPool
 //   - page: PageBytes, CollectPage, Place
 //   - placed: PlacedTables, NewPlacedTables, CantPlace

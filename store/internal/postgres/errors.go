@@ -92,6 +92,13 @@ func IsSealed(err error) bool {
 		(pg.ConstraintName == Sealed || strings.HasPrefix(pg.ConstraintName, Sealed+"_"))
 }
 
+// IsMoving reports whether a table was locked for too long, or wasn't there, as while a tenant moves
+// to another worker of Citus.
+func IsMoving(err error) bool {
+	state := State(err)
+	return state == pgerrcode.LockNotAvailable || state == pgerrcode.UndefinedTable
+}
+
 // RolledBack reports whether the server says that a transaction has failed: nothing of it stands.
 // The coordinator of Citus also says so when it has lost a worker that may have committed.
 func RolledBack(err error) bool {

@@ -13,5 +13,5 @@
 //   - names: Base, Of, ErrMissing
 //   - role: RoleFence, OpenRoleFence, RoleFenceIn, RestoreRights
 //   - stale: MigrateStale
-//   - table: LockForMove
+//   - table: LockForMove, IsMoving
 package schema

@@ -139,3 +139,15 @@ func LockForMove(ctx context.Context, conn *pgx.Conn) error {
 	}
 	return err
 }
+
+// IsMoving reports whether a table without a key is being copied to another worker of Citus, where
+// each row that is deleted is looked for in all of the table.
+func IsMoving(ctx context.Context, q postgres.Querier, table string) (moving bool, err error) {
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class
+		  WHERE oid = to_regclass($1) AND relreplident = 'f')
+		AND EXISTS (SELECT FROM pg_locks WHERE relation = to_regclass($2) AND granted
+		  AND mode = 'ShareUpdateExclusiveLock' AND database =
+		    (SELECT oid FROM pg_database WHERE datname = current_database()))`,
+		table, Base+"."+versionTable).Scan(&moving)
+	return moving, postgres.Wrap(err, "look whether %s moves", table)
+}

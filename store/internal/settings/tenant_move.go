@@ -83,42 +83,61 @@ type move struct {
 	tables int
 	began  time.Time
 	tell   func(MoveProgress)
-	// identified are the tables to which this move gives an identity, with the one before.
-	identified map[string]string
+	// process is the server's process of conn while it moves the tables.
+	process moveProcess
+	blocked time.Time // since when the tenant's writes are; zero: they aren't
 }
 
 // MoveTenant moves a tenant to another worker of Citus, and calls tell with its progress.
 // CodeNotFound: there is no such tenant. CodeConflict: it is there already, or can't move now.
-// CodeInvalid: there is no such worker. After an error the tenant is where it was, unless the
-// connection was lost in the commit.
+// CodeInvalid: there is no such worker. CodeUncertain: the coordinator was lost, and it isn't known
+// whether the tenant has moved. After another error the tenant is where it was.
 func MoveTenant(
 	ctx context.Context, url string, wanted Move, tell func(MoveProgress),
 ) (out Moved, err error) {
-	m := &move{Move: wanted, url: url, began: time.Now(), tell: tell,
-		identified: map[string]string{}}
+	m := &move{Move: wanted, url: url, began: time.Now(), tell: tell}
 	for _, conn := range []**pgx.Conn{&m.conn, &m.side, &m.lock} {
 		if *conn, err = postgres.Connect(ctx, url); err != nil {
 			return out, postgres.ConnectError(url, err)
 		}
 		defer func() { _ = (*conn).Close(context.WithoutCancel(ctx)) }()
 	}
-	if err := m.check(ctx); err != nil {
-		return out, postgres.Wrap(err, "MoveTenant(%q, %s)", m.Tenant, m.To)
+	if err = m.begin(ctx); err == nil {
+		out, err = m.run(ctx)
 	}
-	out, err = m.run(ctx)
 	return out, postgres.Wrap(err, "MoveTenant(%q, %s)", m.Tenant, m.To)
+}
+
+// begin refuses what can't be, and keeps others from moving tenants.
+func (m *move) begin(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	if err = m.check(ctx); err != nil {
+		return err
+	}
+	if err = schema.LockForMove(ctx, m.lock); err != nil {
+		return err
+	}
+	m.process, err = m.readProcess(ctx)
+	return err
 }
 
 // run moves the tenant.
 func (m *move) run(ctx context.Context) (out Moved, err error) {
-	if err := schema.LockForMove(ctx, m.lock); err != nil {
+	m.report(MovePreparing, 0, 0)
+	if err := m.endOrphans(ctx); err != nil {
 		return out, err
 	}
-	m.report(MovePreparing, 0, 0)
-	if m.tables, err = m.identify(ctx); err != nil {
-		return out, errors.Join(err, m.undo(ctx))
+	pause, err := m.tryFor(ctx, busyPatience)
+	if err != nil && m.conn.IsClosed() {
+		moved, lost := m.regain(ctx)
+		if lost != nil {
+			return out, errors.Join(lost, err)
+		}
+		if moved {
+			pause, err = m.blockedFor(), nil
+		}
 	}
-	pause, err := m.transfer(ctx)
 	if err != nil {
 		return out, errors.Join(err, m.undo(ctx))
 	}
@@ -127,59 +146,60 @@ func (m *move) run(ctx context.Context) (out Moved, err error) {
 		Tables: m.tables, TidyError: m.tidy(ctx)}, nil
 }
 
-// undo removes what a move that failed has left, also after an interrupt, which may have closed the
-// connection: Citus' replication slot with the rest, which Citus itself would remove some time
-// later, then the identities.
-func (m *move) undo(ctx context.Context) (err error) {
-	ctx = context.WithoutCancel(ctx)
-	if m.conn.IsClosed() {
-		if m.conn, err = postgres.Connect(ctx, m.url); err != nil {
-			return err
+const (
+	// busyPatience is how long a move tries again while Citus makes a table of the tenant, or
+	// still removes what an earlier move has left.
+	busyPatience = time.Minute
+	busyPause    = 500 * time.Millisecond
+)
+
+// tryFor moves the tables. While Citus is busy with the tenant it tries again.
+func (m *move) tryFor(
+	ctx context.Context, patience time.Duration,
+) (pause time.Duration, err error) {
+	for until := time.Now().Add(patience); ; {
+		if m.tables, err = m.identify(ctx); err == nil {
+			pause, err = m.transfer(ctx)
+		}
+		if !isBusy(err) || time.Now().After(until) || !sleep.For(ctx, busyPause) {
+			return pause, err
+		}
+		if failed := m.exec(ctx, longTime, cleanSQL); failed != nil {
+			return pause, errors.Join(err, failed)
 		}
 	}
-	if err := m.clean(ctx); err != nil {
-		return err
+}
+
+// isBusy reports whether Citus refused to begin a move because of something that passes: a table of
+// the tenant was being made, was made or dropped just then, or one that an earlier move has left
+// was being dropped.
+func isBusy(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
 	}
-	return m.forgetIdentities(ctx)
+	switch pg.Routine {
+	case "AcquirePlacementColocationLock", "AcquireShardPlacementLock",
+		"ErrorIfCleanupRecordForShardExists", "VerifyTablesHaveReplicaIdentity":
+		return true
+	}
+	return pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.DeadlockDetected
 }
 
 const (
-	// cleanTries bounds how often Citus is asked to remove what it left. It waits for a lock for a
-	// second each time.
-	cleanTries = 60
-	cleanPause = 500 * time.Millisecond
+	// statementTime bounds a statement that changes or reads little: a coordinator that became
+	// silent must not keep a move for ever.
+	statementTime = 30 * time.Second
+	// longTime bounds one that may read all of a table, or drop all tables of a tenant.
+	longTime = 30 * time.Minute
 )
 
-// publishedSQL counts the tables of the schema $1 that Citus publishes for a move on the server $2,
-// $3. NULL: the server can't be asked.
-const publishedSQL = `SELECT CASE WHEN success THEN result::bigint END
-	FROM run_command_on_workers(format($$SELECT count(*) FROM pg_publication_rel r
-		JOIN pg_publication p ON p.oid = r.prpubid JOIN pg_class c ON c.oid = r.prrelid
-		WHERE c.relnamespace = to_regnamespace(%L)
-			AND starts_with(p.pubname, 'citus_shard_move_publication_')$$, $1::text))
-	WHERE nodename = $2 AND nodeport = $3`
-
-// clean has Citus remove its publications of the tenant's tables. A table that is published without
-// an identity refuses to delete rows: no task could be leased.
-func (m *move) clean(ctx context.Context) error {
-	for range cleanTries {
-		if _, err := m.conn.Exec(ctx, `CALL citus_cleanup_orphaned_resources()`); err != nil {
-			return err
-		}
-		var published *int64
-		err := m.conn.QueryRow(ctx, publishedSQL, m.schema(), m.from.Host, m.from.Port).
-			Scan(&published)
-		if err != nil {
-			return err
-		}
-		if published != nil && *published == 0 {
-			return nil
-		}
-		sleep.For(ctx, cleanPause)
-	}
-	return asyncflow.Errorf(asyncflow.CodeUnavailable, "Citus hasn't removed its publication of "+
-		"the tenant's tables on %s yet, so they keep the replica identities of the move; the next move "+
-		"of the tenant removes their indexes", m.from)
+// exec runs a statement within a bound.
+func (m *move) exec(ctx context.Context, most time.Duration, sql string, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	_, err := m.conn.Exec(ctx, sql, args...)
+	return err
 }
 
 func (m *move) report(phase MovePhase, done, total int64) {
@@ -266,7 +286,7 @@ func (m *move) tidy(ctx context.Context) error {
 	}
 	tables, err := m.all(ctx)
 	for i := 0; i < len(tables) && err == nil; i++ {
-		_, err = m.conn.Exec(ctx, `ANALYZE `+m.schema()+`.`+postgres.Quote(tables[i]))
+		err = m.exec(ctx, longTime, `ANALYZE `+m.schema()+`.`+postgres.Quote(tables[i]))
 		if postgres.State(err) == pgerrcode.UndefinedTable { // a roll was dropped
 			err = nil
 		}
@@ -276,7 +296,9 @@ func (m *move) tidy(ctx context.Context) error {
 
 // all returns the tables of the tenant.
 func (m *move) all(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
 	rows, _ := m.conn.Query(ctx, `SELECT relname FROM pg_class
-		WHERE relnamespace = $1::text::regnamespace AND relkind = 'r' ORDER BY 1`, m.schema())
+		WHERE relnamespace = to_regnamespace($1) AND relkind = 'r' ORDER BY 1`, m.schema())
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

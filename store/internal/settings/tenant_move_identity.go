@@ -18,9 +18,16 @@ import (
 // that were changed or deleted. For a move, the ready tables get a unique index for that: reading
 // the whole table for each task that is leased would never catch up. The other tables without a key
 // are small, and their rows are found by all of their columns.
+//
+// A comment of the table says so, and which identity it had before. So a later move knows what one
+// has left that crashed.
 
-// moveIndex ends the names of the indexes that are made for a move.
-const moveIndex = "_move"
+const (
+	// moveIndex ends the names of the indexes that are made for a move.
+	moveIndex = "_move"
+	// moveComment begins the comments; the identity from before follows, as Postgres writes it.
+	moveComment = "asyncflow has changed the replica identity for a move; it was: "
+)
 
 // identity is how a table is told by logical replication.
 type identity struct {
@@ -29,10 +36,21 @@ type identity struct {
 	kind    string // as Postgres writes it: d, n, f or i
 	indexed bool   // there is an index of a move
 	byIndex bool   // by which rows are told
+	comment string // of the table; "": there is none
 }
 
-// isSet reports whether somebody chose how rows are told.
-func (i identity) isSet() bool { return i.kind == "f" || i.kind == "i" }
+// before returns the identity that a move has changed, and the comment of the table from before.
+// "": none has.
+func (i identity) before() (was, comment string) {
+	comment, kind, ours := strings.Cut(i.comment, moveComment)
+	switch {
+	case !ours:
+		return "", i.comment
+	case kind == "n":
+		return "NOTHING", comment
+	}
+	return "DEFAULT", comment
+}
 
 // identitiesSQL reads the replica identities of the tables of a schema.
 const identitiesSQL = `
@@ -42,16 +60,19 @@ SELECT c.relname::text,
       WHERE i.indrelid = c.oid AND i.indisprimary)
     OR c.relreplident = 'i' AND EXISTS (SELECT FROM pg_index i
       WHERE i.indrelid = c.oid AND i.indisreplident)),
-  c.relreplident::text, m.indisreplident IS NOT NULL, coalesce(m.indisreplident, false)
+  c.relreplident::text, m.indisreplident IS NOT NULL, coalesce(m.indisreplident, false),
+  coalesce(obj_description(c.oid, 'pg_class'), '')
 FROM pg_class c LEFT JOIN LATERAL (SELECT i.indisreplident
   FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
   WHERE i.indrelid = c.oid AND x.relname = c.relname || '` + moveIndex + `') m ON true
-WHERE c.relnamespace = $1::text::regnamespace AND c.relkind = 'r' ORDER BY 1`
+WHERE c.relnamespace = to_regnamespace($1) AND c.relkind = 'r' ORDER BY 1`
 
 func (m *move) identities(ctx context.Context) ([]identity, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
 	rows, _ := m.conn.Query(ctx, identitiesSQL, m.schema())
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (i identity, err error) {
-		err = row.Scan(&i.table, &i.missing, &i.kind, &i.indexed, &i.byIndex)
+		err = row.Scan(&i.table, &i.missing, &i.kind, &i.indexed, &i.byIndex, &i.comment)
 		return i, err
 	})
 }
@@ -67,14 +88,11 @@ func (m *move) identify(ctx context.Context) (int, error) {
 		if !i.missing {
 			continue
 		}
-		m.identified[i.table] = `DEFAULT`
-		if i.kind == "n" {
-			m.identified[i.table] = `NOTHING`
-		}
 		if strings.HasPrefix(i.table, "ready_") {
-			err = m.indexReady(ctx, i.table)
+			err = m.indexReady(ctx, i)
 		} else {
-			err = m.alter(ctx, m.identitySQL(i.table, `FULL`))
+			err = m.alter(ctx, m.commentSQL(i.table, i.comment+moveComment+i.kind),
+				m.identitySQL(i.table, `FULL`))
 		}
 		if err != nil {
 			return 0, err
@@ -84,12 +102,15 @@ func (m *move) identify(ctx context.Context) (int, error) {
 }
 
 // indexReady gives a table of tasks in line a unique index, as a task is in line once.
-func (m *move) indexReady(ctx context.Context, table string) error {
-	if err := m.alter(ctx, m.dropIndexSQL(table)); err != nil { // of a failed try
-		return err
+func (m *move) indexReady(ctx context.Context, i identity) error {
+	table := i.table
+	if i.indexed { // of a failed try
+		if err := m.alter(ctx, m.dropIndexSQL(table)); err != nil {
+			return err
+		}
 	}
 	index := postgres.Quote(table + moveIndex)
-	_, err := m.conn.Exec(ctx, `CREATE UNIQUE INDEX CONCURRENTLY `+index+` ON `+m.schema()+`.`+
+	err := m.exec(ctx, longTime, `CREATE UNIQUE INDEX CONCURRENTLY `+index+` ON `+m.schema()+`.`+
 		postgres.Quote(table)+` (type, order_time, id)`)
 	if isGone(err) {
 		return nil
@@ -97,7 +118,13 @@ func (m *move) indexReady(ctx context.Context, table string) error {
 	if err != nil {
 		return err
 	}
-	return m.alter(ctx, m.identitySQL(table, `USING INDEX `+index))
+	return m.alter(ctx, m.commentSQL(table, i.comment+moveComment+i.kind),
+		m.identitySQL(table, `USING INDEX `+index))
+}
+
+func (m *move) commentSQL(table, comment string) string {
+	return `COMMENT ON TABLE ` + m.schema() + `.` + postgres.Quote(table) + ` IS '` +
+		strings.ReplaceAll(comment, "'", "''") + `'` // empty: none
 }
 
 func (m *move) identitySQL(table, identity string) string {
@@ -113,19 +140,17 @@ func (m *move) dropIndexSQL(table string) string {
 func isGone(err error) bool { return postgres.State(err) == pgerrcode.UndefinedTable }
 
 // forgetIdentities gives the tables back the identities that they had before the move, also after
-// an interrupt. What an earlier move has left is known by the names of its indexes. Other
-// identities are somebody else's.
+// an interrupt, and those that an earlier move has left: it is known by its comments and the names
+// of its indexes. Other identities are somebody else's.
 func (m *move) forgetIdentities(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	all, err := m.identities(ctx)
 	for _, i := range all {
 		var back []string
-		before, ours := m.identified[i.table]
-		if !ours {
-			before = `DEFAULT`
-		}
-		if i.isSet() && (ours || i.byIndex) {
-			back = append(back, m.identitySQL(i.table, before))
+		if before, comment := i.before(); before != "" {
+			back = append(back, m.commentSQL(i.table, comment), m.identitySQL(i.table, before))
+		} else if i.byIndex {
+			back = append(back, m.identitySQL(i.table, `DEFAULT`))
 		}
 		if i.indexed {
 			back = append(back, m.dropIndexSQL(i.table))
@@ -149,14 +174,7 @@ func (m *move) alter(ctx context.Context, changes ...string) (err error) {
 	statements := append([]string{`SET LOCAL citus.propagate_set_commands = 'local'`,
 		`SET LOCAL lock_timeout = '` + alterPatience + `'`}, changes...)
 	for range alterTries {
-		err = pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
-			for _, statement := range statements {
-				if _, err := tx.Exec(ctx, statement); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		err = m.inTransaction(ctx, statements)
 		if isGone(err) {
 			return nil
 		}
@@ -168,4 +186,18 @@ func (m *move) alter(ctx context.Context, changes ...string) (err error) {
 		return fmt.Errorf("%s: %w", changes[0], err)
 	}
 	return nil
+}
+
+// inTransaction runs statements in a transaction, within a bound.
+func (m *move) inTransaction(ctx context.Context, statements []string) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTime)
+	defer cancel()
+	return pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
+		for _, statement := range statements {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -23,14 +23,16 @@ const (
 // transfer runs the transaction of the move, and returns for how long the tenant's writes were
 // blocked.
 func (m *move) transfer(ctx context.Context) (pause time.Duration, err error) {
-	if _, err := m.conn.Exec(ctx, `LISTEN `+moveChannel); err != nil {
+	if err := m.exec(ctx, statementTime, `LISTEN `+moveChannel); err != nil {
 		return 0, err
 	}
+	m.blocked = time.Time{}
 	ended := make(chan error, 1)
 	// The end of ctx cancels the statement instead: Citus would not notice that we are gone.
-	through := context.WithoutCancel(ctx)
+	through, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
 	go func() { ended <- m.transact(through) }()
-	w := watch{move: m, pid: int(m.conn.PgConn().PID())}
+	w := watch{move: m, heard: time.Now()}
 	ticker := time.NewTicker(moveRound)
 	defer ticker.Stop()
 	for {
@@ -38,7 +40,10 @@ func (m *move) transfer(ctx context.Context) (pause time.Duration, err error) {
 		case err := <-ended:
 			return w.result(ctx, err)
 		case <-ticker.C:
-			w.round(ctx)
+			if w.round(ctx); w.isSilent() {
+				w.silent = true
+				abandon()
+			}
 		}
 	}
 }
@@ -47,11 +52,26 @@ func (m *move) transfer(ctx context.Context) (pause time.Duration, err error) {
 type watch struct {
 	*move
 
-	pid     int
-	blocked time.Time // since when the tenant's writes are; zero: they aren't
-	tooLong bool      // so the move was given up
+	tooLong bool // so the move was given up
 	phase   MovePhase
 	looked  time.Time // at the progress
+	heard   time.Time // the coordinator answered
+	gaveUp  time.Time // first; zero: not yet
+	silent  bool      // the coordinator, or the process: its connection was closed
+}
+
+const (
+	// silentPatience is how long the coordinator may be silent.
+	silentPatience = 30 * time.Second
+	// endingPatience is how long a move that was given up may take to end.
+	endingPatience = 10 * time.Second
+)
+
+// isSilent reports whether nothing was heard of the coordinator for too long, or of the process
+// since the move was given up.
+func (w *watch) isSilent() bool {
+	return time.Since(w.heard) > silentPatience ||
+		!w.gaveUp.IsZero() && time.Since(w.gaveUp) > endingPatience
 }
 
 // lookSQL wakes the process $1, and reports whether it blocks writes: it has locked the metadata of
@@ -68,6 +88,9 @@ func (w *watch) round(ctx context.Context) {
 		w.tooLong = true
 	}
 	if through := context.WithoutCancel(ctx); w.tooLong || ctx.Err() != nil {
+		if w.gaveUp.IsZero() {
+			w.gaveUp = time.Now()
+		}
 		w.giveUp(through)
 	} else {
 		w.look(through)
@@ -77,7 +100,7 @@ func (w *watch) round(ctx context.Context) {
 // look wakes the process, and sees how far it is. What can't be seen now is seen in the next round.
 func (w *watch) look(ctx context.Context) {
 	var blocks bool
-	if err := w.ask(ctx, lookSQL, []any{w.pid}, &blocks); err != nil {
+	if err := w.ask(ctx, lookSQL, []any{w.process.pid}, &blocks); err != nil {
 		return
 	}
 	switch now := time.Now(); {
@@ -102,7 +125,11 @@ func (w *watch) ask(ctx context.Context, sql string, args []any, into ...any) er
 		}
 		w.side = side
 	}
-	return w.side.QueryRow(ctx, sql, args...).Scan(into...)
+	err := w.side.QueryRow(ctx, sql, args...).Scan(into...)
+	if err == nil {
+		w.heard = time.Now()
+	}
+	return err
 }
 
 // giveUpSQL cancels the statement of the process $1, unless the transaction ends by itself.
@@ -111,16 +138,26 @@ const giveUpSQL = `SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM 
 
 func (w *watch) giveUp(ctx context.Context) {
 	var cancelled bool
-	_ = w.ask(ctx, giveUpSQL, []any{w.pid}, &cancelled) // otherwise the next round does it
+	// What fails, the next round does.
+	_ = w.ask(ctx, giveUpSQL, []any{w.process.pid}, &cancelled)
+}
+
+// blockedFor returns for how long writes have been blocked.
+func (m *move) blockedFor() time.Duration {
+	if m.blocked.IsZero() {
+		return moveRound // shorter than a round
+	}
+	return time.Since(m.blocked)
 }
 
 // result returns how long writes were blocked, or why the move failed.
 func (w *watch) result(ctx context.Context, err error) (time.Duration, error) {
 	switch {
-	case err == nil && w.blocked.IsZero():
-		return moveRound, nil // shorter than a round
 	case err == nil:
-		return time.Since(w.blocked), nil
+		return w.blockedFor(), nil
+	case w.silent:
+		return 0, asyncflow.Errorf(asyncflow.CodeUnavailable, "given up: the coordinator didn't "+
+			"answer any more")
 	case postgres.State(err) != pgerrcode.QueryCanceled:
 		return 0, err
 	case w.tooLong:
@@ -143,7 +180,8 @@ const progressSQL = `SELECT coalesce(max(status), ''), coalesce(sum(target_shard
 func (w *watch) progress(ctx context.Context) {
 	var status string
 	var done, total int64
-	err := w.ask(ctx, progressSQL, []any{w.pid, w.To.Host, w.To.Port}, &status, &done, &total)
+	err := w.ask(ctx, progressSQL, []any{w.process.pid, w.To.Host, w.To.Port},
+		&status, &done, &total)
 	phase, known := phases[status]
 	if err != nil || !known || phase == w.phase && phase != MoveCopying {
 		return

@@ -22,7 +22,7 @@ import (
 // Key.Holder of tasks with a key that is not free.
 func (s *Trees) InsertDependent(ctx context.Context, t *config.Type, items []*hot.Insertion) error {
 	if len(items) == 0 { // an earlier try inserted all of them
-		err := s.core.Confirm(ctx, s.core.HotDB(t.Tenant), t.Tenant)
+		err := s.core.ConfirmHot(ctx, t.Tenant)
 		return postgres.Wrap(err, "InsertDependent(%q, %q)", t.Tenant, t.Name)
 	}
 	d := &dependents{core: s.core, t: t, node: s.core.Config.Node, now: s.core.Clock.Now()}

@@ -53,10 +53,17 @@ FROM gone GROUP BY type, start, redriven`
 // Fold adds up the tallies of a tenant's types: the rows of a minute into one once it is older
 // than counts.RateWindow, the rows of an hour after two hours, the rows of a day after 30 days. It
 // also adds up how many tasks expired. No sum changes. It takes at most FoldBatch rows of each
-// table and returns how many it took.
+// table and returns how many it took. While the tenant moves to another worker of Citus, it takes
+// none: the move would have to catch up for long.
 func (s *Upkeep) Fold(ctx context.Context, tenant string) (int, error) {
 	ctx = postgres.Patient(ctx)
 	table := postgres.Quote(schema.Of(tenant)) + ".tallies"
+	if s.core.Distributed() {
+		moving, err := schema.IsMoving(ctx, s.core.Base, table)
+		if err != nil || moving {
+			return 0, err
+		}
+	}
 	fill := func(sql string) string { return strings.ReplaceAll(sql, "{tallies}", table) }
 	var taken int
 	err := s.core.Exclusively(ctx, tenant, records.FoldJob, func(tx pgx.Tx, now time.Time) error {
