@@ -406,7 +406,8 @@ func (s *Store) DoubtMarks() {
 // MarksOf says what the low-water marks of a type are, by position.
 func (s *Store) MarksOf(key TypeKey) string {
 	var all strings.Builder
-	marks := reflect.ValueOf(s.core.Marks).Elem().FieldByName("types").MapIndex(reflect.ValueOf(key))
+	types := reflect.ValueOf(s.core.Marks).Elem().FieldByName("types")
+	marks := types.MapIndex(reflect.ValueOf(key))
 	if !marks.IsValid() {
 		return ""
 	}

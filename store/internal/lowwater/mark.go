@@ -105,11 +105,11 @@ func (w *lowWater) undone(l looked) {
 	}
 }
 
-// giveUp is for a lease that failed because it has too much to read. If the next leases began there,
-// too, no task would begin any more. So they begin at the mark from before a whole lease; if there
-// was none, or if even the lease from it failed, just before their time, and where rows were
-// announced meanwhile. What is below is hidden until the next whole lease, or until a background job
-// announces the first due row.
+// giveUp is for a lease that failed because it has too much to read. If the next leases began
+// there, too, no task would begin any more. So they begin at the mark from before a whole lease; if
+// there was none, or if even the lease from it failed, just before their time, and where rows were
+// announced meanwhile. What is below is hidden until the next whole lease, or until a background
+// job announces the first due row.
 func (w *lowWater) giveUp(l looked) {
 	mark := l.now.Add(-markTrail)
 	if l.from.IsZero() {

@@ -34,13 +34,13 @@ type Clock struct {
 type clockOffset struct {
 	nanos int64
 	taken time.Duration // when it was measured, after start
-	// from is the offset just before, if that was more: a step back would make what was due a moment
-	// ago due no more. So the offset comes down as slowly as the clocks may drift apart.
+	// from is the offset just before, if that was more: a step back would make what was due a
+	// moment ago due no more. So the offset comes down as slowly as the clocks may drift apart.
 	from int64
 }
 
-// at returns the offset at a time after start.
-func (o clockOffset) at(since time.Duration) int64 {
+// after returns the offset at a time after start.
+func (o clockOffset) after(since time.Duration) int64 {
 	return max(o.nanos, o.from-drifted(since-o.taken))
 }
 
@@ -60,7 +60,7 @@ func NewClock(pool *pgxpool.Pool) *Clock {
 // was set back: what this node wrote as due now is due whenever it looks later.
 func (c *Clock) Now() time.Time {
 	since := time.Since(c.start)
-	return time.Unix(0, c.offset.Load().at(since)+int64(since)).UTC().Truncate(time.Microsecond)
+	return time.Unix(0, c.offset.Load().after(since)+int64(since)).UTC().Truncate(time.Microsecond)
 }
 
 // RefreshClock measures the offset of a clock. The round trips don't include the wait for a
@@ -108,7 +108,7 @@ func (c *Clock) sample(ctx context.Context, conn *pgxpool.Conn) (clockSample, er
 func (c *Clock) adopt(at time.Duration, s clockSample) {
 	last := c.offset.Load()
 	known := last.nanos - drifted(at-last.taken)
-	next := &clockOffset{nanos: max(known, s.least), taken: at, from: last.at(at)}
+	next := &clockOffset{nanos: max(known, s.least), taken: at, from: last.after(at)}
 	if known > s.most {
 		next.nanos, next.from = s.least, s.least
 	}

@@ -8,17 +8,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// However long the round trips take, and however fast the clocks drift apart: a measurement is never
-// ahead, and behind by at most its shortest round trip and the drift. The node's time comes to it
-// without a step back, unless the database's clock was set back. Until then it may be ahead by what
-// the clocks drifted apart between two measurements.
+// However long the round trips take, and however fast the clocks drift apart: a measurement is
+// never ahead, and behind by at most its shortest round trip and the drift. The node's time comes
+// to it without a step back, unless the database's clock was set back. Until then it may be ahead
+// by what the clocks drifted apart between two measurements.
 func TestClockIsNeverAheadAndNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		c := NewClock(nil)
 		truth, at, longest := int64(1e18), time.Duration(0), time.Duration(0)
 		c.adopt(at, clockSample{truth, truth})
-		now := func() int64 { return c.offset.Load().at(at) + int64(at) }
+		now := func() int64 { return c.offset.Load().after(at) + int64(at) }
 		for range rapid.IntRange(1, 50).Draw(t, "measurements") {
 			pause := time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(t, "pause"))
 			earlier := now()
