@@ -18,7 +18,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
-	"github.com/asyncflow/asyncflow/internal/contracttest"
+	"github.com/asyncflow/asyncflow/internal/openapi"
 	"github.com/asyncflow/asyncflow/internal/signing"
 )
 
@@ -111,7 +111,7 @@ func (b *bundle) try(ctx context.Context, m message) (reply, error) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if resp.StatusCode == http.StatusOK && len(body) > 0 && err == nil {
-		assert.NoError(b.t, contracttest.CheckJSON(answerTo(m.body), body), "%s", body)
+		assert.NoError(b.t, openapi.CheckJSON(answerTo(m.body), body), "%s", body)
 	}
 	return reply{resp.StatusCode, resp.Header, string(body)}, err
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
-	"github.com/asyncflow/asyncflow/internal/contracttest"
+	"github.com/asyncflow/asyncflow/internal/openapi"
 )
 
 // noticed is the content of a notice.
@@ -28,7 +28,7 @@ func (w *worker) notices(t *testing.T) map[string]noticed {
 	for _, d := range w.deliveries() {
 		var n noticed
 		require.NoError(t, json.Unmarshal(d.Context, &n))
-		require.NoError(t, contracttest.CheckJSON("AlertNotice", d.Context))
+		require.NoError(t, openapi.CheckJSON("AlertNotice", d.Context))
 		all[d.ID] = n
 	}
 	return all

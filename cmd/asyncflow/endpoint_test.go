@@ -26,7 +26,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
-	"github.com/asyncflow/asyncflow/internal/contracttest"
+	"github.com/asyncflow/asyncflow/internal/openapi"
 )
 
 // runHere runs a command as the program would, with an environment of its own.
@@ -70,7 +70,7 @@ func TestSecretsOfEndpointsAreNotShown(t *testing.T) {
 			var c struct{ Type, Challenge string }
 			if json.Unmarshal(body, &c) == nil && c.Type == "asyncflow.challenge" &&
 				r.URL.Path == "/echo" {
-				assert.NoError(t, contracttest.CheckJSON("Challenge", body))
+				assert.NoError(t, openapi.CheckJSON("Challenge", body))
 				json.NewEncoder(w).Encode(map[string]string{"challenge": c.Challenge})
 				return
 			}

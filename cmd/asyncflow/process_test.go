@@ -28,6 +28,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
 	"github.com/asyncflow/asyncflow/internal/contracttest"
+	"github.com/asyncflow/asyncflow/internal/openapi"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -303,7 +304,7 @@ func readSigned(
 	if err := webhook.Verify(body, r.Header); err != nil {
 		return err
 	}
-	if err := contracttest.CheckJSON(schema, body); err != nil {
+	if err := openapi.CheckJSON(schema, body); err != nil {
 		return fmt.Errorf("%w: %s", err, body)
 	}
 	return json.Unmarshal(body, to)

@@ -5,7 +5,6 @@ package contracttest
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,7 +23,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/openapi"
 )
 
-// Document returns the contract with its texts, which takes three times as long to read as the
+// Document returns the contract with its texts, which takes twice as long to read as the
 // contract that servers check requests by.
 var Document = sync.OnceValue(func() *openapi3.T {
 	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
@@ -44,7 +43,7 @@ type Status struct {
 // contract doesn't allow: no test can overlook that.
 func Watch() {
 	httpapi.InspectEvent = func(event []byte) {
-		if err := CheckEvent(event); err != nil {
+		if err := openapi.CheckEvent(event); err != nil {
 			fmt.Fprintf(os.Stderr, "an event is against openapi.yaml: %v\n%.2000s\n", err, event)
 			os.Exit(1)
 		}
@@ -93,7 +92,7 @@ func Check(a httpapi.Answer) error {
 		if a.Status < 400 {
 			return fmt.Errorf("there is no such call")
 		}
-		return CheckJSON("Problem", a.Body)
+		return openapi.CheckJSON("Problem", a.Body)
 	}
 	r := a.Route.Operation.Responses.Value(strconv.Itoa(a.Status))
 	if r == nil && (a.Status == http.StatusRequestTimeout ||
@@ -125,17 +124,4 @@ func Check(a httpapi.Answer) error {
 				IncludeResponseStatus: true,
 			},
 		})
-}
-
-// CheckJSON checks a document against a schema of the contract, such as Delivery.
-func CheckJSON(schema string, raw []byte) error {
-	var v any
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return err
-	}
-	doc, err := openapi.Document()
-	if err != nil {
-		return err
-	}
-	return doc.Components.Schemas[schema].Value.VisitJSON(v, openapi3.EnableFormatValidation())
 }

@@ -1,9 +1,11 @@
 // Package openapi holds the contract as programs read it: openapi.yaml as JSON, without the texts
-// that are for people. A process needs a third of the time to read it.
+// that are for people. A process needs half the time to read it. Tests check by it what servers and
+// dispatchers send.
 package openapi
 
 import (
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"sync"
 
@@ -24,3 +26,16 @@ var Document = sync.OnceValues(func() (*openapi3.T, error) {
 	}
 	return doc, nil
 })
+
+// CheckJSON checks a document against a schema of the contract, such as Delivery.
+func CheckJSON(schema string, raw []byte) error {
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return err
+	}
+	doc, err := Document()
+	if err != nil {
+		return err
+	}
+	return doc.Components.Schemas[schema].Value.VisitJSON(v, openapi3.EnableFormatValidation())
+}

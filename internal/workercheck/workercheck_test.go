@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/internal/contracttest"
+	"github.com/asyncflow/asyncflow/internal/openapi"
 	"github.com/asyncflow/asyncflow/internal/signing"
 	"github.com/asyncflow/asyncflow/worker"
 )
@@ -378,7 +378,7 @@ func requireReport(t *testing.T, r *rehearsal, path, token, media, doc string, s
 	resp.Body.Close()
 	require.Equal(t, status, resp.StatusCode, "%s: %s: %s", path, doc, body)
 	if status >= 400 {
-		require.NoError(t, contracttest.CheckJSON("Problem", body), "%s", body)
+		require.NoError(t, openapi.CheckJSON("Problem", body), "%s", body)
 		require.NotContains(t, string(body), `"code":""`)
 		require.Contains(t, string(body), `"type":"about:blank"`)
 	}

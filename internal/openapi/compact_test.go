@@ -1,4 +1,4 @@
-package contract
+package openapi_test
 
 import (
 	"testing"

@@ -1,18 +1,16 @@
-package contracttest
+package openapi
 
 import (
 	"fmt"
 	"maps"
 	"strings"
 	"sync"
-
-	"github.com/asyncflow/asyncflow/internal/openapi"
 )
 
 // eventSchemas are the schemas of the data of events, by kind. OpenAPI can't express them, because
 // to it a stream is a text: so the contract lists them in a field of our own.
 var eventSchemas = sync.OnceValue(func() map[string]any {
-	doc, err := openapi.Document()
+	doc, err := Document()
 	if err != nil {
 		panic(err)
 	}

@@ -1,24 +1,27 @@
-package contracttest_test
+package openapi_test
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 
-	"github.com/asyncflow/asyncflow/internal/contracttest"
+	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/openapi"
 )
 
 // The example in the contract is a valid stream.
 func TestExampleOfEvents(t *testing.T) {
 	t.Parallel()
-	content := contracttest.Document().Paths.Value(
-		"/v1/tasks/{id}/events").Get.Responses.Status(200).Value.Content
+	doc, err := openapi3.NewLoader().LoadFromData(asyncflow.OpenAPI)
+	require.NoError(t, err)
+	content := doc.Paths.Value("/v1/tasks/{id}/events").Get.Responses.Status(200).Value.Content
 	events := strings.SplitAfter(content["text/event-stream"].Example.(string), "\n\n")
 	require.Len(t, events, 3)
 	require.Empty(t, events[2])
 	for _, event := range events[:2] {
-		require.NoError(t, contracttest.CheckEvent([]byte(event)))
+		require.NoError(t, openapi.CheckEvent([]byte(event)))
 	}
 }
 
@@ -42,7 +45,7 @@ func TestCheckEvent(t *testing.T) {
 		"event: task\ndata: {\n\n":                  "unexpected end",
 	} {
 		t.Run(event, func(t *testing.T) {
-			err := contracttest.CheckEvent([]byte(event))
+			err := openapi.CheckEvent([]byte(event))
 			if want == "" {
 				require.NoError(t, err, event)
 			} else {
