@@ -140,15 +140,12 @@ func (p *page) checkPage(one shown) {
 	if longform.Asked() {
 		rules = allRules
 	}
-	for _, fault := range p.axeOf(rules) {
-		p.t.Errorf("%s, narrow: %s", one.name, fault)
-	}
+	p.fitsAPhone(one.name, 360, rules)
 	for _, row := range browsertest.Ask[[]string](p.t, p.ctx, `[...document.querySelectorAll(
 		".scroll table:not(.cards) tbody tr:not(:has(div))")]
 		.filter(r => r.checkVisibility() && r.offsetHeight > 45).map(r => r.innerText)`) {
 		p.t.Errorf("%s, narrow: a row has several lines: %s", one.name, row)
 	}
-	p.fits(360)
 	for _, width := range []int64{1024, 1440} {
 		p.resize(width, 900)
 		p.fits(width)
