@@ -28,9 +28,10 @@ import (
 )
 
 // startDev starts asyncflow dev with its data in dir.
-func startDev(t *testing.T, dir string) *process {
+func startDev(t *testing.T, dir string, flags ...string) *process {
 	t.Helper()
-	p := start(t, nil, "dev", "--addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--data="+dir)
+	p := start(t, nil, append([]string{"dev", "--addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0",
+		"--data=" + dir}, flags...)...)
 	require.NotEmpty(t, p.url, p.said())
 	return p
 }
@@ -133,7 +134,7 @@ func checkOperatorOfDev(t *testing.T, dir string) {
 func TestSecondDev(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
-	first := startDev(t, dir)
+	first := startDev(t, dir, "--no-samples")
 	pid := strconv.Itoa(first.cmd.Process.Pid)
 	taken := strings.TrimPrefix(first.url, "http://")
 	for name, addr := range map[string]string{"port of its own": "127.0.0.1:0",
@@ -163,7 +164,7 @@ func connectTo(t *testing.T, url string) *pgx.Conn {
 func TestTablesOfADeveloper(t *testing.T) {
 	t.Parallel()
 	dir := pgtest.Dir(t)
-	startDev(t, dir)
+	startDev(t, dir, "--no-samples")
 	conn := connectTo(t, readDevFile(t, dir).DatabaseURL)
 
 	_, err := conn.Exec(t.Context(), "CREATE TABLE orders (id int)")

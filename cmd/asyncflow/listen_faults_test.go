@@ -27,7 +27,7 @@ import (
 // A listener that is killed loses nothing: its deliveries come again to the next one.
 func TestListenIsKilled(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	c := node.client()
 	_, err := c.PutTaskType(t.Context(), "pipe", client.TaskTypeSpec{Stages: []client.Stage{
 		stage("first", func(s *client.Stage) {
@@ -68,7 +68,7 @@ func TestListenNoticesADeadHTTP2Connection(t *testing.T) {
 }
 
 func noticesADeadConnection(t *testing.T, secure bool, why string) {
-	node, _, wire, env := listened(t)
+	node, wire, env := listened(t)
 	if secure {
 		env["ASYNCFLOW_URL"] = secureProxy(t, node, wire, env)
 	}
@@ -106,7 +106,7 @@ func secureProxy(t *testing.T, node *process, wire *cable, env map[string]string
 // With --output quiet only failures are shown.
 func TestListenQuietly(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	w := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if bytes.Contains(body, []byte(`500}`)) {
@@ -125,7 +125,7 @@ func TestListenQuietly(t *testing.T) {
 // With --stage only that stage gets an endpoint.
 func TestListenToAStage(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	c := node.client()
 	_, err := c.PutTaskType(t.Context(), "pipe",
 		client.TaskTypeSpec{Stages: []client.Stage{stage("first"), stage("second")}})
@@ -153,7 +153,7 @@ func TestListenToAStage(t *testing.T) {
 func TestListenForgetsNoOpenTask(t *testing.T) {
 	t.Parallel()
 	const most = 3
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	came := make(chan delivery, 20)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, d delivery) {
 		rw.WriteHeader(http.StatusAccepted)

@@ -36,7 +36,7 @@ func TestListenGivesTheTerminalBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			node, _, _, env := listened(t)
+			node, _, env := listened(t)
 			script := `"$0" "$@"; echo "code=$?"; stty -a; echo end`
 			if c.key == "\x1a" {
 				script = `"$0" "$@"; echo stopped; stty -a; echo now; ` +
@@ -66,7 +66,7 @@ func TestListenGivesTheTerminalBack(t *testing.T) {
 // A job in the background works, and leaves the terminal alone until it comes to the foreground.
 func TestListenInTheBackground(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	p := startJob(t, env, `"$0" "$@" & echo "job=$!"; read typed; echo "typed=$typed"; `+
 		`stty -a; echo now; fg >&2; echo "code=$?"; stty -a; echo end`)
 	job, err := strconv.Atoi(p.await(`job=(\d+)\r`)[1])

@@ -13,7 +13,7 @@ import (
 // and no other task waits behind it.
 func TestListenWithLabels(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	w := startLocalWorker(t, testWebhook)
 	c := node.client()

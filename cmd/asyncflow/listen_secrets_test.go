@@ -76,7 +76,7 @@ func TestListenSecretsFile(t *testing.T) {
 // No endpoint is made if its secret could not be stored.
 func TestListenSecretsCanBeStored(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	env["XDG_CONFIG_HOME"] = filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(env["XDG_CONFIG_HOME"], nil, 0o600))
 	r := runCLI(t, env, "listen", "--print-secret")
@@ -90,7 +90,7 @@ func TestListenSecretsCanBeStored(t *testing.T) {
 // A secret that isn't the endpoint's is refused; one that can't be checked is taken, with a word.
 func TestListenComparesTheSecret(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	require.Zero(t, runCLI(t, env, "listen", "--print-secret").code)
 	r := runCLI(t, env, "listen", "--print-secret")
@@ -101,7 +101,7 @@ func TestListenComparesTheSecret(t *testing.T) {
 	require.Equal(t, exitUsage, r.code, r.stderr)
 	require.Contains(t, r.stderr, "ASYNCFLOW_ENDPOINT_SECRET isn't the signing secret of "+
 		"pipe.first")
-	elsewhere := listenEnv(t, node.url)
+	elsewhere := listenEnv(node, node.url)
 	elsewhere["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	r = runCLI(t, elsewhere, "listen", "--print-secret")
 	require.Zero(t, r.code)

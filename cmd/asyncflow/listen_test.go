@@ -131,12 +131,13 @@ type terminal struct {
 	exited chan struct{}
 }
 
-// listenEnv is the environment of asyncflow listen on a machine of its own.
-func listenEnv(t *testing.T, server string) map[string]string {
-	t.Helper()
-	token := tokenOf(t, testTenant, auth.ScopeRead, auth.ScopeManage, auth.ScopeWork)
-	return map[string]string{"ASYNCFLOW_URL": server, "ASYNCFLOW_TOKEN": token,
-		"XDG_CONFIG_HOME": t.TempDir()}
+// listenEnv is the environment of asyncflow listen on a machine of its own, for a node that it
+// reaches at a URL.
+func listenEnv(node *process, url string) map[string]string {
+	node.t.Helper()
+	token := tokenOf(node.t, node.tenant, auth.ScopeRead, auth.ScopeManage, auth.ScopeWork)
+	return map[string]string{"ASYNCFLOW_URL": url, "ASYNCFLOW_TOKEN": token,
+		"XDG_CONFIG_HOME": node.t.TempDir()}
 }
 
 func startTerminal(t *testing.T, env map[string]string, args ...string) *terminal {
@@ -245,22 +246,28 @@ func (l *localWorker) did() []int {
 	return append([]int(nil), l.tasks...)
 }
 
-// listened starts a node behind a cable, with a task type without an endpoint.
-func listened(t *testing.T) (node *process, db string, wire *cable, env map[string]string) {
+// listened returns a shared node behind a cable, with a task type without an endpoint.
+func listened(t *testing.T) (node *process, wire *cable, env map[string]string) {
 	t.Helper()
-	db = database(t)
-	node = startNode(t, db)
-	_, err := node.client().PutTaskType(t.Context(), "pipe",
+	node = sharedNode(t)
+	wire, env = connected(node)
+	return node, wire, env
+}
+
+// connected makes a task type without an endpoint, and puts a node behind a cable.
+func connected(node *process) (wire *cable, env map[string]string) {
+	node.t.Helper()
+	_, err := node.client().PutTaskType(node.t.Context(), "pipe",
 		client.TaskTypeSpec{Stages: []client.Stage{stage("first")}})
-	require.NoError(t, err)
-	wire = newCable(t, strings.TrimPrefix(node.url, "http://"))
-	return node, db, wire, listenEnv(t, wire.url())
+	require.NoError(node.t, err)
+	wire = newCable(node.t, strings.TrimPrefix(node.url, "http://"))
+	return wire, listenEnv(node, wire.url())
 }
 
 // Deliveries come to the worker as pushes would, and r repeats the last one.
 func TestListen(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	printed := runCLI(t, env, "listen", "--print-secret")
 	require.Zero(t, printed.code, printed.stderr)
 	secret := strings.TrimSpace(printed.stdout)
@@ -288,7 +295,7 @@ func TestListen(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, endpoints, 1)
 	require.True(t, endpoints[0].Listen)
-	elsewhere := listenEnv(t, node.url)
+	elsewhere := listenEnv(node, node.url)
 	r := runCLI(t, elsewhere, "listen", "--print-secret")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.stderr, "asyncflow endpoints rotate-secret "+endpoints[0].ID)
@@ -297,7 +304,7 @@ func TestListen(t *testing.T) {
 // An endpoint in use is never taken over.
 func TestListenTakesNothingOver(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	e, err := node.client().CreateEndpoint(t.Context(), client.NewEndpoint{Type: "pipe",
 		Stage: "first", URL: "https://w.example.com/x"})
 	require.NoError(t, err)
@@ -322,11 +329,11 @@ func TestListenTakesNothingOver(t *testing.T) {
 	zero := 0
 	_, err = node.client().UpdateEndpoint(t.Context(), e.ID, client.EndpointPatch{Weight: &zero})
 	require.NoError(t, err)
-	env["ASYNCFLOW_TOKEN"] = tokenOf(t, testTenant, auth.ScopeRead, auth.ScopeWork)
+	env["ASYNCFLOW_TOKEN"] = tokenOf(t, node.tenant, auth.ScopeRead, auth.ScopeWork)
 	r = runCLI(t, env, "listen", "--print-secret")
 	require.Equal(t, exitForbidden, r.code)
 	require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
-	env["ASYNCFLOW_TOKEN"] = testToken(t)
+	env["ASYNCFLOW_TOKEN"] = node.token()
 	many := client.TaskTypeSpec{}
 	for i := range 6 {
 		many.Stages = append(many.Stages, stage(fmt.Sprint("s", i)))
@@ -352,7 +359,7 @@ func TestListenTakesNothingOver(t *testing.T) {
 // Without its endpoint the command ends, and the tasks go to another endpoint once there is one.
 func TestListenEnds(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	c := node.client()
 	_, err := c.PutTaskType(t.Context(), "other",
 		client.TaskTypeSpec{Stages: []client.Stage{stage("only")}})
@@ -381,7 +388,9 @@ func TestListenEnds(t *testing.T) {
 // Nothing is missed when the connection is cut, or the node is killed, and the gap is told.
 func TestListenReconnects(t *testing.T) {
 	t.Parallel()
-	node, db, wire, env := listened(t)
+	db := database(t)
+	node := startNode(t, db)
+	wire, env := connected(node)
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	w := startLocalWorker(t, testWebhook)
 	p := startTerminal(t, env, "--forward", w.server.URL)
@@ -418,7 +427,7 @@ func TestListenReconnects(t *testing.T) {
 // for it ran out.
 func TestListenSleeps(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	w := startLocalWorker(t, testWebhook)
 	p := startTerminal(t, env, "--forward", w.server.URL)
@@ -446,7 +455,7 @@ func TestListenSleeps(t *testing.T) {
 // Without a worker tasks wait, and lose no attempt.
 func TestListenWithoutAWorker(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook
 	w := startLocalWorker(t, testWebhook)
 	local := newCable(t, "")
@@ -483,7 +492,7 @@ func TestListenWithoutAWorker(t *testing.T) {
 // A worker's answers count as those to pushes, and programs can read about them.
 func TestListenAnswers(t *testing.T) {
 	t.Parallel()
-	node, _, _, env := listened(t)
+	node, _, env := listened(t)
 	c := node.client()
 	bodies := make(chan []byte, 10)
 	w := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
