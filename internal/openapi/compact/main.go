@@ -11,12 +11,16 @@ import (
 )
 
 func main() {
-	contract, err := openapi.Compact(asyncflow.OpenAPI)
-	if err == nil {
-		err = os.WriteFile("../openapi/contract.json", contract, 0o644)
-	}
-	if err != nil {
+	if err := write(); err != nil {
 		fmt.Fprintln(os.Stderr, "compact:", err)
 		os.Exit(1)
 	}
+}
+
+func write() error {
+	contract, err := openapi.Compact(asyncflow.OpenAPI)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile("../openapi/contract.json", contract, 0o644)
 }
