@@ -172,7 +172,7 @@ func TestAuditNeedsLittle(t *testing.T) {
 }
 
 func TestAuditList(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	base := b.Clock.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	for i := range 25 {
 		a := store.NewAuditedCall(tenant, asyncflow.AuditEntry{Origin: asyncflow.AuditFromAPI,

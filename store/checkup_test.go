@@ -60,7 +60,7 @@ func TestExamineASoundInstallation(t *testing.T) {
 
 // What is broken is found: each line here is made by one statement, or by its lack.
 func TestExamineABrokenInstallation(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.roleful()
 	b.put(twoStages())
 	claimed := twoStages()
@@ -122,7 +122,7 @@ func TestExamineABrokenInstallation(t *testing.T) {
 
 // A tenant with locked tables keeps no other from being looked at.
 func TestExamineBesideALockedTenant(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	_, _, err := b.PutTaskType(t.Context(), "other", twoStages())
 	require.NoError(t, err)
 	lockEndpoints(t, b.url, tenant)

@@ -83,7 +83,7 @@ func TestHotStatementsNameTheTablesOfTheWorker(t *testing.T) {
 	if !pgtest.OnCitus() {
 		t.Skip("TestStoreOnCitus runs it")
 	}
-	b := setup(t)
+	b := setupTwo(t)
 	b.put(twoStages())
 	eventually(t, "the node knows the worker", func() bool {
 		return b.connectionsToWorkers() > 0
@@ -274,7 +274,7 @@ func TestWorkerComesBack(t *testing.T) {
 	}
 	ctx := t.Context()
 	servers, url := pgtest.Citus(t)
-	require.NoError(t, prepare(ctx, url))
+	require.NoError(t, prepareTwo(ctx, url))
 	b := open(t, url, "node-1")
 	pipe := b.putOf(tenant, single())
 	other := b.putOf("other", single())

@@ -38,7 +38,7 @@ func TestTenantsAreOnWorkers(t *testing.T) {
 	if !pgtest.OnCitus() {
 		t.Skip("TestStoreOnCitus runs it")
 	}
-	b := setup(t)
+	b := setupTwo(t)
 	pipe := b.put(twoStages())
 	tasks := make([]asyncflow.NewTask, 100)
 	for i := range tasks {
@@ -65,7 +65,7 @@ func TestTenantsStayWhereTheyWere(t *testing.T) {
 	if !pgtest.OnCitus() {
 		t.Skip("TestStoreOnCitus runs it")
 	}
-	b := setup(t)
+	b := setupTwo(t)
 	noRoles := store.WithoutRoles(true)
 	made, err := store.CreateTenant(t.Context(), b.url, "here", noRoles, store.NotDistributed(true))
 	require.NoError(t, err)

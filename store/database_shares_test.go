@@ -13,7 +13,7 @@ import (
 
 // A tenant with reads that all wait for a lock leaves connections for the others.
 func TestATenantLeavesConnectionsForOthers(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	for _, name := range []string{tenant, "other"} {
 		_, _, err := b.PutTaskType(t.Context(), name, twoStages())
 		require.NoError(t, err)

@@ -37,7 +37,9 @@ func (b *bundle) sweepOpen() (n int) {
 }
 
 func TestMissedEndsAreFound(t *testing.T) {
-	b := setupEdges(t)
+	b := setupTwo(t)
+	b.put(base())
+	b.put(twoStages())
 	byID1 := b.submit(newBase(""))[0].ID
 	first := b.submit(dependent(byID(byID1)))[0].ID
 	second := b.submit(dependent(byKey("k")))[0].ID // before the task with the key

@@ -331,7 +331,7 @@ func TestOperationFails(t *testing.T) {
 }
 
 func TestOperationsListed(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.failMany(b.put(twoStages()), 10)
 	var ids []string
 	for range 4 {

@@ -282,7 +282,7 @@ func errorIn(values []reflect.Value) error {
 
 // If the store names the schema of one tenant under the role of another, Postgres refuses each
 // kind of call.
-func TestSecondFence(t *testing.T) { eachSet(t, secondFence) }
+func TestSecondFence(t *testing.T) { eachSetOn(t, setupTwo, secondFence) }
 
 func secondFence(t *testing.T, b *bundle) {
 	pgtest.NotOnCitus(t, noTenantRoles)
@@ -340,7 +340,7 @@ func (b *bundle) swappedOpen() error {
 // What each role may do, asked of Postgres directly.
 func TestRolesMayLittle(t *testing.T) {
 	pgtest.NotOnCitus(t, noTenantRoles)
-	b := setup(t)
+	b := setupTwo(t)
 	for _, name := range []string{tenant, "other"} {
 		_, _, err := b.PutTaskType(t.Context(), name, twoStages())
 		require.NoError(t, err)

@@ -30,7 +30,7 @@ const (
 // work that belongs to no tenant under the base role.
 func TestEveryStatementHasItsRole(t *testing.T) {
 	pgtest.NotOnCitus(t, noTenantRoles)
-	b := setup(t)
+	b := setupTwo(t)
 	_, err := store.CreateTenant(t.Context(), b.url, "third")
 	require.NoError(t, err)
 	want := map[string]string{}
@@ -87,7 +87,7 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 // doesn't keep it.
 func TestRoleOutsideOfATransaction(t *testing.T) {
 	pgtest.NotOnCitus(t, noTenantRoles)
-	b := setup(t)
+	b := setupTwo(t)
 	require.NoError(t, b.Outside(t.Context(), tenant,
 		`CREATE TABLE tenant_acme.made AS SELECT current_user::text AS by`))
 	require.Equal(t, pgerrcode.InsufficientPrivilege,
@@ -119,7 +119,7 @@ func TestRoleOutsideOfATransaction(t *testing.T) {
 // A role is dropped with the last database that uses it.
 func TestDropTenantRole(t *testing.T) {
 	pgtest.NotOnCitus(t, noTenantRoles)
-	b := setup(t)
+	b := setupTwo(t)
 	_, err := store.CreateTenant(t.Context(), b.url, "mine")
 	require.NoError(t, err)
 	drop := func(name string) bool {

@@ -37,7 +37,7 @@ func (b *bundle) schedule(name string) store.StoredSchedule {
 }
 
 func TestPutSchedule(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.put(twoStages())
 	s := b.minutely()
 	s.Priority, s.Retry = asyncflow.Priority{60, 0},

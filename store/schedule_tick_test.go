@@ -70,7 +70,7 @@ func tickKey(name string, tick time.Time) string {
 
 // A due tick gets its task: of the template, with a key that names the tick.
 func TestTick(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	pipe := b.put(twoStages())
 	s := b.minutely()
 	s.Priority, s.Retry = asyncflow.Priority{60}, &asyncflow.RetryPolicy{MaxAttempts: 7}

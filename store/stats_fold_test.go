@@ -145,7 +145,7 @@ func TestFoldWhileRowsAreAdded(t *testing.T) {
 
 // Without anything to fold, a fold writes nothing: the rows stay in their place.
 func TestFoldLeavesFoldedRowsAlone(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	_, err := b.db.Exec(t.Context(), `INSERT INTO tenant_acme.tallies (type, at, submitted) VALUES
 		('pipe', date_trunc('minute', now() - interval '10 min'), 1),
 		('pipe', date_trunc('hour', now() - interval '9 h'), 1),

@@ -262,7 +262,7 @@ func TestABatchAddsOneRow(t *testing.T) {
 }
 
 func TestStatsByTypeAndTenant(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	all, err := b.Stats(t.Context(), tenant, "")
 	require.NoError(t, err)
 	assert.Empty(t, all)

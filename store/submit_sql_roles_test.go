@@ -17,7 +17,7 @@ import (
 
 // A role that was granted submit_task of a tenant can do that and nothing else.
 func TestSQLSubmitRoleMayOnlySubmit(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.put(twoStages())
 	app := b.app()
 	_, err := b.bySQL(app, `'pipe', '1'`)

@@ -284,7 +284,7 @@ func TestBadSettlementFailsAlone(t *testing.T) {
 }
 
 func TestUnknownTypeAndTask(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.put(twoStages())
 	r := b.Submit(t.Context(), tenant,
 		[]asyncflow.NewTask{{Type: "nope", Context: json.RawMessage(`1`)}})

@@ -80,7 +80,7 @@ func TestListText(t *testing.T) {
 
 // No filter finds a task of another tenant.
 func TestListTextOfATenant(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.put(twoStages())
 	b.putOf("other", twoStages())
 	task := newTask(`"secret"`)

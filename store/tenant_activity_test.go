@@ -14,7 +14,7 @@ import (
 // A tenant's activity changes with each change of a row in the tables that were asked for, and with
 // nothing else.
 func TestActivity(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.put(twoStages())
 	conn, err := b.db.Acquire(t.Context())
 	require.NoError(t, err)

@@ -117,7 +117,7 @@ func TestDaysAreForNodesThatKnowThem(t *testing.T) {
 }
 
 func TestPutTaskType(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	spec := twoStages()
 	stored, created, err := b.PutTaskType(t.Context(), tenant, spec)
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 // other tenants are not affected. The memory is given back when the connections close.
 func TestSharesOfAnswerMemory(t *testing.T) {
 	const share, context, pipelined = 8 << 20, 1 << 20, 20
-	b := setupWith(t, func(c *httpapi.Config) {
+	b := setupTwoWith(t, func(c *httpapi.Config) {
 		c.MaxContext, c.MaxBody = 2*context, 4*context
 		c.Bodies = httpapi.BodyConfig{Max: 2 * share, MaxPerTenant: share}
 	})

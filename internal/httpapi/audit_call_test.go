@@ -298,7 +298,7 @@ func TestOtherCallsAreNotAudited(t *testing.T) {
 
 // A tenant sees only its own entries, and none of the operator's.
 func TestAuditOfTwoTenants(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	other := b.newToken("other", auth.ScopeManage)
 	require.Equal(t, 201, b.callAs(other, "PUT", "/v1/task-types/theirs",

@@ -272,7 +272,7 @@ func TestClaimWaits(t *testing.T) {
 }
 
 func TestBadClaims(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.claimed()
 	b.pipe()
 	worker := b.newToken("acme", auth.ScopeWork)

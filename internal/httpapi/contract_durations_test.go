@@ -19,7 +19,7 @@ import (
 // tries the durations of types, endpoints and schedules, and package callbacks the durations in
 // answers of workers.
 func TestDaysAndWeeksEverywhere(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	endpoint := b.createEndpoint(`"url":"https://w.example.com/"`).ID
 	require.Equal(t, 201, b.call("PUT", "/v1/task-types/other", `{"stages":[{"name":"only"}]}`).status)

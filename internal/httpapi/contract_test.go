@@ -241,7 +241,7 @@ func TestUnwantedBodyOfAnySize(t *testing.T) {
 
 // Things that can't be deleted or restored in their present state.
 func TestConflicts(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	b.submitOne()
 	assert.Equal(t, 409, b.call("DELETE", "/v1/task-types/pipe", "").status)

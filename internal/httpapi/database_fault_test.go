@@ -89,7 +89,7 @@ type faults struct {
 // setupFaults makes the things that the calls are about.
 func setupFaults(t *testing.T) *faults {
 	t.Helper()
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	b.claimed()
 	read[api.TaskType](b, http.StatusCreated,

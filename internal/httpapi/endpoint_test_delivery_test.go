@@ -201,6 +201,8 @@ func TestRefusedTestDeliveries(t *testing.T) {
 	for _, id := range []string{"x", "0190a6f0-0000-7000-8000-000000000009"} {
 		assert.Equal(t, 404, b.call("POST", "/v1/endpoints/"+id+"/test", "").status)
 	}
+	_, err := b.store.CreateTenant(t.Context(), "other", asyncflow.Quotas{})
+	require.NoError(t, err)
 	other := b.newToken("other", auth.ScopeManage)
 	assert.Equal(t, 404, b.callAs(other, "POST", path, "").status)
 	reader := b.newToken("acme", auth.ScopeRead, auth.ScopeSubmit, auth.ScopeOperate)

@@ -59,7 +59,7 @@ func TestFailures(t *testing.T) {
 
 // Failures need the scope read, and are the tenant's own.
 func TestFailuresOfTenants(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	b.failSecond()
 	path := "/v1/failures"

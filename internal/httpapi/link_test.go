@@ -245,7 +245,7 @@ func TestFormsOfLinks(t *testing.T) {
 
 // Many that open links of one tenant take nothing from another.
 func TestLinksAreLimited(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	_, _, links := b.linked(`1`)
 	other := "/l/" + b.keys.LinkToken(callbacks.Link{Tenant: "other",
 		Task: asyncflow.NewTaskID("none", 1, 1), Seq: 1, Stage: "review", Decision: "approve",

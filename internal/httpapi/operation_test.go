@@ -201,7 +201,7 @@ func TestBulkDelay(t *testing.T) {
 }
 
 func TestOperationsRefused(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	for _, c := range []struct {
 		path, body string

@@ -22,7 +22,7 @@ import (
 
 // Without a credential every call is refused, however its path is spelled.
 func TestEveryRouteIsGuarded(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	doc := contracttest.Document()
 	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other", "{id}",
@@ -77,7 +77,7 @@ func TestCompletionTokenComesFirst(t *testing.T) {
 }
 
 func TestAuth(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	id := read[api.SubmittedTask](b, 201,
 		b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`)).ID

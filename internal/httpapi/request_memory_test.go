@@ -84,7 +84,7 @@ func (spaces) Read(p []byte) (int, error) { return copy(p, strings.Repeat(" ", l
 // Requests over a share are refused; small requests and other tenants' are not.
 func TestSharesOfBodyMemory(t *testing.T) {
 	const share, body = 4 << 20, 1 << 20
-	b := setupWith(t, func(c *httpapi.Config) {
+	b := setupTwoWith(t, func(c *httpapi.Config) {
 		c.Bodies = httpapi.BodyConfig{Max: 2*share - body, MaxPerTenant: share}
 	})
 	b.pipe()
@@ -141,7 +141,7 @@ func TestBodyMemoryRefused(t *testing.T) {
 // The streams and waiting calls of one tenant are bounded together, so that other tenants can still
 // use both.
 func TestSharesOfStreams(t *testing.T) {
-	b := setupWith(t, func(c *httpapi.Config) { c.Streams.Max, c.Streams.MaxPerTenant = 5, 3 })
+	b := setupTwoWith(t, func(c *httpapi.Config) { c.Streams.Max, c.Streams.MaxPerTenant = 5, 3 })
 	b.pipe()
 	id, _ := b.submitOne()
 	other := b.newToken("other", auth.ScopeSubmit, auth.ScopeManage, auth.ScopeRead)

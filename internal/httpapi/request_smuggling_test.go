@@ -137,7 +137,7 @@ var hiddenAt = []struct {
 // as long as its framing says. In the short form each call meets a third of the ways to hide it,
 // since all calls are read by the same code.
 func TestSmugglingThroughAProxy(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	require.Equal(t, 201, b.call("PUT", "/v1/task-types/victim",
 		`{"stages":[{"name":"only"}]}`).status)
@@ -190,7 +190,7 @@ func (c apiCall) plain(t *testing.T, proxy string) int {
 // The same on a raw connection: a refused body is followed by the next request or by the end of the
 // connection, and nothing in it is answered.
 func TestRefusedBodiesOnAConnection(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	require.Equal(t, 201, b.call("PUT", "/v1/task-types/victim",
 		`{"stages":[{"name":"only"}]}`).status)

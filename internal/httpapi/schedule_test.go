@@ -68,7 +68,7 @@ func TestSchedule(t *testing.T) {
 }
 
 func TestSchedulesRefused(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	for _, c := range []struct {
 		body   string

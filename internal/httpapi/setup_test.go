@@ -52,13 +52,17 @@ func prepare(ctx context.Context, url string) error {
 	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
 		return err
 	}
-	for _, tenant := range []string{"acme", "other"} {
-		_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.OnCitus()))
-		if err != nil {
-			return err
-		}
+	_, err := store.CreateTenant(ctx, url, "acme", store.WithoutRoles(pgtest.OnCitus()))
+	return err
+}
+
+// prepareTwo is prepare, with the tenant other beside acme.
+func prepareTwo(ctx context.Context, url string) error {
+	if err := prepare(ctx, url); err != nil {
+		return err
 	}
-	return nil
+	_, err := store.CreateTenant(ctx, url, "other", store.WithoutRoles(pgtest.OnCitus()))
+	return err
 }
 
 func authConfig() auth.Config {
@@ -86,12 +90,32 @@ func setupWith(t *testing.T, configure func(*httpapi.Config)) *bundle {
 	return setupOn(t, func(*store.Config) {}, configure)
 }
 
+// setupTwo is setup for a test of two tenants.
+func setupTwo(t *testing.T) *bundle {
+	t.Helper()
+	return setupTwoWith(t, func(*httpapi.Config) {})
+}
+
+// setupTwoWith is setupWith for a test of two tenants.
+func setupTwoWith(t *testing.T, configure func(*httpapi.Config)) *bundle {
+	t.Helper()
+	t.Parallel()
+	return setupOver(t, pgtest.Database(t, prepareTwo), func(*store.Config) {}, configure)
+}
+
 // setupOn is setupWith, with another configuration of the store too.
 func setupOn(
 	t testing.TB, configureStore func(*store.Config), configure func(*httpapi.Config),
 ) *bundle {
 	t.Helper()
-	url := pgtest.Database(t, prepare)
+	return setupOver(t, pgtest.Database(t, prepare), configureStore, configure)
+}
+
+// setupOver is setupOn with the database at a URL.
+func setupOver(
+	t testing.TB, url string, configureStore func(*store.Config), configure func(*httpapi.Config),
+) *bundle {
+	t.Helper()
 	storeConfig := store.Config{URL: url, Node: "node-1", NoRoles: pgtest.OnCitus(),
 		Log: slog.New(slog.DiscardHandler)}
 	configureStore(&storeConfig)

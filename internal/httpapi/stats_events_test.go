@@ -76,7 +76,7 @@ func TestStatsEventsOfManyTypes(t *testing.T) {
 
 // Many streams of a tenant share one reader, which ends with the last of them.
 func TestStatsEventsShareAReader(t *testing.T) {
-	b := setupWith(t, func(c *httpapi.Config) { c.Streams.KeepAlive = 100 * time.Millisecond })
+	b := setupTwoWith(t, func(c *httpapi.Config) { c.Streams.KeepAlive = 100 * time.Millisecond })
 	b.pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	for range 10 {

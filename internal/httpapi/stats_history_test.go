@@ -22,7 +22,7 @@ func (b *bundle) recordHistory() {
 }
 
 func TestHistoryOfStats(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	for range 3 {
 		require.Equal(t, 201, b.call("POST", "/v1/tasks", `{"type":"pipe","context":1}`).status)

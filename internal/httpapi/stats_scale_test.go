@@ -13,7 +13,7 @@ import (
 )
 
 func TestScale(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	require.Equal(t, 201, b.call("PUT", "/v1/task-types/one",
 		`{"stages":[{"name":"only"}],"max_in_flight":2}`).status)

@@ -16,7 +16,7 @@ import (
 )
 
 func TestStats(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	assert.JSONEq(t, `{"data":[]}`, string(b.call("GET", "/v1/stats", "").body))
 	b.pipe()
 	require.Equal(t, 201, b.call("PUT", "/v1/task-types/idle",
@@ -103,7 +103,7 @@ func TestTimesInStats(t *testing.T) {
 }
 
 func TestStatsRefused(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	a := b.call("GET", "/v1/stats?type=nope", "")
 	require.Equal(t, 404, a.status)

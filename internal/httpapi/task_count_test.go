@@ -15,7 +15,7 @@ import (
 
 // The tasks of a list are counted at once.
 func TestTaskCount(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	b.failSecond()
 	for i := range 3 {

@@ -14,7 +14,7 @@ import (
 // A final task can be erased with the scope manage. It says so wherever it is seen, and can't be
 // redriven.
 func TestEraseTask(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	live, _ := b.submitOne()
 	path := "/v1/tasks/" + live

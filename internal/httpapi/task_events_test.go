@@ -223,7 +223,7 @@ func TestEventsFromAnotherNode(t *testing.T) {
 
 // Errors are answered before a stream begins.
 func TestEventsRefused(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	id, _ := b.submitOne()
 	for name, c := range map[string]struct {

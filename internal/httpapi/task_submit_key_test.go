@@ -182,7 +182,7 @@ func TestHeadersThatWouldBeIgnored(t *testing.T) {
 
 // This holds for each call of the contract that doesn't name the header.
 func TestHeadersThatAnyChangeWouldIgnore(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	doc := contracttest.Document()
 	fill := strings.NewReplacer("{type}", "pipe", "{name}", "nightly", "{slug}", "other",

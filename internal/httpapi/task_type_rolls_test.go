@@ -55,7 +55,7 @@ func TestTaskTypeRolls(t *testing.T) {
 }
 
 func TestTaskTypeRollsRefused(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	const path = "/v1/task-types/pipe/rolls"
 	assert.Equal(t, 404, b.call("GET", "/v1/task-types/none/rolls", "").status)

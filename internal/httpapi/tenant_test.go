@@ -97,7 +97,7 @@ func TestTenants(t *testing.T) {
 }
 
 func TestTenantsInPages(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	for i := range 5 {
 		_, err := b.db.Exec(t.Context(),
 			`INSERT INTO asyncflow.tenants (slug, schema_version) VALUES ($1, 1)`,

@@ -55,7 +55,7 @@ func TestListWorkers(t *testing.T) {
 
 // Workers need the scope read, and are the tenant's own.
 func TestWorkersOfTenants(t *testing.T) {
-	b := setup(t)
+	b := setupTwo(t)
 	b.pipe()
 	b.failSecond()
 	const path = "/v1/workers"

@@ -11,7 +11,7 @@ import (
 )
 
 // emptyCluster is the data directory of a server that was started and stopped, and did nothing else
-// but change how passwords are checked. Each server of the tests begins as a copy of it: a copy
+// but change how passwords are checked. Its databases have no maps; see removeMaps. Each server of the tests begins as a copy of it: a copy
 // costs a tenth of initdb. They have one system identifier, therefore.
 type emptyCluster struct {
 	cache string // where clusters are kept for the next processes; "" keeps none
@@ -135,10 +135,31 @@ func makeCluster(name string) (string, error) {
 	if err := server.Stop(ctx); err != nil {
 		return "", err
 	}
+	if err := removeMaps(dir); err != nil {
+		return "", err
+	}
 	if name != "" {
 		_ = keep(dir, name) // the next process makes one, too
 	}
 	return dir, nil
+}
+
+// removeMaps removes the free space maps and the visibility maps of a stopped server's databases.
+// They are a quarter of the files of an empty database, and are copied with it for each test.
+// Postgres does without, and makes those again that it comes to need.
+func removeMaps(dir string) error {
+	for _, kind := range []string{"fsm", "vm"} {
+		maps, err := filepath.Glob(filepath.Join(dir, "pgdata", "base", "*", "*_"+kind))
+		if err != nil {
+			return err
+		}
+		for _, name := range maps {
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // copyCluster copies the data directory of a stopped server.

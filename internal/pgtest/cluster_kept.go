@@ -15,8 +15,8 @@ import (
 
 const (
 	// clusterFormat says what this package does to a cluster after initdb. Whoever changes that, as
-	// checkPasswordsByMD5, raises it: older clusters aren't used any more.
-	clusterFormat = 1
+	// checkPasswordsByMD5 or removeMaps, raises it: older clusters aren't used any more.
+	clusterFormat = 2
 	// mostKept is how many clusters stay in the cache, of 40 MB each.
 	mostKept = 4
 	// keptSize is a file in a kept cluster that says how large pgdata is.

@@ -114,11 +114,26 @@ func (c *cluster) template(
 func (c *cluster) fill(
 	ctx context.Context, name string, prepare func(context.Context, string) error,
 ) error {
-	if err := c.exec(ctx, "CREATE DATABASE %s TEMPLATE template0", name); err != nil ||
-		prepare == nil {
+	if err := c.exec(ctx, "CREATE DATABASE %s TEMPLATE template0", name); err != nil {
 		return err
 	}
-	return prepare(ctx, c.urlOf(name))
+	if prepare != nil {
+		if err := prepare(ctx, c.urlOf(name)); err != nil {
+			return err
+		}
+	}
+	return describeCatalog(ctx, c.urlOf(name))
+}
+
+// describeCatalog makes Postgres keep the description of its own tables in a file of the database,
+// as a new connection does where there is none: changes of the schema remove it. Copies of a
+// template have the file, too. Otherwise the first connections to each of them would make it.
+func describeCatalog(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
 }
 
 // exec runs a statement with names of databases.
