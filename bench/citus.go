@@ -20,6 +20,7 @@ import (
 // citusConfig says how much of Citus is measured.
 type citusConfig struct {
 	config
+	starting bool
 }
 
 func parseCitus(args []string) (citusConfig, error) {
@@ -28,6 +29,8 @@ func parseCitus(args []string) (citusConfig, error) {
 	err := cfg.parse(args, short, func(f *flag.FlagSet) {
 		f.IntVar(&cfg.rounds, "rounds", 3, "how often each way is measured")
 		f.IntVar(&cfg.tasks, "tasks", 60_000, "tasks of a round")
+		f.BoolVar(&cfg.starting, "starting", false,
+			"each task starts another one, which a later transaction makes and nobody leases")
 	})
 	if cfg.short {
 		cfg.rounds, cfg.tasks = 1, 4000
@@ -158,6 +161,13 @@ func (cfg citusConfig) measure(
 		}
 		stores = append(stores, other)
 	}
+	for _, s := range stores {
+		if cfg.starting {
+			if err := s.StartOthers(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if err := cycles(ctx, stores, cfg.tasks/10); err != nil {
 		return nil, err
 	}
@@ -184,7 +194,12 @@ func (cfg citusConfig) measure(
 func cycles(ctx context.Context, stores []*rawstore.Store, tasks int) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, s := range stores {
-		g.Go(func() error { return s.Cycle(ctx, tasks/len(stores)) })
+		g.Go(func() error {
+			if err := s.Cycle(ctx, tasks/len(stores)); err != nil {
+				return err
+			}
+			return s.FollowUp(ctx)
+		})
 	}
 	return g.Wait()
 }

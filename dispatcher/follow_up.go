@@ -15,7 +15,7 @@ import (
 type followUps struct {
 	*Committer
 	tells *batch.Batcher[string, time.Duration] // by tenant: how long what is to do may linger
-	slots chan struct{}
+	slots sync.Map                              // by server, of chan struct{}: one that is silent holds up no other
 
 	mu     sync.RWMutex
 	closed bool                 // the store may be closed: nothing begins any more
@@ -23,15 +23,14 @@ type followUps struct {
 }
 
 const (
-	// followers is how many tenants are handled at once.
+	// followers is how many tenants of a server are handled at once.
 	followers = 2
 	// followTime bounds one transaction.
 	followTime = 30 * time.Second
 )
 
 func newFollowUps(c *Committer) *followUps {
-	f := &followUps{Committer: c, slots: make(chan struct{}, followers),
-		timers: map[string]time.Time{}}
+	f := &followUps{Committer: c, timers: map[string]time.Time{}}
 	f.tells = batch.New(c.writing, f.run)
 	f.tells.Linger = func(linger time.Duration) time.Duration { return linger }
 	return f
@@ -48,11 +47,13 @@ func (f *followUps) tell(tenant string, linger time.Duration) {
 }
 
 func (f *followUps) run(ctx context.Context, tenant string, _ []time.Duration) {
-	f.slots <- struct{}{}
+	found, _ := f.slots.LoadOrStore(f.store.FollowServer(tenant), make(chan struct{}, followers))
+	slots := found.(chan struct{})
+	slots <- struct{}{}
 	ctx, cancel := context.WithTimeout(ctx, followTime)
 	more, err := f.FollowUp(ctx, tenant)
 	cancel()
-	<-f.slots
+	<-slots
 	if err != nil && f.writing.Err() == nil {
 		f.log.Warn("can't follow up what has ended; a background job will", "tenant", tenant,
 			"error", err)
@@ -86,15 +87,12 @@ func (c *Committer) FollowUp(ctx context.Context, tenant string) (more bool, err
 	if err == nil {
 		return true, nil
 	}
-	if row == 0 {
-		return false, err
-	}
 	again, err := c.store.RestFollowUp(ctx, tenant, row, err)
 	if err != nil {
 		return again > 0, err
 	}
 	c.followUps.tellAfter(tenant, again)
-	return again > 0, nil // other rows go on
+	return row != 0 && again > 0, nil // other rows go on
 }
 
 // tellAfter is tell after a while, unless that is 0. If a timer goes off before, the FollowUp that

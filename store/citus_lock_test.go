@@ -131,6 +131,21 @@ func TestBatchesThroughTheCoordinatorAreTransactions(t *testing.T) {
 		err = b.DBsOfCoordinator(tenant)[0].Send(ctx, batch)
 		assert.Equal(t, pgerrcode.LockNotAvailable, sqlState(err), "begin: %v: %v", begin, err)
 	}
+	hot := b.DBsOfCoordinator(tenant)[0]
+	single := &pgx.Batch{}
+	single.Queue(insert, 9)
+	assert.Equal(t, pgerrcode.LockNotAvailable, sqlState(hot.Send(ctx, single)))
+	_, err = hot.Exec(ctx, insert, 9)
+	assert.Equal(t, pgerrcode.LockNotAvailable, sqlState(err), "%v", err)
+	var n int32
+	err = hot.QueryRow(ctx, insert+` RETURNING number`, 9).Scan(&n)
+	assert.Equal(t, pgerrcode.LockNotAvailable, sqlState(err), "%v", err)
+	require.NoError(t, hot.QueryRow(ctx, insert+` RETURNING number`, 10).Scan(&n))
+	assert.Equal(t, int32(10), n)
+	require.NoError(t, tx.Rollback(ctx))
+	tag, err := hot.Exec(ctx, insert, 9)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, tag.RowsAffected())
 }
 
 // A submit whose first statement finds that the tenant has left the worker isn't told that there
@@ -152,7 +167,8 @@ func TestSubmitAfterAMove(t *testing.T) {
 	})
 }
 
-// Where the lock of the tenant can't be taken, statements name the tables that Citus shows.
+// Where the lock of the tenant can't be taken, statements name the tables that Citus shows, until
+// it can.
 func TestHotStatementsWithoutTheLock(t *testing.T) {
 	if !pgtest.OnCitus() {
 		t.Skip("TestStoreOnCitus runs it")
@@ -173,4 +189,8 @@ func TestHotStatementsWithoutTheLock(t *testing.T) {
 	require.NoError(t, r.Err)
 	plan := later.hotPlan(`SELECT 1 FROM "tenant_acme".rolls`)
 	require.Contains(t, plan, "Citus")
+	_, err = worker.Exec(t.Context(),
+		`ALTER FUNCTION pg_catalog.missing(int, bigint[]) RENAME TO lock_shard_metadata`)
+	require.NoError(t, err)
+	later.onWorker()
 }

@@ -89,7 +89,7 @@ func TestHotStatementsNameTheTablesOfTheWorker(t *testing.T) {
 		return b.connectionsToWorkers() > 0
 	})
 	for _, sql := range []string{`SELECT 1 FROM {task}`, `SELECT 1 FROM "tenant_acme".numbering`,
-		`SELECT {table_size}('{journal}'), 1 FROM {lease}`} {
+		`SELECT "tenant_acme".table_size('{journal}'), 1 FROM {lease}`} {
 		plan := b.hotPlan(b.at(1, sql))
 		assert.NotContains(t, plan, "Citus", sql)
 		assert.Contains(t, plan, "_1", sql)

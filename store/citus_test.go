@@ -29,7 +29,9 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestTasksWhileATenantMoves", "TestRenumberAcrossASealedRoll",
 		"TestLockedTablesStopHotTransactions", "TestDeleteWaitsForHotTransactions",
 		"TestBatchesThroughTheCoordinatorAreTransactions", "TestSubmitAfterAMove",
-		"TestHotStatementsWithoutTheLock")
+		"TestHotStatementsWithoutTheLock", "TestRowsAreNumberedAtTheWorker",
+		"TestFollowUpsGoStraightToTheWorker", "TestSubmitsGetNumbersBesideAFollowUp",
+		"TestTenantsWithAnotherOwner", "TestWorkersThatAreNotTold")
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of

@@ -223,6 +223,9 @@ func (s *Store) DBOf(tenant string, hot bool) postgres.TenantDB {
 	return s.core.DB(tenant)
 }
 
+// FollowDBOf returns the database for what follows from a tenant's submits and settlements.
+func (s *Store) FollowDBOf(tenant string) postgres.TenantDB { return s.core.FollowDB(tenant) }
+
 // DBsOfCoordinator returns the databases for a tenant's work through the coordinator of Citus: over
 // hot connections and the rest.
 func (s *Store) DBsOfCoordinator(tenant string) []postgres.TenantDB {

@@ -55,8 +55,8 @@ type calls struct {
 
 // withoutSQL are the methods that run no statement of a tenant, or return no error.
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
-	"Accepted", "Home", "NumbersAtHand", "QuiesceTenant", "StatsStatements", "ChargeSubmits",
-	"AgingTypes", "DBOf", "DBsOfCoordinator",
+	"Accepted", "Home", "FollowServer", "NumbersAtHand", "QuiesceTenant", "StatsStatements",
+	"ChargeSubmits", "AgingTypes", "DBOf", "FollowDBOf", "DBsOfCoordinator",
 	// it names no table, but for tenants that are on a worker of Citus
 	"Confirm",
 	// it reads settings
@@ -95,7 +95,8 @@ var special = map[string][]any{
 	"Endpoint": {anyUUID}, "DeleteEndpoint": {anyUUID}, "Operation": {anyUUID},
 	"StopOperation": {anyUUID}, "EndpointHistory": {anyUUID}, "EndpointCounts": {[]string{anyUUID}},
 	"RecordNotice": {anyUUID, asyncflow.AlertFiring, asyncflow.TaskID{Type: "pipe", Number: 1}},
-	"SealRoll":     {0}, "LeaseLimited": {0}, "AllotNumbers": {30_000}, "SetHealth": {anyUUID},
+	"SealRoll":     {0}, "LeaseLimited": {0}, "AllotNumbers": {30_000}, "AllotRun": {30_000},
+	"SetHealth":      {anyUUID},
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 	"GroupFailures":  {store.FailureFilter{Until: time.Now(), Limit: 10}},

@@ -20,7 +20,10 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-const taskType = "bench"
+const (
+	taskType = "bench"
+	started  = "started" // of tasks that others start
+)
 
 // users is the number of users of tasks with labels.
 const users = 1000
@@ -36,6 +39,7 @@ type Store struct {
 	store     *store.Store
 	committer *dispatcher.Committer
 	typ       *store.Type
+	starting  bool // see StartOthers
 	stop      func() error
 }
 
@@ -116,6 +120,27 @@ func (s *Store) putType(ctx context.Context, searchable ...string) error {
 	return err
 }
 
+// StartOthers has each task start another one when it ends, which nobody leases.
+func (s *Store) StartOthers(ctx context.Context) error {
+	s.starting = true
+	_, _, err := s.store.PutTaskType(ctx, s.tenant, asyncflow.TaskType{Name: started,
+		Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults())
+	return err
+}
+
+// FollowUp waits until nothing is left to do after the ends of tasks.
+func (s *Store) FollowUp(ctx context.Context) error {
+	for {
+		due, err := s.store.DryRunFollowUps(ctx, s.tenant)
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		if _, err := s.committer.FollowUp(ctx, s.tenant); err != nil {
+			return err
+		}
+	}
+}
+
 // Close ends the store.
 func (s *Store) Close() error { return s.stop() }
 
@@ -161,6 +186,9 @@ func (s *Store) settle(l asyncflow.Lease, done func(error)) {
 		Status:   200,
 		Duration: time.Millisecond,
 		Endpoint: "http://127.0.0.1:12345/deliver",
+	}
+	if s.starting {
+		o.Spawn = []asyncflow.SpawnedTask{{Type: started, Context: json.RawMessage(`{"of":1}`)}}
 	}
 	v := asyncflow.Decide(s.typ.TaskType, l, o, s.store.Clock.Now())
 	settlement := asyncflow.Settlement{Lease: l, Outcome: o, Verdict: v}

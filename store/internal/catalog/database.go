@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -9,46 +10,79 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
+// acquireFor takes a connection for a tenant.
+type acquireFor func(
+	ctx context.Context, tenant string,
+) (conn *pgxpool.Conn, released func(), err error)
+
+// unlessBehind takes connections for a tenant as long as its tables aren't behind this program.
+func (s *Core) unlessBehind(tenant string, acquire acquireFor) postgres.Acquire {
+	return func(ctx context.Context) (*pgxpool.Conn, func(), error) {
+		if err := s.Catalog.refuseBehind(tenant); err != nil {
+			return nil, nil, err
+		}
+		return acquire(ctx, tenant)
+	}
+}
+
 // DB returns the database for a tenant's work. With "" it serves work that belongs to no
 // tenant. A tenant's work goes through the pooler, if there is one and the context isn't one of
 // postgres.Direct.
 func (s *Core) DB(tenant string) postgres.TenantDB {
-	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
-		if err := s.Catalog.refuseBehind(tenant); err != nil {
-			return nil, nil, err
-		}
+	acquire := func(ctx context.Context, tenant string) (*pgxpool.Conn, func(), error) {
 		if s.through != nil && tenant != "" && !postgres.IsDirect(ctx) {
 			return s.through.Acquire(ctx, tenant)
 		}
 		return s.shares.Acquire(ctx, tenant)
 	}
-	return postgres.NewTenantDB(acquire, s.Roles, tenant)
+	return postgres.NewTenantDB(s.unlessBehind(tenant, acquire), s.Roles, tenant)
 }
 
 // HotDB returns the database for the work of a task type, over the connections that submit,
 // lease and settle.
 func (s *Core) HotDB(tenant string) postgres.TenantDB {
-	if s.workers != nil {
-		if way := s.workers.wayTo(tenant); way != nil {
-			return way.db(s, tenant)
-		}
+	if way := s.wayTo(tenant); way != nil {
+		return way.db(s, tenant, way.at.pool.Acquire)
 	}
-	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
-		if err := s.Catalog.refuseBehind(tenant); err != nil {
-			return nil, nil, err
-		}
-		return s.HotPool.Acquire(ctx, tenant)
+	return postgres.NewTenantDB(s.unlessBehind(tenant, s.HotPool.Acquire), s.Roles, tenant)
+}
+
+// placePatience is how long FollowDB waits for the place of a tenant that moves: meanwhile other
+// tenants wait for their turn.
+const placePatience = "300ms"
+
+// FollowDB returns the database for what follows from submits and settlements: trees, dependents,
+// late reports. It is DB, or it leads straight to the tenant's worker, which runs no statement that
+// locks tables, and none on the tables of asyncflow. A transaction keeps the tenant there: it must
+// not wait for another one of the tenant, except for one that only tries to begin.
+func (s *Core) FollowDB(tenant string) postgres.TenantDB {
+	if way := s.wayTo(tenant); way != nil {
+		return way.db(s, tenant, way.at.shares.Acquire).WithPatience(placePatience)
 	}
-	return postgres.NewTenantDB(acquire, s.Roles, tenant)
+	return s.DB(tenant)
+}
+
+// StraightTo names the worker to which FollowDB and HotDB lead; "": there is none.
+func (s *Core) StraightTo(tenant string) string {
+	if way := s.wayTo(tenant); way != nil {
+		return way.at.address
+	}
+	return ""
+}
+
+// wayTo returns the way to a tenant straight at its worker; nil: there is none, or it isn't known.
+func (s *Core) wayTo(tenant string) *placement {
+	if s.workers == nil {
+		return nil
+	}
+	return s.workers.wayTo(tenant)
 }
 
 // Home returns the number of a tenant's home among the connections of HotDB. Tenants of one home
 // are on one server.
 func (s *Core) Home(tenant string) int {
-	if s.workers != nil {
-		if way := s.workers.wayTo(tenant); way != nil {
-			return way.at.first + way.at.pool.Home(tenant)
-		}
+	if way := s.wayTo(tenant); way != nil {
+		return way.at.first + way.at.pool.Home(tenant)
 	}
 	return s.HotPool.Home(tenant)
 }
@@ -63,12 +97,7 @@ func (s *Core) Server(tenant string) string {
 	if !s.distributed {
 		return ""
 	}
-	if s.workers != nil {
-		if way := s.workers.wayTo(tenant); way != nil {
-			return way.at.address
-		}
-	}
-	return "of tenant " + tenant
+	return cmp.Or(s.StraightTo(tenant), "of tenant "+tenant)
 }
 
 // Confirm makes a transaction, open or of its own, as durable as any change of a tenant: its commit
@@ -110,6 +139,7 @@ func (s *Core) PoolStats() []PoolStat {
 		for _, w := range s.workers.known.Load().servers {
 			if w.reached.Load() {
 				hot.Join(w.pool.Stat())
+				base.Add(w.follow.Stat())
 			}
 		}
 	}

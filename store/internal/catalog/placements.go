@@ -12,12 +12,18 @@ import (
 type place struct {
 	server postgres.Server
 	table  int64 // the number of one of its tables, see postgres.PlacedTables
+	// owned says that the user owns the tables. Otherwise statements name those that Citus shows.
+	owned bool
+	// told says that the server is told of moves. What another one says of places may be old.
+	told bool
 }
 
 // placesSQL reads where the schemas of tenants are, and the number of one table of each: of tenants
-// in $1, or of all if it is null. All tables of one are at one place.
+// in $1, or of all if it is null. All tables of one are at one place. Only their owner can have the
+// lock that keeps them there.
 const placesSQL = `
-SELECT substr(n.nspname, 8), w.nodename, w.nodeport, s.shardid
+SELECT substr(n.nspname, 8), w.nodename, w.nodeport, s.shardid,
+  pg_has_role(c.relowner, 'USAGE'), w.hasmetadata AND w.metadatasynced
 FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = 'rolls'
 JOIN pg_dist_shard s ON s.logicalrelid = c.oid
 JOIN pg_dist_placement p USING (shardid) JOIN pg_dist_node w USING (groupid)
@@ -33,11 +39,11 @@ func readPlaces(
 	found := map[string]place{}
 	var tenant string
 	var p place
-	_, err := pgx.ForEachRow(rows, []any{&tenant, &p.server.Host, &p.server.Port, &p.table},
-		func() error {
-			found[tenant] = p
-			return nil
-		})
+	into := []any{&tenant, &p.server.Host, &p.server.Port, &p.table, &p.owned, &p.told}
+	_, err := pgx.ForEachRow(rows, into, func() error {
+		found[tenant] = p
+		return nil
+	})
 	return found, postgres.Wrap(err, "look where tenants are")
 }
 

@@ -46,6 +46,7 @@ type placements struct {
 type placement struct {
 	at     *worker
 	placed *postgres.PlacedTables
+	owned  bool // the user owns the tables; otherwise statements name those that Citus shows
 }
 
 // worker is a server.
@@ -53,10 +54,12 @@ type worker struct {
 	postgres.Server
 	address string
 	pool    *postgres.HotPool
+	follow  *pgxpool.Pool    // for what follows from submits and settlements
+	shares  *postgres.Shares // of follow
 	first   int              // of the numbers of its homes
 	reached atomic.Bool      // once: only then its tenants' work goes there
 	failed  bool             // the last try to reach it; only follow uses it
-	shown   bool             // statements name the tables that Citus shows; set before reached
+	shown   atomic.Bool      // statements name the tables that Citus shows
 	prober  *postgres.Prober // once it is reached
 }
 
@@ -106,32 +109,33 @@ func (w *workers) follow(ctx context.Context) error {
 			return postgres.Wrap(err, "make connections to the worker %s", p.server)
 		}
 	}
-	unreached := map[*worker]*postgres.PlacedTables{} // of any tenant there
-	for tenant, p := range w.found {
-		if s := at[p.server]; !s.reached.Load() && unreached[s] == nil {
-			unreached[s] = postgres.NewPlacedTables(schema.Of(tenant), p.table)
-		}
-	}
-	reached := w.reach(ctx, unreached)
+	reached := w.reach(ctx, slices.Collect(maps.Values(at)), looked)
 	if !looked && !reached {
 		return nil
 	}
 	for tenant, p := range w.found {
-		way := before.tenants[tenant]
-		if way != nil && way.at.Server != p.server {
-			w.core.Log.Info("a tenant has moved to another worker of Citus", "tenant", tenant,
-				"from", way.at.address, "to", p.server.String())
+		if at[p.server].reached.Load() && p.told {
+			now.tenants[tenant] = w.way(tenant, before.tenants[tenant], at[p.server], p)
 		}
-		if !at[p.server].reached.Load() {
-			continue
-		}
-		if way == nil || way.at != at[p.server] || !way.placed.Are(p.table) {
-			way = &placement{at[p.server], postgres.NewPlacedTables(schema.Of(tenant), p.table)}
-		}
-		now.tenants[tenant] = way
 	}
 	w.known.Store(now)
 	return nil
+}
+
+// way returns the way to a tenant, which stays the same if nothing has changed.
+func (w *workers) way(tenant string, before *placement, at *worker, p place) *placement {
+	if before != nil && before.at != at {
+		w.core.Log.Info("a tenant has moved to another worker of Citus", "tenant", tenant,
+			"from", before.at.address, "to", at.address)
+	}
+	if !p.owned && (before == nil || before.owned) {
+		w.core.Log.Warn("can't name the tables of a tenant at its worker of Citus, which takes "+
+			"more CPU time: the user of DATABASE_URL must own them", "tenant", tenant)
+	}
+	if before != nil && before.at == at && before.owned == p.owned && before.placed.Are(p.table) {
+		return before
+	}
+	return &placement{at, postgres.NewPlacedTables(schema.Of(tenant), p.table), p.owned}
 }
 
 // look reads the places of tenants that were asked for or have moved, or of all tenants: from time
@@ -186,16 +190,21 @@ func (w *workers) takeWanted(all bool) (some []string) {
 	return some
 }
 
-// reach tries to connect to servers that weren't reached yet, and reports whether one is now.
-func (w *workers) reach(
-	ctx context.Context, servers map[*worker]*postgres.PlacedTables,
-) (reached bool) {
+// reach tries to connect to servers that weren't reached yet, and reports whether one is now. With
+// again, it also asks those that lacked what statements need to name their tables.
+func (w *workers) reach(ctx context.Context, servers []*worker, again bool) (reached bool) {
 	var tries sync.WaitGroup
-	for one, placed := range servers {
-		tries.Go(func() { one.reach(ctx, w.core.Log, placed) })
+	var unreached []*worker
+	for _, one := range servers {
+		if !one.reached.Load() {
+			unreached = append(unreached, one)
+		}
+		if !one.reached.Load() || again && one.shown.Load() {
+			tries.Go(func() { one.reach(ctx, w.core.Log) })
+		}
 	}
 	tries.Wait()
-	for one := range servers {
+	for _, one := range unreached {
 		if one.reached.Load() {
 			reached = true
 			w.probers <- one.prober
@@ -218,33 +227,34 @@ func (w *workers) watch(ctx context.Context) error {
 }
 
 // tryPlaced finds out whether statements can name the tables of the worker.
-func (w *worker) tryPlaced(
-	ctx context.Context, log *slog.Logger, placed *postgres.PlacedTables,
-) error {
-	if w.shown {
-		return nil
-	}
+func (w *worker) tryPlaced(ctx context.Context, log *slog.Logger) error {
 	conn, released, err := w.pool.Acquire(ctx, "")
 	if err != nil {
 		return err
 	}
 	defer released()
 	defer conn.Release()
-	err = placed.Try(ctx, conn.Conn())
-	if !postgres.CantPlace(err) {
+	var can bool
+	err = conn.QueryRow(ctx, postgres.CanPlaceSQL).Scan(&can)
+	if before := w.shown.Load(); err != nil || before != can {
 		return err
 	}
-	w.shown = true
-	log.Warn("can't name the tables of a worker of Citus, which takes more CPU time: the user of "+
-		"DATABASE_URL must own them", "host", w.Host, "port", w.Port, "error", err)
+	w.shown.Store(!can)
+	if !can {
+		log.Warn("can't name the tables of a worker of Citus, which takes more CPU time: its "+
+			"version of Citus lacks a function", "host", w.Host, "port", w.Port)
+	}
 	return nil
 }
 
 // reach tries to connect to a worker, and logs the first failure and the success.
-func (w *worker) reach(ctx context.Context, log *slog.Logger, placed *postgres.PlacedTables) {
+func (w *worker) reach(ctx context.Context, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	err := w.tryPlaced(ctx, log, placed)
+	err := w.tryPlaced(ctx, log)
+	if w.reached.Load() {
+		return
+	}
 	if err == nil {
 		w.prober, err = w.pool.NewProber(ctx)
 	}
@@ -268,26 +278,28 @@ func (p *placements) server(ctx context.Context, c *Core, s postgres.Server) (*w
 			return known, nil
 		}
 	}
-	pool, err := postgres.NewHotPool(ctx, c.hotConfig(s))
+	config := c.hotConfig(s)
+	pool, err := postgres.NewHotPool(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	at := &worker{Server: s, address: s.String(), pool: pool,
-		first: (len(p.servers) + 1) * c.HotPool.Size()}
+	config.Statement = postgres.BaseStatement
+	follow, err := postgres.NewPool(ctx, config)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	at := &worker{Server: s, address: s.String(), pool: pool, follow: follow,
+		shares: postgres.NewShares(follow, config.Size),
+		first:  (len(p.servers) + 1) * c.HotPool.Size()}
 	p.servers = append(p.servers, at)
 	return at, nil
 }
 
 // db returns the database for the work of a tenant at its worker.
-func (p *placement) db(s *Core, tenant string) postgres.TenantDB {
-	acquire := func(ctx context.Context) (*pgxpool.Conn, func(), error) {
-		if err := s.Catalog.refuseBehind(tenant); err != nil {
-			return nil, nil, err
-		}
-		return p.at.pool.Acquire(ctx, tenant)
-	}
-	db := postgres.NewTenantDB(acquire, s.Roles, tenant)
-	if p.at.shown || p.placed.Moved() {
+func (p *placement) db(s *Core, tenant string, acquire acquireFor) postgres.TenantDB {
+	db := postgres.NewTenantDB(s.unlessBehind(tenant, acquire), s.Roles, tenant)
+	if !p.owned || p.at.shown.Load() || p.placed.Moved() {
 		return db
 	}
 	return db.WithPlaced(p.placed)
@@ -297,5 +309,6 @@ func (p *placement) db(s *Core, tenant string) postgres.TenantDB {
 func (w *workers) close() {
 	for _, s := range w.known.Load().servers {
 		s.pool.Close()
+		s.follow.Close()
 	}
 }

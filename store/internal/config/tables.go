@@ -117,7 +117,6 @@ func (t *TableNames) SQL(position int, sql string) string {
 		"{past_keys}", t.Qualify("past_keys"),
 		"{types}", t.Qualify("task_types"), "{type_versions}", t.Qualify("type_versions"),
 		"{sets}", t.Qualify("table_sets"),
-		"{table_size}", t.Qualify("table_size"),
 		"{rolls}", t.Qualify("rolls"), "{retired}", t.Qualify("retired_types"),
 		"{deleted}", t.Qualify("deleted_types"), "{locks}", t.Qualify("locks"),
 		"{tallies}", t.Qualify("tallies"),

@@ -114,6 +114,7 @@ type workerGroups struct {
 	ends     map[workerStage][]time.Time // of the attempts of a stage
 	attempts int
 	sampled  bool
+	sizeOf   func(relation string) string // an expression, see catalog.Core
 	// allRunning is whether all running tasks were read.
 	allRunning bool
 }

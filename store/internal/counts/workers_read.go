@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -62,7 +63,8 @@ func (s *Counts) readWorkers(
 		return &workerGroups{filter: f}, err
 	}
 	g := &workerGroups{filter: f, types: map[int32]*config.Type{},
-		workers: map[WorkerPlace]*Worker{}, ends: map[workerStage][]time.Time{}}
+		workers: map[WorkerPlace]*Worker{}, ends: map[workerStage][]time.Time{},
+		sizeOf: func(relation string) string { return s.core.SizeSQL(tenant, relation, false) }}
 	for _, t := range types {
 		g.types[t.Number()] = t
 	}
@@ -139,14 +141,12 @@ SELECT type, stage, coalesce(worker, ''), coalesce(sent_to, endpoint)::text, coa
 FROM (SELECT * FROM {lease} WHERE type = ANY ($1::int[]) AND unsent IS NOT TRUE LIMIT $2) l
 GROUP BY 1, 2, 3, 4, 5`
 
-// leaseSQL fails if the table of leases is locked. runningSQL could wait for the lock when it is
-// prepared, without the limits of its transaction.
-const leaseSQL = `SELECT {table_size}(to_regclass($1))`
-
-// readRunning reads the running tasks. It leaves them out if their table is locked.
+// readRunning reads the running tasks. It leaves them out if their table is locked, for which it
+// asks for the size: runningSQL could wait for the lock when it is prepared, without the limits of
+// its transaction.
 func (g *workerGroups) readRunning(read reader, one *config.Type) error {
 	err := read(func(rows pgx.Rows) error { rows.Close(); return rows.Err() },
-		one.SQL(0, leaseSQL), one.Set().Tables.Qualify("lease"))
+		`SELECT `+g.sizeOf("to_regclass($1)"), one.Set().Tables.Qualify("lease"))
 	if isLocked(err) {
 		g.sampled = true
 		return nil
@@ -189,7 +189,7 @@ type journalTable struct {
 // read, and how many blocks. A roll that is idle since before $4 has nothing.
 const journalsSQL = `
 SELECT n - 1, size / current_setting('block_size')::bigint
-FROM (SELECT u.n, {table_size}(to_regclass(u.name)) AS size
+FROM (SELECT u.n, {size} AS size
   FROM unnest($1::text[], $2::text[], $3::int[]) WITH ORDINALITY AS u (name, s, p, n)
   JOIN {rolls} r ON r.table_set = u.s AND r.position = u.p
   WHERE coalesce(r.idle_since >= $4, true) OFFSET 0) j
@@ -208,6 +208,7 @@ func (g *workerGroups) journals(
 		sets[i] = j.set.Name
 		positions[i] = int32(j.position)
 	}
+	sql := strings.Replace(journalsSQL, "{size}", g.sizeOf("to_regclass(u.name)"), 1)
 	var n int
 	var blocks int64
 	err = read(func(rows pgx.Rows) error {
@@ -217,7 +218,7 @@ func (g *workerGroups) journals(
 			return nil
 		})
 		return err
-	}, one.SQL(0, journalsSQL), names, sets, positions, g.filter.Since)
+	}, one.SQL(0, sql), names, sets, positions, g.filter.Since)
 	switch {
 	case !isLocked(err):
 		return found, err

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
@@ -23,6 +24,10 @@ const (
 
 	// refillTime bounds the wait for a block: all submits to the table set wait for it.
 	refillTime = 5 * time.Second
+
+	// runPatience is how long AllotRun tries to lock the row of a roll. Its caller may keep a tenant
+	// from moving meanwhile.
+	runPatience = 100 * time.Millisecond
 )
 
 type numbers struct {
@@ -53,6 +58,40 @@ func (s *Path) AllotNumbers(
 	ctx context.Context, t *config.Type, n int,
 ) (*config.Type, []int64, error) {
 	return s.numbers.allot(ctx, t, n)
+}
+
+// AllotRun returns the first of n consecutive fresh numbers of the roll that is open as far as a
+// type says. If the database has lost history, it is config.ErrElsewhere: a submit opens a roll.
+//
+// The numbers aren't taken in the caller's transaction: it would have the row of the roll locked to
+// its end, while all submits to the roll wait for numbers.
+func (s *Path) AllotRun(ctx context.Context, t *config.Type, n int) (first int64, err error) {
+	for began := time.Now(); ; {
+		first, err = s.numbers.allotRun(ctx, t, int64(n))
+		if err == errOtherHistory {
+			return 0, config.ErrElsewhere
+		}
+		// Each try waits for the lock.
+		locked := postgres.State(err) == pgerrcode.LockNotAvailable
+		if !locked || time.Since(began) > runPatience {
+			return first, err
+		}
+	}
+}
+
+// allotRun is AllotRun without patience.
+func (ns *numbers) allotRun(ctx context.Context, t *config.Type, n int64) (int64, error) {
+	b := ns.block(t.Set().Key())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.expire(t); b.end-b.next < n {
+		if err := ns.refill(ctx, t, b, n); err != nil {
+			return 0, err
+		}
+	}
+	first := b.next
+	b.next += n
+	return first, nil
 }
 
 // allot returns n fresh numbers of the open roll of a type, ascending, and the type with that open
@@ -158,7 +197,7 @@ func (ns *numbers) refill(ctx context.Context, t *config.Type, b *block, need in
 	defer cancel()
 	var first int64
 	set := t.Set()
-	err := ns.store.core.HotDB(t.Tenant).QueryRow(ctx, TakeNumbersSQL(set), set.Name, set.End,
+	err := ns.store.core.HotDB(t.Tenant).QueryRow(ctx, takeNumbersSQL(set), set.Name, set.End,
 		b.size, UsedUp).Scan(&first)
 	if err == pgx.ErrNoRows {
 		return errOtherHistory
@@ -177,9 +216,9 @@ func (ns *numbers) refill(ctx context.Context, t *config.Type, b *block, need in
 	return nil
 }
 
-// TakeNumbersSQL takes $3 numbers from a roll, and returns the first one. The LIMIT keeps the
+// takeNumbersSQL takes $3 numbers from a roll, and returns the first one. The LIMIT keeps the
 // history out of the condition, where Citus doesn't take it.
-func TakeNumbersSQL(set *config.TableSet) string {
+func takeNumbersSQL(set *config.TableSet) string {
 	return set.Tables.SQL(0, `
 		UPDATE {rolls} SET next_number = next_number + $3
 		FROM (SELECT `+set.Tables.Qualify("history")+`(tableoid) AS present FROM {rolls}

@@ -15,7 +15,7 @@
 //     ErrIdle
 //   - hot: HotPool, NewHotPool
 //   - page: PageBytes, CollectPage, Place
-//   - placed: PlacedTables, NewPlacedTables, CantPlace
+//   - placed: PlacedTables, NewPlacedTables, CanPlaceSQL
 //   - pool: PoolConfig, Server, NewPool, PoolGroup, PoolStat
 //   - pooler: Pooler, OpenPooler, ServerOf, Direct, IsDirect
 //   - prober: Prober, NewProber

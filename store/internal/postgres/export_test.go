@@ -107,14 +107,22 @@ func MomentsOf(times []time.Time) Moments {
 }
 
 // Replace returns a statement that names placed tables, of which these are known. The table outbox
-// numbers its rows.
-func (s *PlacedTables) Replace(names map[string]string, text string) string {
+// numbers its rows, by the sequence numbers. shown says that some of what it does names tables as
+// Citus shows them: what the function send does, too.
+func (s *PlacedTables) Replace(
+	names map[string]string, text string,
+) (sql string, shown bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, here := range names {
-		s.names[name] = placedName{here, name == "outbox"}
+		s.names[name] = placedName{name: here, writes: name == "send"}
 	}
-	return s.replace(text).sql
+	if outbox, ok := s.names["outbox"]; ok {
+		outbox.numbers, outbox.column, outbox.next = true, "seq", "nextval('numbers'::regclass)"
+		s.names["outbox"] = outbox
+	}
+	replaced := s.replace(text)
+	return replaced.sql, replaced.shown
 }
 
 // Note takes notice of an error.

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/asyncflow/asyncflow"
 )
 
 // PlacedTables are the tables of a tenant as its worker of Citus has them: plain tables, each with
@@ -25,8 +27,8 @@ import (
 // Citus' own writers take, for which a move waits, and then looks whether the tenant is still here;
 // see ADR 72. It is safe for concurrent use.
 //
-// The tables here don't number their rows: Citus does that before. So an INSERT into a table that
-// does names the tables that Citus shows.
+// The tables here don't number their rows: Citus does that before, by a sequence that each worker
+// has, in a range of its own. An INSERT … SELECT into them takes the numbers from there by itself.
 type PlacedTables struct {
 	one    int64 // the number of one of them: Citus has one lock for all tables of a schema
 	schema string
@@ -42,12 +44,15 @@ type PlacedTables struct {
 type placedName struct {
 	name    string // qualified and quoted; of functions: ""
 	numbers bool   // the table that Citus shows numbers its rows
+	column  string // with the number
+	next    string // the next number
+	writes  bool   // it is a function that may write, to tables as Citus shows them
 }
 
 // placedText is a statement that names the tables here.
 type placedText struct {
 	sql   string
-	shown bool // it stays as it is, though it names tables
+	shown bool // some of what it does names tables as Citus shows them
 }
 
 // The most names and texts that PlacedTables keep. A type has some 20 statements for each roll.
@@ -81,6 +86,10 @@ func (s *PlacedTables) note(err error) error {
 	switch State(err) {
 	case pgerrcode.UndefinedTable, pgerrcode.UndefinedObject, pgerrcode.InternalError:
 		s.moved.Store(true)
+	case pgerrcode.InsufficientPrivilege: // the tables have another owner
+		s.moved.Store(true)
+		return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
+			Message: "the user of DATABASE_URL has lost its rights on the tables of " + s.schema}
 	}
 	return err
 }
@@ -97,6 +106,13 @@ const (
   lock_shard_metadata(5, ARRAY[$2::bigint])`
 	lookAtPlaceSQL = `SELECT CASE WHEN NOT EXISTS (SELECT FROM pg_dist_placement
   JOIN pg_dist_local_group USING (groupid) WHERE shardid = $1::bigint) THEN $2::text::regclass END`
+
+	// These two do the same on connections that wait for locks for longer than for the place.
+	keepPlaceSoonSQL = `SELECT set_config('plan_cache_mode', $1, true),
+  set_config('asyncflow.lock_timeout', current_setting('lock_timeout'), true),
+  set_config('lock_timeout', $3, true), lock_shard_metadata(5, ARRAY[$2::bigint])`
+	lookAtPlaceSoonSQL = lookAtPlaceSQL +
+		`, set_config('lock_timeout', current_setting('asyncflow.lock_timeout'), true)`
 )
 
 // planModeSQL sets how the rest of a transaction is planned.
@@ -108,33 +124,26 @@ func (s *PlacedTables) absent() string {
 	return Quote("the schema " + s.schema + " has left this worker")
 }
 
-// queue adds the statements that each transaction begins with to a batch, and returns how many.
-func (s *PlacedTables) queue(b *pgx.Batch, shown bool) int {
+// queue adds the statements that each transaction begins with to a batch. patience is how long they wait for the place; "": as long as for any lock.
+func (s *PlacedTables) queue(b *pgx.Batch, shown bool, patience string) {
 	mode := planOnce
 	if shown {
 		mode = planAnyTime
 	}
-	b.Queue(keepPlaceSQL, mode, s.one)
-	b.Queue(lookAtPlaceSQL, s.one, s.absent())
-	return 2
-}
-
-// Try runs the statements that each transaction begins with.
-func (s *PlacedTables) Try(ctx context.Context, conn *pgx.Conn) error {
-	b := &pgx.Batch{}
-	s.queue(b, true)
-	return conn.SendBatch(ctx, b).Close()
-}
-
-// CantPlace reports whether an error of Try stays: the user doesn't own the tables, or this Citus
-// has no such function or table.
-func CantPlace(err error) bool {
-	switch State(err) {
-	case pgerrcode.InsufficientPrivilege, pgerrcode.UndefinedFunction:
-		return true
+	if patience == "" {
+		b.Queue(keepPlaceSQL, mode, s.one)
+		b.Queue(lookAtPlaceSQL, s.one, s.absent())
+	} else {
+		b.Queue(keepPlaceSoonSQL, mode, s.one, patience)
+		b.Queue(lookAtPlaceSoonSQL, s.one, s.absent())
 	}
-	return false
 }
+
+// CanPlaceSQL reports whether a worker has what PlacedTables name of Citus.
+const CanPlaceSQL = `SELECT to_regclass('pg_catalog.pg_dist_placement') IS NOT NULL
+  AND to_regclass('pg_catalog.pg_dist_local_group') IS NOT NULL
+  AND to_regproc('pg_catalog.shard_name') IS NOT NULL
+  AND to_regprocedure('pg_catalog.lock_shard_metadata(integer,bigint[])') IS NOT NULL`
 
 // nameAll makes the statements of a batch name the tables here, and reports whether some stay.
 func (s *PlacedTables) nameAll(
@@ -211,22 +220,37 @@ func (s *PlacedTables) replace(sql string) (text placedText) {
 	var renamed strings.Builder
 	end := 0
 	for _, at := range s.named.FindAllStringSubmatchIndex(sql, -1) {
+		if at[0] < end { // it is a part of what was written already
+			continue
+		}
 		found := s.named.FindStringSubmatch(sql[at[0]:at[1]])
 		table, ok := s.names[tableOf(found)]
 		all = all && ok
-		text.shown = text.shown || table.numbers && insertInto.MatchString(sql[:at[0]])
+		text.shown = text.shown || table.writes
 		renamed.WriteString(sql[end:at[0]])
 		end = at[1]
-		if table.name == "" {
+		switch {
+		case table.name == "":
 			renamed.WriteString(found[0])
-		} else {
+		case table.numbers && insertInto.MatchString(sql[:at[0]]):
+			columns := insertSelect.FindStringSubmatch(sql[end:])
+			if columns == nil || table.next == "" || distinct.MatchString(sql[end+len(columns[0]):]) {
+				return s.keep(sql, placedText{sql: sql, shown: true}, all)
+			}
+			fmt.Fprintf(&renamed, "%s (%s, %s) SELECT %s, ", table.name, table.column, columns[1],
+				table.next)
+			end += len(columns[0])
+		default:
 			renamed.WriteString(table.name)
 		}
 	}
 	text.sql = renamed.String() + sql[end:]
-	if text.shown {
-		text.sql = sql
-	}
+	return s.keep(sql, text, all)
+}
+
+// keep keeps what became of a statement if all of its names are known, and returns it. s.mu is
+// held.
+func (s *PlacedTables) keep(sql string, text placedText, all bool) placedText {
 	if all {
 		if len(s.texts) >= placedTexts {
 			clear(s.texts)
@@ -236,20 +260,29 @@ func (s *PlacedTables) replace(sql string) (text placedText) {
 	return text
 }
 
-var insertInto = regexp.MustCompile(`(?i)\bINSERT\s+INTO\s+$`)
+var (
+	insertInto = regexp.MustCompile(`(?i)\bINSERT\s+INTO\s+$`)
+	// insertSelect is what follows the name of a table in an INSERT … SELECT that names columns. In
+	// one with DISTINCT the numbers would differ.
+	insertSelect = regexp.MustCompile(`(?i)^\s*\(([^()]*)\)\s*SELECT\s+(?:ALL\s+)?`)
+	distinct     = regexp.MustCompile(`(?i)^DISTINCT\b`)
+)
 
-// placedNamesSQL returns the qualified, quoted names of tables of a schema, and whether Citus
-// numbers their rows; "" for functions.
+// placedNamesSQL returns the qualified, quoted names of tables of a schema, whether Citus numbers
+// their rows, and by what; "" for functions, and whether they may write.
 const placedNamesSQL = `
-SELECT c.relname::text, shard_name(c.oid, s.shardid),
-  EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attidentity <> '')
-  OR EXISTS (SELECT FROM pg_attrdef d WHERE d.adrelid = c.oid
-    AND pg_get_expr(d.adbin, d.adrelid) LIKE '%nextval(%')
+SELECT c.relname::text, shard_name(c.oid, s.shardid), a.attname IS NOT NULL OR d.numbers,
+  coalesce(quote_ident(a.attname), ''),
+  coalesce(format('nextval(%L::regclass)',
+    pg_get_serial_sequence(c.oid::regclass::text, a.attname)), ''), false
 FROM pg_class c JOIN pg_dist_shard s ON s.logicalrelid = c.oid
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attidentity <> ''
+CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM pg_attrdef WHERE adrelid = c.oid
+  AND pg_get_expr(adbin, adrelid) LIKE '%nextval(%')) d (numbers)
 WHERE c.relnamespace = $1::text::regnamespace AND c.relname = ANY($2::text[])
 UNION ALL
-SELECT DISTINCT proname::text, '', false FROM pg_proc
-WHERE pronamespace = $1::text::regnamespace AND proname = ANY($2::text[])`
+SELECT proname::text, '', false, '', '', bool_or(provolatile = 'v') FROM pg_proc
+WHERE pronamespace = $1::text::regnamespace AND proname = ANY($2::text[]) GROUP BY proname`
 
 // learn asks the worker for the names of tables.
 func (s *PlacedTables) learn(ctx context.Context, conn *pgx.Conn, unknown map[string]bool) error {
@@ -261,7 +294,8 @@ func (s *PlacedTables) learn(ctx context.Context, conn *pgx.Conn, unknown map[st
 	found := map[string]placedName{}
 	var name string
 	var here placedName
-	_, err := pgx.ForEachRow(rows, []any{&name, &here.name, &here.numbers}, func() error {
+	into := []any{&name, &here.name, &here.numbers, &here.column, &here.next, &here.writes}
+	_, err := pgx.ForEachRow(rows, into, func() error {
 		found[name] = here
 		return nil
 	})

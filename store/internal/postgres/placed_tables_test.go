@@ -16,7 +16,8 @@ import (
 func TestPlacedTablesAreNamed(t *testing.T) {
 	t.Parallel()
 	names := map[string]string{"task_1": `tenant_acme.task_1_102`, "locks": `tenant_acme.locks_103`,
-		`odd"`: `tenant_acme."odd""_104"`, "history": "", "outbox": `tenant_acme.outbox_105`}
+		`odd"`: `tenant_acme."odd""_104"`, "history": "", "send": "",
+		"outbox": `tenant_acme.outbox_105`}
 	for text, want := range map[string]string{
 		`SELECT 1 FROM "tenant_acme"."task_1" t`:      `SELECT 1 FROM tenant_acme.task_1_102 t`,
 		`SELECT 1 FROM "tenant_acme".locks`:           `SELECT 1 FROM tenant_acme.locks_103`,
@@ -29,12 +30,38 @@ func TestPlacedTablesAreNamed(t *testing.T) {
 		`SELECT 1 FROM tenant_acme.task_1, locks l`:   `SELECT 1 FROM tenant_acme.task_1, locks l`,
 		`INSERT INTO "tenant_acme"."locks"(a) SELECT`: `INSERT INTO tenant_acme.locks_103(a) SELECT`,
 		`DELETE FROM "tenant_acme"."outbox"`:          `DELETE FROM tenant_acme.outbox_105`,
-		// here rows would get no numbers
-		`INSERT INTO "tenant_acme"."outbox" (a) SELECT a FROM "tenant_acme"."task_1"`://
-		`INSERT INTO "tenant_acme"."outbox" (a) SELECT a FROM "tenant_acme"."task_1"`,
+		// here rows get no numbers by themselves
+		"INSERT INTO \"tenant_acme\".outbox (a, b)\nSELECT * FROM \"tenant_acme\".task_1": "" +
+			"INSERT INTO tenant_acme.outbox_105 (seq, a, b) SELECT nextval('numbers'::regclass), " +
+			"* FROM tenant_acme.task_1_102",
+		`WITH d AS (INSERT INTO "tenant_acme"."outbox" (a) SELECT 1 RETURNING seq) SELECT 1`: "" +
+			`WITH d AS (INSERT INTO tenant_acme.outbox_105 (seq, a) SELECT ` +
+			`nextval('numbers'::regclass), 1 RETURNING seq) SELECT 1`,
 	} {
 		placed := postgres.NewPlacedTables("tenant_acme", 102)
-		assert.Equal(t, want, placed.Replace(names, text))
+		sql, shown := placed.Replace(names, text)
+		assert.Equal(t, want, sql)
+		assert.False(t, shown, text)
+	}
+}
+
+// What can't get numbers, or names tables in a function, stays with the tables that Citus shows.
+func TestPlacedTablesAreShown(t *testing.T) {
+	t.Parallel()
+	names := map[string]string{"task_1": `tenant_acme.task_1_102`, "send": "",
+		"outbox": `tenant_acme.outbox_105`}
+	for _, text := range []string{
+		`INSERT INTO "tenant_acme".outbox (a) VALUES ($1), ($2)`,
+		`INSERT INTO "tenant_acme".outbox (a) SELECT DISTINCT a FROM "tenant_acme".task_1`,
+		`INSERT INTO "tenant_acme".outbox SELECT a FROM "tenant_acme".task_1`,
+		`SELECT "tenant_acme".send($1)`,
+	} {
+		placed := postgres.NewPlacedTables("tenant_acme", 102)
+		for range 2 { // the second time it is kept
+			sql, shown := placed.Replace(names, text)
+			assert.Equal(t, text, sql)
+			assert.True(t, shown, text)
+		}
 	}
 }
 
@@ -60,6 +87,8 @@ func TestPlacedTablesMove(t *testing.T) {
 		pgerrcode.InternalError:    true, // Citus' own have no other code
 		pgerrcode.LockNotAvailable: false,
 		pgerrcode.UniqueViolation:  false,
+		// another user owns the tables now
+		pgerrcode.InsufficientPrivilege: true,
 	} {
 		placed := postgres.NewPlacedTables("tenant_acme", 102)
 		placed.Note(errors.New("gone"))

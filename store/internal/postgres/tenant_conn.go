@@ -20,6 +20,8 @@ type TenantConn struct {
 	role     string // "": that of the connection
 	entry    *entry
 	placed   *PlacedTables // nil: statements stay as they are
+	patience string        // for the place, see WithPlaced
+	anyTime  bool          // the open transaction leaves the mode of plans to Postgres
 	released func()        // nil after Release
 }
 
@@ -33,8 +35,8 @@ func (c *TenantConn) sendOne(
 	if err != nil {
 		return nil, err
 	}
-	entries := c.queueEntry(b, text.shown)
 	b.Queue(text.sql, args...)
+	entries := c.enter(b, text.shown)
 	br := c.conn.SendBatch(ctx, b)
 	for range entries {
 		if _, err := br.Exec(); err != nil {
@@ -45,16 +47,15 @@ func (c *TenantConn) sendOne(
 	return br, nil
 }
 
-// queueEntry adds the statements that a transaction begins with to a batch, and returns how many.
-// shown says that some of its statements name tables as Citus shows them.
-func (c *TenantConn) queueEntry(b *pgx.Batch, shown bool) int {
-	if c.placed != nil { // there are no roles
-		return c.placed.queue(b, shown)
+// queueEntry adds the statements that a transaction begins with to a batch. shown says that some of
+// its statements name tables as Citus shows them.
+func (c *TenantConn) queueEntry(b *pgx.Batch, shown bool) {
+	if c.placed == nil {
+		c.entry.queue(b, c.role)
+		return
 	}
-	if c.entry.queue(b, c.role) {
-		return 1
-	}
-	return 0
+	c.anyTime = shown // there are no roles
+	c.placed.queue(b, shown, c.patience)
 }
 
 // keepPlace runs the statements that a transaction on placed tables begins with, if there are any.
@@ -64,8 +65,20 @@ func (c *TenantConn) keepPlace(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	b := &pgx.Batch{}
-	c.placed.queue(b, true) // which statements follow isn't known
+	c.queueEntry(b, false)
 	return c.note(tx.SendBatch(ctx, b).Close())
+}
+
+// preparePlans puts the mode of plans first in a batch of the open transaction, if this is the
+// first one with a statement that names tables as Citus shows them.
+func (c *TenantConn) preparePlans(b *pgx.Batch, shown bool) {
+	if !shown || c.anyTime {
+		return
+	}
+	c.anyTime = true
+	first := &pgx.Batch{}
+	first.Queue(planModeSQL, planAnyTime)
+	b.QueuedQueries = slices.Insert(b.QueuedQueries, 0, first.QueuedQueries...)
 }
 
 // name returns a statement that names the placed tables, if there are any.
@@ -74,6 +87,24 @@ func (c *TenantConn) name(ctx context.Context, sql string) (placedText, error) {
 		return placedText{sql: sql}, nil
 	}
 	return c.placed.nameOne(ctx, c.conn.Conn(), sql)
+}
+
+// nameNext is name for a statement that is sent next, by itself, in the open transaction.
+func (c *TenantConn) nameNext(ctx context.Context, sql string) (placedText, error) {
+	text, err := c.name(ctx, sql)
+	if err != nil {
+		return text, err
+	}
+	return text, c.plan(ctx, text.shown)
+}
+
+// plan is preparePlans for a statement, or a batch, that stays as it is.
+func (c *TenantConn) plan(ctx context.Context, shown bool) error {
+	b := &pgx.Batch{}
+	if c.preparePlans(b, shown); len(b.QueuedQueries) == 0 {
+		return nil
+	}
+	return c.note(c.conn.SendBatch(ctx, b).Close())
 }
 
 // nameAll makes the statements of a batch name the placed tables, if there are any, and reports
@@ -100,13 +131,10 @@ func (c *TenantConn) Send(ctx context.Context, b *pgx.Batch) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.conn.Conn().PgConn().TxStatus() == 'I':
+	if c.conn.Conn().PgConn().TxStatus() == 'I' {
 		c.enter(b, shown)
-	case shown:
-		first := &pgx.Batch{}
-		first.Queue(planModeSQL, planAnyTime)
-		b.QueuedQueries = slices.Insert(b.QueuedQueries, 0, first.QueuedQueries...)
+	} else {
+		c.preparePlans(b, shown)
 	}
 	return FirstError(roleError(c.note(c.conn.SendBatch(ctx, b).Close())), c.replicated())
 }
@@ -123,7 +151,7 @@ func (c *TenantConn) Query(ctx context.Context, sql string, args ...any) (pgx.Ro
 func (c *TenantConn) query(
 	ctx context.Context, on Querier, sql string, args []any,
 ) (pgx.Rows, error) {
-	text, err := c.name(ctx, sql)
+	text, err := c.nameNext(ctx, sql)
 	if err != nil {
 		return failedRows{err: err}, err
 	}
@@ -150,34 +178,36 @@ func (c *TenantConn) Release() {
 	}
 }
 
-// enter puts the statements that a transaction begins with first in a batch, or behind its BEGIN.
+// enter puts the statements that a transaction begins with first in a batch, or behind its BEGIN,
+// and returns how many results come before the next one.
 //
 // Postgres makes a batch one transaction by itself. But where Citus hands it on to a worker, the
-// first statement would be a transaction of its own there, so it gets a BEGIN and a COMMIT.
-func (c *TenantConn) enter(b *pgx.Batch, shown bool) {
+// first statement would be a transaction of its own there, so it gets a BEGIN and a COMMIT. So does
+// a single one that is not to wait for locks at the worker for long.
+func (c *TenantConn) enter(b *pgx.Batch, shown bool) (entries int) {
 	if len(b.QueuedQueries) == 0 {
-		return
+		return 0
 	}
 	first := &pgx.Batch{}
 	begun := strings.HasPrefix(b.QueuedQueries[0].SQL, "BEGIN")
 	handedOn := c.placed == nil && c.entry.distributed
-	whole := handedOn && !begun && len(b.QueuedQueries) > 1
-	if whole {
+	impatient := handedOn && c.entry.patience != ""
+	if handedOn && !begun && (impatient || len(b.QueuedQueries) > 1) {
 		first.Queue("BEGIN")
 		b.Queue("COMMIT")
+		begun = true
 	}
-	n := c.queueEntry(first, shown)
-	if handedOn && c.entry.patience != "" && (whole || begun) {
+	whole := len(first.QueuedQueries) > 0
+	c.queueEntry(first, shown)
+	if impatient {
 		first.Queue(c.entry.patience)
 	}
-	if n == 0 && !handedOn {
-		return
-	}
 	at := 0
-	if begun {
+	if begun && !whole {
 		at = 1
 	}
 	b.QueuedQueries = slices.Insert(b.QueuedQueries, at, first.QueuedQueries...)
+	return len(first.QueuedQueries)
 }
 
 // tenantTx is a transaction that releases its connection at its end.
@@ -191,11 +221,13 @@ type tenantTx struct {
 // trip. Then nothing is left to Commit but to be called.
 func CommitWith(ctx context.Context, tx pgx.Tx, last *pgx.Batch) error {
 	t := tx.(*tenantTx)
-	if _, err := t.conn.nameAll(ctx, last); err != nil {
+	shown, err := t.conn.nameAll(ctx, last)
+	if err != nil {
 		return err
 	}
+	t.conn.preparePlans(last, shown)
 	last.Queue("COMMIT")
-	err := FirstError(t.conn.note(t.conn.conn.SendBatch(ctx, last).Close()), t.conn.replicated())
+	err = FirstError(t.conn.note(t.conn.conn.SendBatch(ctx, last).Close()), t.conn.replicated())
 	t.committed = err == nil
 	return err
 }
@@ -218,7 +250,7 @@ func (tx *tenantTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 func (tx *tenantTx) Exec(
 	ctx context.Context, sql string, args ...any,
 ) (tag pgconn.CommandTag, err error) {
-	text, err := tx.conn.name(ctx, sql)
+	text, err := tx.conn.nameNext(ctx, sql)
 	if err != nil {
 		return tag, err
 	}
@@ -228,11 +260,15 @@ func (tx *tenantTx) Exec(
 
 // SendBatch runs a batch.
 func (tx *tenantTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if _, err := tx.conn.nameAll(ctx, b); err != nil {
-		return failedBatch{err}
-	}
 	if tx.conn.placed == nil {
 		return tx.Tx.SendBatch(ctx, b)
+	}
+	shown, err := tx.conn.nameAll(ctx, b)
+	if err != nil {
+		return failedBatch{err}
+	}
+	if err := tx.conn.plan(ctx, shown); err != nil {
+		return failedBatch{err}
 	}
 	return placedResults{tx.Tx.SendBatch(ctx, b), tx.conn.placed}
 }

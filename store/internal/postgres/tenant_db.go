@@ -20,6 +20,8 @@ type TenantDB struct {
 	roles   *Roles
 	tenant  string
 	placed  *PlacedTables // where the connections lead; nil: statements stay as they are
+	// patience is how long a transaction waits for the tenant's place; "": as for any lock.
+	patience string
 }
 
 // Acquire takes a connection from a pool. The caller calls released after it released the
@@ -35,6 +37,13 @@ func NewTenantDB(acquire Acquire, roles *Roles, tenant string) TenantDB {
 // WithPlaced returns the database in which statements name the tenant's placed tables.
 func (db TenantDB) WithPlaced(placed *PlacedTables) TenantDB {
 	db.placed = placed
+	return db
+}
+
+// WithPatience returns the database in which a transaction waits for the tenant's place for a time,
+// and for locks as long as its connections say. While the tenant moves, it can't have the place.
+func (db TenantDB) WithPatience(place string) TenantDB {
+	db.patience = place
 	return db
 }
 
@@ -161,7 +170,8 @@ func (db TenantDB) Acquire(ctx context.Context) (*TenantConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &TenantConn{conn, role, entryOf(conn), db.placed, released}, nil
+	return &TenantConn{conn: conn, role: role, entry: entryOf(conn), placed: db.placed,
+		patience: db.patience, released: released}, nil
 }
 
 // role returns the tenant's role. For work that belongs to no tenant it is "": it keeps the

@@ -162,13 +162,14 @@ func (s *types) measureRolls(ctx context.Context, t *config.Type, rolls []TypeRo
 		readies = append(readies, tables.Ready(r.Position))
 		searches = append(searches, tables.Search(r.Position))
 	}
-	bytesOf := t.Set().Tables.Qualify("table_size")
+	bytesOf := func(relation string) string {
+		return `coalesce(` + s.core.SizeSQL(t.Tenant, relation, true) + `, 0)`
+	}
+	own := s.core.SizeSQL(t.Tenant, "c.oid", false)
 	rows, err := s.core.DB(t.Tenant).Query(ctx, `
-		SELECT coalesce(`+bytesOf+`(c.oid, true), 0)
-		    + coalesce(`+bytesOf+`(to_regclass(journal), true), 0)
-		    + coalesce(`+bytesOf+`(to_regclass(ready), true), 0)
-		    + coalesce(`+bytesOf+`(to_regclass(search), true), 0),
-		  coalesce(`+bytesOf+`(c.oid) / current_setting('block_size')::bigint, 0),
+		SELECT `+bytesOf("c.oid")+` + `+bytesOf("to_regclass(journal)")+`
+		    + `+bytesOf("to_regclass(ready)")+` + `+bytesOf("to_regclass(search)")+`,
+		  coalesce(`+own+` / current_setting('block_size')::bigint, 0),
 		  coalesce(c.reltuples / nullif(c.relpages, 0), -1)
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
 		  WITH ORDINALITY r (task, journal, ready, search, n)

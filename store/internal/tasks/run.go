@@ -65,7 +65,7 @@ func (s *Tasks) SetProgress(
 		args = append(args, string(p.Checkpoint.Document), p.Checkpoint.Arrived,
 			s.core.Clock.Now().Add(records.FirstCheck))
 	}
-	tag, err := s.core.DB(t.Tenant).Exec(ctx, t.SQL(0, sql), args...)
+	tag, err := s.core.FollowDB(t.Tenant).Exec(ctx, t.SQL(0, sql), args...)
 	s.core.Watchers.Tell(t.Key(), id.Number)
 	return tag.RowsAffected() == 1, postgres.Wrap(err, "SetProgress(%s, %d)", id, seq)
 }

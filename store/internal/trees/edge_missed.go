@@ -35,7 +35,7 @@ func (s *Trees) OpenEdges(ctx context.Context, tenants []string) (map[string]tim
 func (s *Trees) SweepOpenEdges(ctx context.Context, tenant string) (n int, err error) {
 	f := edgeFollowUp{s.newFollowUp(ctx, tenant)}
 	at := s.edgeCursors.get(tenant)
-	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.core.FollowDB(tenant), func(tx pgx.Tx) error {
 		f.tx = tx
 		ended, err := f.missedEnds(&at)
 		if err != nil {
@@ -67,7 +67,7 @@ func (s *Trees) DryRunOpenEdges(ctx context.Context, tenant string) ([]catalog.D
 	f := edgeFollowUp{s.newFollowUp(ctx, tenant)}
 	at := s.edgeCursors.get(tenant)
 	var ended map[taskRef]edgeStatus
-	err := pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) (err error) {
+	err := pgx.BeginFunc(ctx, s.core.FollowDB(tenant), func(tx pgx.Tx) (err error) {
 		f.tx = tx
 		ended, err = f.missedEnds(&at)
 		return err

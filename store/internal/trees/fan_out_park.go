@@ -37,7 +37,7 @@ func (s *Trees) ParkHalted(
 		err = CancelStopped(ctx, s, t, ids)
 	}
 	if err == nil && len(halted.Paused) > 0 {
-		err = pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
+		err = pgx.BeginFunc(ctx, s.core.FollowDB(t.Tenant), func(tx pgx.Tx) error {
 			if err := postgres.Pin(ctx, tx); err != nil {
 				return err
 			}
@@ -111,7 +111,7 @@ func CancelStopped(ctx context.Context, s *Trees, t *config.Type, ids []int64) e
 	var all []asyncflow.Settlement
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		all = nil
-		return pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
+		return pgx.BeginFunc(ctx, s.core.FollowDB(t.Tenant), func(tx pgx.Tx) error {
 			if err := postgres.Pin(ctx, tx); err != nil {
 				return err
 			}

@@ -3,7 +3,6 @@ package trees
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 
@@ -40,7 +39,6 @@ func (f fanOutFollowUp) queueSpawn(b *pgx.Batch, t *config.Type, all []*records.
 	}
 	s.all = all
 	s.queueParents(b)
-	s.queueRuns(b)
 	return s
 }
 
@@ -55,9 +53,8 @@ func (s *spawns) queueParents(b *pgx.Batch) {
 	hot.QueuePayloads(s.s.hot, b, s.t, all, s.parents)
 }
 
-// queueRuns takes ids for all children still to be made, for the tasks without ids in the open
-// roll.
-func (s *spawns) queueRuns(b *pgx.Batch) {
+// takeRuns takes ids for all children still to be made, for the tasks without ids in the open roll.
+func (s *spawns) takeRuns() error {
 	t := s.t
 	var without []*records.FanOut
 	sum := 0
@@ -69,26 +66,25 @@ func (s *spawns) queueRuns(b *pgx.Batch) {
 		}
 	}
 	if sum == 0 {
-		return
+		return nil
 	}
-	b.Queue(hot.TakeNumbersSQL(t.Set()), t.Set().Name, t.End, sum,
-		hot.UsedUp).QueryRow(func(row pgx.Row) error {
-		var first int64
-		err := row.Scan(&first)
-		if errors.Is(err, pgx.ErrNoRows) { // the database has lost history: a submit opens a roll
-			return config.ErrElsewhere
-		}
-		for _, o := range without {
-			o.Firsts = append(o.Firsts, asyncflow.NewTaskID(t.Name, t.End, first).Number)
-			o.Starts = append(o.Starts, int32(o.Spawned))
-			first += int64(o.Count - o.Spawned)
-		}
+	first, err := s.s.hot.AllotRun(s.ctx, t, sum)
+	if err != nil {
 		return err
-	})
+	}
+	for _, o := range without {
+		o.Firsts = append(o.Firsts, asyncflow.NewTaskID(t.Name, t.End, first).Number)
+		o.Starts = append(o.Starts, int32(o.Spawned))
+		first += int64(o.Count - o.Spawned)
+	}
+	return nil
 }
 
 // spawn makes the children, once the batch has been read.
 func (s *spawns) spawn() error {
+	if err := s.takeRuns(); err != nil {
+		return err
+	}
 	var made []*hot.Insertion
 	for _, o := range s.all {
 		if s.spawnLimitReached() {

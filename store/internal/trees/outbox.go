@@ -59,7 +59,8 @@ var followUpChunks = chunks{edges: 1000, spawn: 1000, stop: 500, count: 20_000}
 
 // RestFollowUp leaves a row that a FollowUp of one row could not handle to later, with the other
 // rows about its task. failure is why it could not. Without an error, the row met a lock, and the
-// caller tries again after a while.
+// caller tries again after a while. Row 0 is none: a FollowUp that couldn't begin, as its tenant
+// moves, has met a lock, too.
 func (s *Trees) RestFollowUp(
 	ctx context.Context, tenant string, row int64, failure error,
 ) (again time.Duration, err error) {
@@ -68,6 +69,12 @@ func (s *Trees) RestFollowUp(
 	if locked {
 		again = lockedPause
 		failure = nil
+	}
+	if row == 0 && !locked {
+		return 0, postgres.Wrap(failure, "FollowUp(%q)", tenant)
+	}
+	if row == 0 {
+		return again, nil
 	}
 	if err := s.rest(ctx, tenant, row, again); err != nil {
 		return 0, postgres.Wrap(errors.Join(failure, err), "FollowUp(%q)", tenant)
@@ -78,7 +85,7 @@ func (s *Trees) RestFollowUp(
 // rest leaves a row to later, with the other rows about its task.
 func (s *Trees) rest(ctx context.Context, tenant string, seq int64, pause time.Duration) error {
 	now := s.core.Clock.Now()
-	_, err := s.core.DB(tenant).Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
+	_, err := s.core.FollowDB(tenant).Exec(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		UPDATE {outbox} SET due = $3 WHERE seq = ANY (ARRAY(
 		  SELECT o.seq FROM {outbox} b JOIN {outbox} o ON o.type = b.type AND o.id = b.id
 		  WHERE b.seq = $1 AND o.due <= $2 FOR UPDATE OF o SKIP LOCKED))`), seq, now,

@@ -44,11 +44,15 @@ type Beginning struct {
 // FollowUpRows is how many rows of the outbox one transaction handles.
 const FollowUpRows = 500
 
+// FollowServer names the worker of Citus at which a tenant's FollowUps are; "": they go over
+// DATABASE_URL.
+func (s *Trees) FollowServer(tenant string) string { return s.core.StraightTo(tenant) }
+
 // BeginFollowUp takes up to n rows of a tenant's outbox and handles them, up to the point where the
 // caller says which tasks begin. Call Commit in any case: it also says what has failed so far.
 func (s *Trees) BeginFollowUp(ctx context.Context, tenant string, n int) *FollowUp {
 	u := &FollowUp{work: s.newFollowUp(ctx, tenant)}
-	u.work.tx, u.err = s.core.DB(tenant).Begin(ctx)
+	u.work.tx, u.err = s.core.FollowDB(tenant).Begin(ctx)
 	if u.err != nil {
 		u.done = true
 		return u

@@ -47,7 +47,7 @@ func (s *Trees) SweepWaits(ctx context.Context, tenant string) (n int, more bool
 func (s *Trees) DryRunFollowUps(ctx context.Context, tenant string) ([]catalog.Due, error) {
 	n := 0
 	now := s.core.Clock.Now()
-	err := s.core.DB(tenant).QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
+	err := s.core.FollowDB(tenant).QueryRow(ctx, config.NewTables(tenant, config.SharedSet).SQL(0, `
 		SELECT (SELECT count(*) FROM {outbox} WHERE due <= $1)
 		  + (SELECT count(*) FROM {edges} WHERE status IS NULL AND until <= $1)
 		  + (SELECT count(*) FROM {signal_waits} WHERE NOT late AND until <= $1)`), now).Scan(&n)
@@ -61,7 +61,7 @@ func (s *Trees) DryRunFollowUps(ctx context.Context, tenant string) ([]catalog.D
 func (s *Trees) SweepEdges(ctx context.Context, tenant string) (n int, err error) {
 	now := s.core.Clock.Now()
 	shared := config.NewTables(tenant, config.SharedSet)
-	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.core.FollowDB(tenant), func(tx pgx.Tx) error {
 		if err := postgres.Pin(ctx, tx); err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func LookAtSignalWaits(ctx context.Context, tx pgx.Tx, tenant, name string, now 
 func (s *Trees) sweepSignalWaits(ctx context.Context, tenant string) (n int, err error) {
 	now := s.core.Clock.Now()
 	shared := config.NewTables(tenant, config.SharedSet)
-	err = pgx.BeginFunc(ctx, s.core.DB(tenant), func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.core.FollowDB(tenant), func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, shared.SQL(0, `
 			UPDATE {signal_waits} SET late = true WHERE ctid = ANY (ARRAY(
 			  SELECT ctid FROM {signal_waits} WHERE NOT late AND until <= $1

@@ -236,11 +236,6 @@ func (f fanOutFollowUp) enterRun(o *records.FanOut, list *startList, t *config.T
 
 // takeIDs returns the first of n new ids in the open roll of a type.
 func (f fanOutFollowUp) takeIDs(t *config.Type, n int) (int64, error) {
-	var first int64
-	err := f.tx.QueryRow(f.ctx, hot.TakeNumbersSQL(t.Set()), t.Set().Name, t.End, n, hot.UsedUp).
-		Scan(&first)
-	if errors.Is(err, pgx.ErrNoRows) { // the database has lost history: a submit opens a roll
-		return 0, config.ErrElsewhere
-	}
+	first, err := f.s.hot.AllotRun(f.ctx, t, n)
 	return asyncflow.NewTaskID(t.Name, t.End, first).Number, err
 }

@@ -16,8 +16,8 @@
 //   - fan: Family, FamilyOf, JoinedBy, ChildTypes, ChildrenOf, TreeOf, ParkHalted, Halts,
 //     CancelStopped, ParentsOf, AnyOf, ParentArgs, WaitingFanOut, ChildResult, ChildResults,
 //     ChildCount, ChildrenOfVisits, IsVote, OpenFanOuts, SweepFanOuts, DryRunFanOuts
-//   - outbox: RestFollowUp, FollowUp, Beginning, FollowUpRows, BeginFollowUp, FirstFollowUps,
-//     SweepWaits, DryRunFollowUps, SweepEdges, LookAtSignalWaits
+//   - outbox: RestFollowUp, FollowUp, Beginning, FollowUpRows, FollowServer, BeginFollowUp,
+//     FirstFollowUps, SweepWaits, DryRunFollowUps, SweepEdges, LookAtSignalWaits
 //   - redrive: Redrive, RedriveAll
 //   - signal: Visits, ReadVisits, SendSignal, ForgetSignals, DryRunForgetSignals
 //   - spawn: BoundSpawn, GrowTree
