@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -9,9 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -52,7 +55,8 @@ func (b *bundle) place(tenant string) (here, other string) {
 	return here, other
 }
 
-// moveSchema moves a tenant to the other worker.
+// moveSchema moves a tenant to the other worker. Citus refuses that at once while a node makes a
+// table, as for the roll that each such move makes necessary.
 func (b *bundle) moveSchema(ctx context.Context, tenant string) error {
 	_, to := b.place(tenant)
 	u, err := url.Parse(to)
@@ -62,9 +66,15 @@ func (b *bundle) moveSchema(ctx context.Context, tenant string) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	_, err = conn.Exec(ctx, `SELECT citus_schema_move($1::text::regnamespace, $2, $3::int,
-		'block_writes')`, "tenant_"+tenant, u.Hostname(), u.Port())
-	return err
+	for until := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
+		_, err = conn.Exec(ctx, `SELECT citus_schema_move($1::text::regnamespace, $2, $3::int,
+			'block_writes')`, "tenant_"+tenant, u.Hostname(), u.Port())
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Routine != "AcquirePlacementColocationLock" ||
+			time.Now().After(until) {
+			return err
+		}
+	}
 }
 
 // hotPlan returns the plan of a statement over hot connections.

@@ -89,6 +89,8 @@ func TestCallsWaitForAMove(t *testing.T) {
 // callsForAMove returns calls of a tenant, by their names. Those that read only need no lock.
 func (b *bundle) callsForAMove() map[string]func() answer {
 	b.t.Helper()
+	require.Equal(b.t, 201, b.call("PUT", "/v1/task-types/waits",
+		`{"stages":[{"name":"one","mode":"wait","wait":{"signal":"go","timeout":"1w"}}]}`).status)
 	ids := b.submitJudge(20)
 	held := b.claim("anna", `,"max":9`)
 	require.Len(b.t, held, 9)
@@ -112,7 +114,7 @@ func (b *bundle) callsForAMove() map[string]func() answer {
 		"submit batch": call("POST", "/v1/tasks/batch", `{"tasks":[{"type":"judge","context":1},
 			{"type":"pipe","context":1}]}`),
 		"submit dependent": call("POST", "/v1/tasks",
-			`{"type":"judge","context":1,"depends_on":["`+ids[11]+`"]}`),
+			`{"type":"judge","context":1,"depends_on":[{"task":"`+ids[11]+`"}]}`),
 		"claim":          func() answer { return b.claimCall("bob", ``) },
 		"claim again":    func() answer { return b.claimCall("anna", `,"max":2`) },
 		"claim and wait": func() answer { return b.claimCall("carol", `,"wait":"60s"`) },
@@ -130,7 +132,7 @@ func (b *bundle) callsForAMove() map[string]func() answer {
 		"rerun":          call("POST", "/v1/tasks/"+held[8].TaskID+"/rerun", ``),
 		"erase":          call("DELETE", "/v1/tasks/"+erased, ``),
 		"signal": call("POST", "/v1/signals",
-			`{"name":"news","type":"judge","key":"other","data":1}`),
+			`{"name":"go","type":"waits","key":"other","data":1}`),
 		"get":         call("GET", "/v1/tasks/"+ids[0], ``),
 		"attempts":    call("GET", "/v1/tasks/"+ids[0]+"/attempts", ``),
 		"list":        call("GET", "/v1/tasks?type=judge", ``),
@@ -144,7 +146,7 @@ func (b *bundle) callsForAMove() map[string]func() answer {
 		"pause type":  call("POST", "/v1/task-types/pipe/pause", ``),
 		"types":       call("GET", "/v1/task-types", ``),
 		"rolls":       call("GET", "/v1/task-types/judge/rolls", ``),
-		"schedule":    call("PUT", "/v1/schedules/daily", `{"type":"pipe","cron":"1 1 * * *"}`),
+		"schedule":    call("PUT", "/v1/schedules/daily", `{"type":"pipe","context":1,"cron":"1 1 * * *"}`),
 		"create endpoint": call("POST", "/v1/endpoints",
 			`{"type":"pipe","stage":"second","url":"https://w.example.com/y"}`),
 		"update endpoint": call("PATCH", "/v1/endpoints/"+made.ID, `{"weight":2}`),
