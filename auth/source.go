@@ -120,7 +120,7 @@ func (s *source) follow(ctx context.Context, log *slog.Logger, ids func() []stri
 	var seen []byte
 	var said string
 	var saidAt time.Time
-	for failures := 0; ; {
+	for failures := 0; ; sleep.For(ctx, s.pause(failures)) {
 		err := s.load(ctx)
 		if ctx.Err() != nil {
 			return
@@ -129,17 +129,16 @@ func (s *source) follow(ctx context.Context, log *slog.Logger, ids func() []stri
 			log.Info("the keys of an issuer are loaded", "keys", ids())
 			seen = now
 		}
-		if err == nil {
-			failures, said = 0, ""
-		} else {
+		if err != nil {
 			failures++
 			if text := err.Error(); text != said || time.Since(saidAt) > repeatAfter {
 				log.Warn("the keys of an issuer can't be loaded; those of before stay",
 					"error", text, "keys", ids())
 				said, saidAt = text, time.Now()
 			}
+			continue
 		}
-		sleep.For(ctx, s.pause(failures))
+		failures, said = 0, ""
 	}
 }
 

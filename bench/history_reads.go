@@ -46,10 +46,11 @@ func historyReads(
 			return
 		}
 		var took []float64
-		if took, err = timeReads(ctx, r.API, n, path); err == nil {
-			all.Add(key+"_p50", name+", p50", "ms", report.Percentile(took, 50))
-			all.Add(key+"_p99", name+", p99", "ms", report.Percentile(took, 99))
+		if took, err = timeReads(ctx, r.API, n, path); err != nil {
+			return
 		}
+		all.Add(key+"_p50", name+", p50", "ms", report.Percentile(took, 50))
+		all.Add(key+"_p99", name+", p99", "ms", report.Percentile(took, 99))
 	}
 	list := func(key, name, query string) {
 		path := "/v1/tasks?type=" + t.Name + query
@@ -66,8 +67,11 @@ func historyReads(
 	list("no_pending", "pending, there is none", "&status=pending")
 	list("no_waiting", "waiting, there is none", "&status=waiting")
 	list("running", "running, there is none", "&status=running")
-	if err == nil {
-		err = leaveLive(ctx, r, t)
+	if err != nil {
+		return nil, err
+	}
+	if err = leaveLive(ctx, r, t); err != nil {
+		return nil, err
 	}
 	for _, l := range lists {
 		list(l.key, l.name, l.query)

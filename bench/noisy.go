@@ -128,12 +128,12 @@ func (f *flood) start(ctx context.Context) (stop func() error) {
 	for range rig.Submitters {
 		g.Go(func() error {
 			for ctx.Err() == nil {
-				if err := f.client.SubmitBatch(ctx, floodType, 0, ""); err == nil {
-					f.accepted.Add(rig.BatchSize)
+				if err := f.client.SubmitBatch(ctx, floodType, 0, ""); err != nil {
+					// Come back later, as a client does that was refused.
+					sleep.For(ctx, 20*time.Millisecond)
 					continue
 				}
-				// Come back later, as a client does that was refused.
-				sleep.For(ctx, 20*time.Millisecond)
+				f.accepted.Add(rig.BatchSize)
 			}
 			return nil
 		})

@@ -60,6 +60,9 @@ const joinRate = 100
 func beginJoin(ctx context.Context, r *rounds) (measure, error) {
 	t, err := r.Register(ctx, "join", rig.Shape{Stages: 2, FanOut: `{"shards":2}`,
 		Path: worker.ChildPath, Next: worker.JoinPath})
+	if err != nil {
+		return nil, err
+	}
 	pass := func(ctx context.Context, lasting time.Duration) ([]float64, error) {
 		parents := int(lasting.Seconds() * joinRate)
 		first := r.Take(t, parents)
@@ -72,8 +75,8 @@ func beginJoin(ctx context.Context, r *rounds) (measure, error) {
 		}
 		return r.JoinTimes(ctx, t, first, parents)
 	}
-	if err == nil {
-		_, err = pass(ctx, 2*time.Second)
+	if _, err := pass(ctx, 2*time.Second); err != nil {
+		return nil, err
 	}
 	return func(ctx context.Context) (all report.Figures, err error) {
 		times, err := pass(ctx, r.latencyTime)
@@ -85,7 +88,7 @@ func beginJoin(ctx context.Context, r *rounds) (measure, error) {
 		all.Add("latency_p99", "Last child settled to next stage, p99", "ms",
 			report.Percentile(times, 99))
 		return all, nil
-	}, err
+	}, nil
 }
 
 func beginRelease(ctx context.Context, r *rounds) (measure, error) {

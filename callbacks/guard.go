@@ -133,9 +133,11 @@ func (o *ownAddresses) list() []netip.Addr {
 	}
 	o.known = nil
 	for _, a := range all {
-		if network, err := netip.ParsePrefix(a.String()); err == nil {
-			o.known = append(o.known, network.Addr().Unmap().WithZone(""))
+		network, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
 		}
+		o.known = append(o.known, network.Addr().Unmap().WithZone(""))
 	}
 	return o.known
 }

@@ -115,13 +115,20 @@ func (k *Keys) ID() string { return hex.EncodeToString(k.all[0].id[:]) }
 
 // Open decrypts what Seal made with the same context.
 func (k *Keys) Open(sealed []byte, context string) (string, error) {
-	if one, ok := k.keyOf(sealed); ok {
-		secret, err := one.seal.Open(nil, nil, sealed[len(sealMark)+keyIDBytes:], []byte(context))
-		if err == nil {
-			return string(secret), nil
-		}
+	one, ok := k.keyOf(sealed)
+	if !ok {
+		return "", sealedOtherwise(context)
 	}
-	return "", asyncflow.InvalidField("ASYNCFLOW_SECRET",
+	secret, err := one.seal.Open(nil, nil, sealed[len(sealMark)+keyIDBytes:], []byte(context))
+	if err != nil {
+		return "", sealedOtherwise(context)
+	}
+	return string(secret), nil
+}
+
+// sealedOtherwise is the error of a secret that was sealed with none of the node's keys.
+func sealedOtherwise(context string) error {
+	return asyncflow.InvalidField("ASYNCFLOW_SECRET",
 		"is not the one that the secret of endpoint %s was sealed with: all nodes share one, and "+
 			"name the one before in ASYNCFLOW_OLD_SECRETS", context)
 }

@@ -104,18 +104,18 @@ type devSecrets struct {
 func loadSecrets(path string) (devSecrets, error) {
 	var s devSecrets
 	raw, err := os.ReadFile(path)
-	if err == nil {
-		if err = json.Unmarshal(raw, &s); err != nil {
-			err = fmt.Errorf("%s can't be read: %w", path, err)
-		}
+	if errors.Is(err, os.ErrNotExist) {
+		s = devSecrets{Node: hex.EncodeToString(callbacks.RandomBytes(32)),
+			JWT: hex.EncodeToString(callbacks.RandomBytes(32)), Samples: signing.NewSecret()}
+		return s, writePrivate(path, s)
+	}
+	if err != nil {
 		return s, err
 	}
-	if !errors.Is(err, os.ErrNotExist) {
-		return s, err
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return s, fmt.Errorf("%s can't be read: %w", path, err)
 	}
-	s = devSecrets{Node: hex.EncodeToString(callbacks.RandomBytes(32)),
-		JWT: hex.EncodeToString(callbacks.RandomBytes(32)), Samples: signing.NewSecret()}
-	return s, writePrivate(path, s)
+	return s, nil
 }
 
 // devFile describes a running dev server to scripts and tests.

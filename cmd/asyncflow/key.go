@@ -70,13 +70,7 @@ func createFile(name string, text []byte, mode os.FileMode) error {
 		return err
 	}
 	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		_ = os.Remove(name)
 	}
 	return err

@@ -139,12 +139,10 @@ func (s *listenSecrets) keep(e client.Endpoint, secret string) error {
 	if err != nil {
 		return err
 	}
+	defer os.Remove(fresh.Name()) // it is there only after an error, which says more
 	_, err = fresh.Write(doc)
-	if err = errors.Join(err, fresh.Close()); err == nil {
-		err = os.Rename(fresh.Name(), s.path)
+	if err = errors.Join(err, fresh.Close()); err != nil {
+		return err
 	}
-	if err != nil {
-		_ = os.Remove(fresh.Name()) // the first error says more
-	}
-	return err
+	return os.Rename(fresh.Name(), s.path)
 }

@@ -164,13 +164,19 @@ func (c *serveCmd) logReady(cfg node.Config) {
 	}
 }
 
+// checkAddress returns an error for a text that is no address to listen on.
+func checkAddress(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	_, err = net.LookupPort("tcp", port)
+	return err
+}
+
 // listen opens the port of a node that a flag sets. Its error says what to do.
 func listen(flag, address string) (net.Listener, error) {
-	_, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = net.LookupPort("tcp", port)
-	}
-	if err != nil {
+	if checkAddress(address) != nil {
 		return nil, usageError(asyncflow.InvalidField(flag,
 			"is %q; it must look like :8080 or 127.0.0.1:8080", address))
 	}

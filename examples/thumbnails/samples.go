@@ -65,12 +65,11 @@ func replaceFile(root *os.Root, name string, data []byte) error {
 		}
 	}
 	temporary := path.Join(folder, "."+base+"."+rand.Text()+".tmp")
-	err := writeSynced(root, temporary, data)
-	if err == nil {
-		err = root.Rename(temporary, name)
+	defer func() { _ = root.Remove(temporary) }() // it is there only after an error
+	if err := writeSynced(root, temporary, data); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
 	}
-	if err != nil {
-		_ = root.Remove(temporary) // best effort: it may not exist
+	if err := root.Rename(temporary, name); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil

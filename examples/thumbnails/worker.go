@@ -101,10 +101,10 @@ func openFolders(images, thumbnails string) (in, out *os.Root, err error) {
 	if in, err = os.OpenRoot(images); err != nil {
 		return nil, nil, err
 	}
-	if err = os.MkdirAll(thumbnails, 0o755); err == nil {
-		out, err = os.OpenRoot(thumbnails)
+	if err = os.MkdirAll(thumbnails, 0o755); err != nil {
+		return nil, nil, errors.Join(err, in.Close())
 	}
-	if err != nil {
+	if out, err = os.OpenRoot(thumbnails); err != nil {
 		return nil, nil, errors.Join(err, in.Close())
 	}
 	return in, out, nil

@@ -92,13 +92,15 @@ func (doc Document) checkSchedules(found *problems) {
 			found.add(path+".name", "is %q, which an earlier schedule has", entry.Name)
 		}
 		seen[entry.Name] = true
-		full := entry.schedule()
-		err := full.Validate(len(full.Context))
-		if err == nil {
-			err = timetable.Check(full, time.Now())
-		}
-		found.addBelow(path, err)
+		found.addBelow(path, checkSchedule(entry.schedule()))
 	}
+}
+
+func checkSchedule(s asyncflow.Schedule) error {
+	if err := s.Validate(len(s.Context)); err != nil {
+		return err
+	}
+	return timetable.Check(s, time.Now())
 }
 
 // maxValues bounds the values of a document: each takes a hundred times the memory of its text.

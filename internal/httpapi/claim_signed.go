@@ -26,28 +26,21 @@ func (s *Server) answerSigned(c *fiber.Ctx, tenant string, all []asyncflow.Deliv
 		begin := len(doc)
 		doc = s.cfg.Sender.AppendDelivery(doc, d)
 		signed, err := s.signClaim(tenant, d, doc[begin:])
-		if err == nil {
-			headers, err = appendJSON(headers, signed)
-		}
 		if err != nil {
 			s.cfg.Committer.ReleaseClaims(tenant, leasesOf(all), "they could not be signed")
 			return err
 		}
+		headers = append(headers, signed...)
 	}
 	doc = append(append(doc, headers...), "]}\n"...)
 	return s.writeClaims(c, tenant, all, doc)
 }
 
-func appendJSON(b []byte, headers map[string]string) ([]byte, error) {
-	doc, err := json.Marshal(headers)
-	return append(b, doc...), err
-}
-
-// signClaim returns the headers as for a push of a delivery. The stage's endpoint for listening
-// signs it.
+// signClaim returns the headers as for a push of a delivery, in JSON. The stage's endpoint for
+// listening signs it.
 func (s *Server) signClaim(
 	tenant string, d *asyncflow.Delivery, body []byte,
-) (map[string]string, error) {
+) ([]byte, error) {
 	t, err := s.cfg.Store.Catalog.Type(tenant, d.Lease.ID.Type)
 	if err != nil {
 		return nil, err
@@ -56,7 +49,11 @@ func (s *Server) signClaim(
 	if err != nil {
 		return nil, err
 	}
-	return s.cfg.Sender.SignClaim(d, e, body)
+	headers, err := s.cfg.Sender.SignClaim(d, e, body)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(headers)
 }
 
 // listenerOf returns the endpoint for listening that signs the deliveries of a stage.

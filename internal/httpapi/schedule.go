@@ -42,7 +42,10 @@ func (s *Server) GetSchedule(
 	ctx context.Context, r GetScheduleRequestObject,
 ) (GetScheduleResponseObject, error) {
 	stored, err := s.cfg.Store.Schedule(ctx, principalOf(ctx).Tenant, r.Name)
-	out, err := s.scheduleAnswer(ctx, stored, err)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.scheduleAnswer(ctx, stored)
 	return GetSchedule200JSONResponse(out), err
 }
 
@@ -98,11 +101,12 @@ func (s *Server) PauseSchedule(
 	ctx context.Context, r PauseScheduleRequestObject,
 ) (PauseScheduleResponseObject, error) {
 	stored, err := s.cfg.Store.PauseSchedule(ctx, principalOf(ctx).Tenant, r.Name)
-	if err == nil {
-		s.log.Info("schedule paused", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
-			"by", principalOf(ctx).Subject)
+	if err != nil {
+		return nil, err
 	}
-	out, err := s.scheduleAnswer(ctx, stored, err)
+	s.log.Info("schedule paused", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
+		"by", principalOf(ctx).Subject)
+	out, err := s.scheduleAnswer(ctx, stored)
 	return PauseSchedule200JSONResponse(out), err
 }
 
@@ -111,11 +115,12 @@ func (s *Server) ResumeSchedule(
 	ctx context.Context, r ResumeScheduleRequestObject,
 ) (ResumeScheduleResponseObject, error) {
 	stored, err := s.cfg.Store.ResumeSchedule(ctx, principalOf(ctx).Tenant, r.Name)
-	if err == nil {
-		s.log.Info("schedule resumed", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
-			"by", principalOf(ctx).Subject)
+	if err != nil {
+		return nil, err
 	}
-	out, err := s.scheduleAnswer(ctx, stored, err)
+	s.log.Info("schedule resumed", "tenant", principalOf(ctx).Tenant, "schedule", r.Name,
+		"by", principalOf(ctx).Subject)
+	out, err := s.scheduleAnswer(ctx, stored)
 	return ResumeSchedule200JSONResponse(out), err
 }
 
@@ -175,11 +180,8 @@ func scheduleIn(name string, spec api.ScheduleSpec) asyncflow.Schedule {
 // scheduleAnswer returns the document of a schedule, and sets its ETag. An error of the call that
 // returned the schedule is passed on.
 func (s *Server) scheduleAnswer(
-	ctx context.Context, stored store.StoredSchedule, err error,
+	ctx context.Context, stored store.StoredSchedule,
 ) (api.Schedule, error) {
-	if err != nil {
-		return api.Schedule{}, err
-	}
 	setETag(ctx, stored.ETag())
 	return s.scheduleOut(stored)
 }

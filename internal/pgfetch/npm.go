@@ -103,12 +103,15 @@ func unpackNPM(tarball, dir string) error {
 // sizeOf returns how many bytes the files in a folder take.
 func sizeOf(dir string) (size int64) {
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() {
-			if info, err := entry.Info(); err == nil {
-				size += info.Size()
-			}
+		if err != nil || !entry.Type().IsRegular() {
+			return nil // files come and go while npm works
 		}
-		return nil // files come and go while npm works
+		info, err := entry.Info()
+		if err != nil {
+			return nil
+		}
+		size += info.Size()
+		return nil
 	})
 	return size
 }

@@ -67,10 +67,12 @@ func treeSize(dir string) (string, error) {
 			return err
 		}
 		info, err := entry.Info()
-		if err == nil {
-			files, size = files+1, size+info.Size()
+		if err != nil {
+			return err
 		}
-		return err
+		files++
+		size += info.Size()
+		return nil
 	})
 	return fmt.Sprintf("%d files, %d bytes\n", files, size), err
 }

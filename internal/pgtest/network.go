@@ -124,11 +124,12 @@ func (p *path) copyUntilCut(from, to net.Conn, seen *messages) {
 			_, _ = io.Copy(io.Discard, from)
 			return
 		}
-		if err == nil {
-			seen.read(buf[:n])
-			_, err = to.Write(buf[:n])
-		}
 		if err != nil {
+			_ = to.Close()
+			return
+		}
+		seen.read(buf[:n])
+		if _, err = to.Write(buf[:n]); err != nil {
 			_ = to.Close()
 			return
 		}

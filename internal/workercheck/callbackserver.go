@@ -82,14 +82,7 @@ func (s *callbackServer) attemptOf(r *http.Request) (*attempt, error) {
 	if err != nil {
 		return nil, err
 	}
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
-		err = errors.New("it has no Authorization: Bearer and the delivery's callback.token")
-	}
-	var c callbacks.Completion
-	if err == nil {
-		c, err = s.keys.VerifyCompletion(token, task)
-	}
+	c, err := s.completionOf(r, task)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var last *attempt
@@ -99,6 +92,18 @@ func (s *callbackServer) attemptOf(r *http.Request) (*attempt, error) {
 		}
 	}
 	return last, err
+}
+
+// completionOf returns what the token of a request is good for.
+func (s *callbackServer) completionOf(
+	r *http.Request, task asyncflow.TaskID,
+) (callbacks.Completion, error) {
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		return callbacks.Completion{},
+			errors.New("it has no Authorization: Bearer and the delivery's callback.token")
+	}
+	return s.keys.VerifyCompletion(token, task)
 }
 
 // take receives a report.

@@ -65,9 +65,11 @@ func cpuOfChildren(parent int) (sum time.Duration, err error) {
 		if err != nil || s.parent != parent {
 			continue
 		}
-		if used, err := CPU(s.pid); err == nil {
-			sum += used
+		used, err := CPU(s.pid)
+		if err != nil {
+			continue
 		}
+		sum += used
 	}
 	return sum, err
 }

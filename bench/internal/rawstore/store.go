@@ -114,9 +114,10 @@ func (s *Store) putType(ctx context.Context, searchable ...string) error {
 	t := asyncflow.TaskType{Name: taskType, Searchable: searchable,
 		Stages: []asyncflow.Stage{{Name: "call"}}}.WithDefaults()
 	_, _, err := s.store.PutTaskType(ctx, s.tenant, t)
-	if err == nil {
-		s.typ, err = s.store.Catalog.Type(s.tenant, taskType)
+	if err != nil {
+		return err
 	}
+	s.typ, err = s.store.Catalog.Type(s.tenant, taskType)
 	return err
 }
 

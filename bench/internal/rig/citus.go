@@ -86,10 +86,11 @@ func (c *Citus) start(ctx context.Context, programs string, n int) error {
 	}
 	s, err := devpg.Start(ctx, devpg.Config{DataDir: dir, BinDir: programs, Durable: true,
 		Settings: settings})
-	if err == nil {
-		c.servers = append(c.servers, s)
+	if err != nil {
+		return err
 	}
-	return err
+	c.servers = append(c.servers, s)
+	return nil
 }
 
 // join makes a database on all servers, and joins all but the plain one.

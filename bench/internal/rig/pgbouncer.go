@@ -52,10 +52,10 @@ func (r *Rig) StartPgBouncer(
 	b := &PgBouncer{p, server.String()}
 	return b, Poll(ctx, 10*time.Millisecond, func() (bool, error) {
 		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			_ = conn.Close()
+		if err != nil {
+			return false, nil // it doesn't listen yet
 		}
-		return err == nil, nil
+		return true, conn.Close()
 	})
 }
 

@@ -46,11 +46,7 @@ func (t *Transport) newExchange(r Request, given body) (*exchange, error) {
 // as the head of the answer is there.
 func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	err := x.endError(ctx)
-	if err == nil {
-		x.conn, err = x.transport.connection(ctx, x.request.URL, x.request.Deadline)
-	}
-	if err != nil {
+	if err := x.connect(ctx); err != nil {
 		x.given.close()
 		return nil, err
 	}
@@ -63,6 +59,15 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	return resp, err
+}
+
+// connect gets a connection to the endpoint, unless the exchange must be over by now.
+func (x *exchange) connect(ctx context.Context) (err error) {
+	if err = x.endError(ctx); err != nil {
+		return err
+	}
+	x.conn, err = x.transport.connection(ctx, x.request.URL, x.request.Deadline)
+	return err
 }
 
 // endError returns why the exchange must be over by now, or nil.

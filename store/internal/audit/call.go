@@ -104,10 +104,10 @@ func doThen(
 	}
 	committing := false
 	err := pgx.BeginFunc(ctx, core.DB(tenant), func(tx pgx.Tx) error {
-		err := do(tx)
-		if err == nil {
-			err = write(ctx, core, tx, a, then)
+		if err := do(tx); err != nil {
+			return err
 		}
+		err := write(ctx, core, tx, a, then)
 		committing = err == nil
 		return err
 	})

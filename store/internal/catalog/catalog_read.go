@@ -72,14 +72,18 @@ func (c *Catalog) begin(tenants []string, asked bool) (reads []*catalogRead) {
 	return reads
 }
 
+// readCurrent reads a tenant's types once the tenant's schema is current.
+func (c *Catalog) readCurrent(tenant string) (typesRead, error) {
+	if err := c.bringUp(tenant); err != nil {
+		return typesRead{}, err
+	}
+	return c.readTypesOf(tenant)
+}
+
 // run reads a tenant's types and takes them over, once the tenant's schema is current. If the
 // tenant changed meanwhile, it begins another read.
 func (c *Catalog) run(r *catalogRead, tenant string) {
-	var read typesRead
-	err := c.bringUp(tenant)
-	if err == nil {
-		read, err = c.readTypesOf(tenant)
-	}
+	read, err := c.readCurrent(tenant)
 	r.err = err
 	changed := c.adopt(tenant, read, err)
 	close(r.done)

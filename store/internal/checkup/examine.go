@@ -94,10 +94,7 @@ func (c *checkup) one(ctx context.Context, one check) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	found := &findings{check: one.name, page: one.page}
-	err := c.connected(ctx)
-	if err == nil {
-		err = one.run(c, ctx, found)
-	}
+	err := c.look(ctx, one, found)
 	switch {
 	case postgres.IsRefused(err):
 		found.add(LevelWarning, checkAsNode, "could not be looked at by this user: %s", err)
@@ -105,6 +102,14 @@ func (c *checkup) one(ctx context.Context, one check) []Finding {
 		found.add(LevelWarning, checkAgain, "could not be checked: %s", err)
 	}
 	return found.end(one.well)
+}
+
+// look runs a check, which adds what it finds.
+func (c *checkup) look(ctx context.Context, one check, found *findings) error {
+	if err := c.connected(ctx); err != nil {
+		return err
+	}
+	return one.run(c, ctx, found)
 }
 
 // connected connects again if a check before ran out of time: that closes its connection.

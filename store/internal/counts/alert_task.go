@@ -68,10 +68,11 @@ func (s *Counts) AlertTask(
 			`SELECT coalesce({options}, '{}') FROM {task} t WHERE t.type = $1 AND t.id = $2`),
 			t.Number(), id.Number).Scan(&doc)
 	})
-	var o asyncflow.Options
-	if err == nil {
-		err = json.Unmarshal(doc, &o)
+	if err != nil {
+		return task, postgres.Wrap(err, "AlertTask(%q, %s)", tenant, id)
 	}
+	var o asyncflow.Options
+	err = json.Unmarshal(doc, &o)
 	return asyncflow.AlertTask{ID: id.String(), Key: o.Key, Labels: o.Labels},
 		postgres.Wrap(err, "AlertTask(%q, %s)", tenant, id)
 }

@@ -41,12 +41,13 @@ func (s *Counts) StageLoad(
 	now := s.core.Clock.Now()
 	err = s.core.DB(tenant).QueryRow(ctx, t.SQL(0, stageLoadSQL), pgx.QueryExecModeExec, t.Number(),
 		t.NamesOf(stage), now).Scan(&load.Running, &load.Backlog)
-	if err == nil {
-		err = s.addPace(ctx, t, stage, now, &load)
+	if err != nil {
+		return load, t, postgres.Wrap(err, "StageLoad(%q, %q, %q)", tenant, taskType, stage)
 	}
 	if t.Paused() {
 		load.Backlog = 0
 	}
+	err = s.addPace(ctx, t, stage, now, &load)
 	return load, t, postgres.Wrap(err, "StageLoad(%q, %q, %q)", tenant, taskType, stage)
 }
 

@@ -84,9 +84,10 @@ func distributeRest(ctx context.Context, tx pgx.Tx, tenant string) error {
 	var present string
 	err = tx.QueryRow(ctx, `SELECT `+name+`.history(tableoid) FROM `+name+`.numbering`).
 		Scan(&present)
-	if err == nil {
-		_, err = tx.Exec(ctx, `UPDATE `+name+`.numbering SET history = $1`, present)
+	if err != nil {
+		return postgres.Wrap(err, "read the history of %q", tenant)
 	}
+	_, err = tx.Exec(ctx, `UPDATE `+name+`.numbering SET history = $1`, present)
 	return postgres.Wrap(err, "number the tasks of %q", tenant)
 }
 

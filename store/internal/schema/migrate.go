@@ -88,15 +88,22 @@ func migrateWithRoles(
 		return all, err
 	}
 	for _, tenant := range tenants {
-		status, err := f.Migrate(ctx, url, tenant)
-		if err == nil {
-			err = f.Enter(ctx, tenant)
-		}
+		status, err := f.migrateAndEnter(ctx, url, tenant)
 		if all = withStatus(all, status, err); err != nil {
 			return all, err
 		}
 	}
 	return all, nil
+}
+
+func (f *RoleFence) migrateAndEnter(
+	ctx context.Context, url, tenant string,
+) (Status, error) {
+	status, err := f.Migrate(ctx, url, tenant)
+	if err != nil {
+		return status, err
+	}
+	return status, f.Enter(ctx, tenant)
 }
 
 // withStatus adds the status of a schema, which counts after an error only if rights were given

@@ -22,13 +22,14 @@ const maxRoleName = 63
 // It is remembered, for migrations after a restore.
 func (s *tenants) GrantSubmit(ctx context.Context, tenant, role string) error {
 	err := s.permitSubmit(ctx, tenant, role, "GRANT", "TO")
-	if err == nil {
-		_, err = s.core.DB("").Exec(ctx, `UPDATE asyncflow.tenants
-			SET submitters = array_append(array_remove(submitters, $2::text), $2::text),
-			  submitter_ids = submitter_ids || jsonb_build_object($2::text,
-			    `+schema.SubmitterIDSQL+`)
-			WHERE slug = $1`, tenant, role)
+	if err != nil {
+		return postgres.Wrap(err, "GrantSubmit(%q, %q)", tenant, role)
 	}
+	_, err = s.core.DB("").Exec(ctx, `UPDATE asyncflow.tenants
+		SET submitters = array_append(array_remove(submitters, $2::text), $2::text),
+		  submitter_ids = submitter_ids || jsonb_build_object($2::text,
+		    `+schema.SubmitterIDSQL+`)
+		WHERE slug = $1`, tenant, role)
 	return postgres.Wrap(err, "GrantSubmit(%q, %q)", tenant, role)
 }
 

@@ -56,10 +56,10 @@ func PlanRebalance(ctx context.Context, url string) ([]PlannedMove, error) {
 		err = row.Scan(&p.Tenant, &p.From.Host, &p.From.Port, &p.To.Host, &p.To.Port, &p.Bytes)
 		return p, err
 	})
-	if err == nil {
-		err = betweenWorkers(ctx, conn, plan)
+	if err != nil {
+		return nil, postgres.Wrap(err, "PlanRebalance")
 	}
-	return plan, postgres.Wrap(err, "PlanRebalance")
+	return plan, postgres.Wrap(betweenWorkers(ctx, conn, plan), "PlanRebalance")
 }
 
 // betweenWorkers refuses a plan that would fail halfway, at a move from or to the coordinator.

@@ -141,14 +141,15 @@ func (s *Tasks) JournalOf(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (of JournalOf, err error) {
 	t, err := s.core.TypeOf(ctx, tenant, id)
-	if err == nil {
-		err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
-			return s.core.DB(tenant).QueryRow(ctx, t.SQL(id.Position(), `
-				SELECT options->'erased', coalesce(options->>'trace', '')
-				FROM {task} WHERE type = $1 AND id = $2`),
-				t.Number(), id.Number).Scan(&of.Erased, &of.Trace)
-		})
+	if err != nil {
+		return of, postgres.Wrap(err, "JournalOf(%q, %s)", tenant, id)
 	}
+	err = s.core.FollowRolls(ctx, t, func(t *config.Type) error {
+		return s.core.DB(tenant).QueryRow(ctx, t.SQL(id.Position(), `
+			SELECT options->'erased', coalesce(options->>'trace', '')
+			FROM {task} WHERE type = $1 AND id = $2`),
+			t.Number(), id.Number).Scan(&of.Erased, &of.Trace)
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return of, nil
 	}

@@ -97,9 +97,10 @@ func (s *base) eraseAll(
 	}
 	e := &erasure{ctx: ctx, s: s, tx: tx, by: by}
 	all, refused, err := e.finals(t, ids)
-	if err == nil {
-		all, err = e.withoutNeeded(t, all, refused)
+	if err != nil {
+		return nil, refused, err
 	}
+	all, err = e.withoutNeeded(t, all, refused)
 	if err != nil || len(all) == 0 {
 		return nil, refused, err
 	}

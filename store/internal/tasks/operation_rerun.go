@@ -164,10 +164,7 @@ func (st *step) newTasks(all []rerun) {
 	cost := 0
 	for _, r := range all {
 		task, err := r.task()
-		if err == nil {
-			err = st.patchContext(&task)
-		}
-		if err != nil {
+		if err != nil || st.patchContext(&task) != nil {
 			continue
 		}
 		task.Options.Key = rerunKey(st.o.ID, r.id.Number)

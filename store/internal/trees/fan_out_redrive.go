@@ -303,11 +303,14 @@ func (f fanOutFollowUp) redriveChunk(
 	t *config.Type, o *records.FanOut, from int,
 ) (p decidedPriority, n int, err error) {
 	options, err := f.optionsOf(t, o)
-	if err == nil {
-		p, err = f.priorityBelow(t, o, options)
+	if err != nil {
+		return p, 0, err
 	}
-	if err != nil || p.at.IsZero() {
-		return p, f.chunk(o, from), err
+	if p, err = f.priorityBelow(t, o, options); err != nil {
+		return p, 0, err
+	}
+	if p.at.IsZero() {
+		return p, f.chunk(o, from), nil
 	}
 	return p, f.priorityChunk(o, from), nil
 }

@@ -44,9 +44,11 @@ func (r *round) submit(ctx context.Context, submit catalog.Submit) {
 // tickTask returns the task of a tick. Its key is kept no longer than the task.
 func (r *round) tickTask(t *scheduleTicks, tick time.Time) asyncflow.NewTask {
 	task := t.TickTask(tick)
-	if kind, err := r.store.core.Catalog.Type(r.tenant, t.Type); err == nil {
-		task.KeyWindow = asyncflow.KeyFor(min(task.KeyWindow.Std(), kind.Retention.Std()))
+	kind, err := r.store.core.Catalog.Type(r.tenant, t.Type)
+	if err != nil {
+		return task
 	}
+	task.KeyWindow = asyncflow.KeyFor(min(task.KeyWindow.Std(), kind.Retention.Std()))
 	return task
 }
 

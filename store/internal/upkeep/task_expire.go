@@ -96,9 +96,11 @@ func (s *Upkeep) typesExpiring(
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	var all []*config.Type
 	for _, name := range names {
-		if t, err := s.core.Catalog.Type(tenant, name); err == nil { // or it was just deleted
-			all = append(all, t)
+		t, err := s.core.Catalog.Type(tenant, name)
+		if err != nil {
+			continue // it was just deleted
 		}
+		all = append(all, t)
 	}
 	return all, postgres.Wrap(err, "typesExpiring(%q)", tenant)
 }

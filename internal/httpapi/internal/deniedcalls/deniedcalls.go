@@ -180,15 +180,18 @@ func (c *Counter) writePending(b *budget) bool {
 	err := c.write(ctx, entries)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil {
-		b.pending = b.pending[len(entries):]
-		c.pending -= len(entries)
-	} else if !c.failing {
-		c.log.Error("can't write denied calls to the audit; it is tried again",
-			"entries", len(entries), "error", err)
-	}
+	failed := c.failing
 	c.failing = err != nil
-	return err == nil
+	if err != nil {
+		if !failed {
+			c.log.Error("can't write denied calls to the audit; it is tried again",
+				"entries", len(entries), "error", err)
+		}
+		return false
+	}
+	b.pending = b.pending[len(entries):]
+	c.pending -= len(entries)
+	return true
 }
 
 // dateLate gives entries that the database takes late the time of the write. Their detail gives the
