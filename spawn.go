@@ -161,7 +161,7 @@ func (t TaskType) CheckSpawn(l Lease, o Outcome) error {
 		return Errorf(CodeSpawn, "%d tasks in a row have started one another, which is the limit: "+
 			"this one can't start another", MaxDepth)
 	}
-	name, _ := t.Place(l.Stage, l.Attempt)
+	name, _ := t.Mapped(l.Stage, l.Attempt)
 	stage := t.StageIndex(name)
 	if stage < 0 {
 		return Errorf(CodeSpawn, "the stage %q is gone", l.Stage)

@@ -2,10 +2,10 @@ package asyncflow
 
 import "maps"
 
-// Place returns the stage and attempt with which a task continues, from the ones in its token row:
+// Mapped returns the stage and attempt with which a task continues, from the ones in its token row:
 // the same ones or, if that stage was removed and mapped to another, the first attempt of the
 // other.
-func (t TaskType) Place(stage string, attempt int) (string, int) {
+func (t TaskType) Mapped(stage string, attempt int) (string, int) {
 	if t.StageIndex(stage) < 0 {
 		if to, ok := t.StageMapping[stage]; ok {
 			return to, 1
@@ -62,7 +62,7 @@ func (t TaskType) UnmappedStages(old TaskType) []string {
 }
 
 func (t TaskType) appendUnmapped(names []string, name string) []string {
-	if stage, _ := t.Place(name, 1); t.StageIndex(stage) < 0 {
+	if stage, _ := t.Mapped(name, 1); t.StageIndex(stage) < 0 {
 		return append(names, name)
 	}
 	return names

@@ -66,7 +66,7 @@ func TestPlace(t *testing.T) {
 		first   int
 	}{{"c", 4, "c", 4}, {"a", 4, "b", 1}, {"gone", 4, "gone", 4}} {
 		t.Run(c.stage, func(t *testing.T) {
-			stage, attempt := pipe.Place(c.stage, c.attempt)
+			stage, attempt := pipe.Mapped(c.stage, c.attempt)
 			require.Equal(t, c.want, stage)
 			require.Equal(t, c.first, attempt)
 		})

@@ -54,7 +54,7 @@ func (t TaskType) step(stage int, o Outcome) (to int, err error) {
 	case o.Finish:
 		to = len(t.Stages)
 	case o.Next != "":
-		name, _ := t.Place(o.Next, 1) // a worker may know a stage by its earlier name
+		name, _ := t.Mapped(o.Next, 1) // a worker may know a stage by its earlier name
 		to = t.StageIndex(name)
 	case len(allowed) == 1:
 		to = allowed[0]
@@ -147,7 +147,7 @@ func (t TaskType) Chosen(o Outcome) []string {
 	case o.Finish:
 		return []string{""}
 	case o.Next != "":
-		name, _ := t.Place(o.Next, 1)
+		name, _ := t.Mapped(o.Next, 1)
 		if t.StageIndex(name) < 0 {
 			return []string{}
 		}

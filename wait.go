@@ -111,7 +111,7 @@ func (t TaskType) ChangesWaits(old TaskType) bool {
 		if s.Mode != ModeWait || s.Wait == nil {
 			return false
 		}
-		place, _ := t.Place(s.Name, 1)
+		place, _ := t.Mapped(s.Name, 1)
 		now := t.WaitOf(place)
 		return now == nil || now.Signal != s.Wait.Signal
 	})

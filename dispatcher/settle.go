@@ -50,7 +50,7 @@ func (d *Dispatcher) decide(
 		return v
 	}
 	current := d.current(t)
-	if stage, _ := current.Place(v.Stage, 1); current.StageIndex(stage) >= 0 {
+	if stage, _ := current.Mapped(v.Stage, 1); current.StageIndex(stage) >= 0 {
 		return v
 	}
 	return asyncflow.Decide(current.TaskType, l, o, now)
@@ -241,7 +241,7 @@ func (d *Dispatcher) goingOn(
 		l := &asyncflow.Lease{ID: s.Lease.ID, Seq: s.Lease.Seq + 1, Options: s.Lease.Options,
 			Context: nextContext(s), OrderTime: s.Verdict.OrderTime,
 			CreatedAt: s.Lease.CreatedAt, DueAt: now}
-		l.Stage, l.Attempt = t.Place(s.Verdict.Stage, s.Verdict.Attempt)
+		l.Stage, l.Attempt = t.Mapped(s.Verdict.Stage, s.Verdict.Attempt)
 		nexts[i] = l
 		bytes += l.Size()
 	}

@@ -325,7 +325,7 @@ func (d *Dispatcher) admitNew(
 		if l.DueAt.Before(item.Created) {
 			l.DueAt = item.Created
 		}
-		l.Stage, l.Attempt = t.Place(item.Verdict.Stage, item.Verdict.Attempt)
+		l.Stage, l.Attempt = t.Mapped(item.Verdict.Stage, item.Verdict.Attempt)
 		item.Lease = &l
 		bytes += l.Size()
 	}

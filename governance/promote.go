@@ -55,7 +55,7 @@ func served(t *store.Type, waiting []string, now time.Time) (served []string) {
 		return nil
 	}
 	for _, stage := range waiting {
-		if place, _ := t.Place(stage, 1); t.Serves(place) {
+		if place, _ := t.Mapped(stage, 1); t.Serves(place) {
 			served = append(served, stage)
 		}
 	}

@@ -45,7 +45,7 @@ func (s *Server) pastDocument(ctx context.Context, name string) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	l.Stage, _ = a.taskType.Place(l.Stage, l.Attempt)
+	l.Stage, _ = a.taskType.Mapped(l.Stage, l.Attempt)
 	rule := a.taskType.Delivers(l.Stage)
 	if rule == nil || !slices.Contains(rule.Names(), name) {
 		return nil, asyncflow.Errorf(asyncflow.CodeForbidden,

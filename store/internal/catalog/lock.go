@@ -205,7 +205,7 @@ const claimerNumbers = 1 << 16
 // ClaimerNumber returns the number of the lock of a claimer in a stage. A transaction needs it to
 // give the claimer tasks.
 func ClaimerNumber(t *config.Type, stage, claimer string) int32 {
-	place, _ := t.Place(stage, 1)
+	place, _ := t.Mapped(stage, 1)
 	h := fnv.New32a()
 	h.Write([]byte(t.Name + "/" + place + "/" + claimer))
 	return int32(h.Sum32() % claimerNumbers)

@@ -140,7 +140,7 @@ func (c *claiming) prolongHeld(a *ClaimAsk, open []asyncflow.Lease) {
 func (c *claiming) give(a *ClaimAsk, one hot.Candidate) {
 	l := one.Lease
 	l.Options = asyncflow.Options{} // they are read later
-	l.Stage, l.Attempt = c.t.Place(l.Stage, l.Attempt)
+	l.Stage, l.Attempt = c.t.Mapped(l.Stage, l.Attempt)
 	l.Claimer = a.Claimer
 	l.Subject = a.Subject
 	l.Worker = a.Worker

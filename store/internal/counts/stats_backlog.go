@@ -69,7 +69,7 @@ func (s *Counts) addBacklogs(ctx context.Context, tenant string, all []counted) 
 func (c *counted) addDueInWait(h dueInWait) {
 	b := Backlog{WaitsFor: h.Reason, Tasks: h.Tasks, Oldest: h.Oldest}
 	if h.Stage != "" {
-		b.Stage, _ = c.t.Place(h.Stage, 1)
+		b.Stage, _ = c.t.Mapped(h.Stage, 1)
 		switch {
 		case c.t.Claims(b.Stage):
 			b.WaitsFor = asyncflow.WaitClaimer

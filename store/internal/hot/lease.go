@@ -231,7 +231,7 @@ func takeReady(
 			}
 			l.ID.Type = t.Name
 			l.Seq = int(seq)
-			l.Stage, l.Attempt = t.Place(l.Stage, int(attempt))
+			l.Stage, l.Attempt = t.Mapped(l.Stage, int(attempt))
 			leases = append(leases, l)
 		}
 		return rows.Err()

@@ -25,7 +25,7 @@ func takeCandidates(
 	b := &pgx.Batch{}
 	c := &candidates{t: t, now: now, lines: map[string]place{}}
 	for _, stage := range stages {
-		name, _ := t.Place(stage, 1)
+		name, _ := t.Mapped(stage, 1)
 		c.queueStage(b, stage, name, min(n, admission.Capacity(name)))
 	}
 	c.queueReady(b, from, until, n, scan)
@@ -84,7 +84,7 @@ func (c *candidates) collect(rows pgx.Rows) error {
 			&row.LineKey},
 		func() error {
 			one := row
-			one.Stage, one.Attempt = c.t.Place(row.Stage, row.Attempt)
+			one.Stage, one.Attempt = c.t.Mapped(row.Stage, row.Attempt)
 			one.DueAt = row.Placed
 			if c.t.Flow != nil {
 				one.key = one.LineKey

@@ -132,7 +132,7 @@ func (f *fairTake) addSources(b *pgx.Batch) {
 	f.sources = liveSources(t)
 	f.addCapacity()
 	for _, stage := range f.l.stages {
-		name, _ := t.Place(stage, 1)
+		name, _ := t.Mapped(stage, 1)
 		capacity := min(f.l.n, f.l.admission.Capacity(name))
 		switch {
 		case capacity > 0 && config.FreshFirst(t, name, f.l.now):

@@ -211,7 +211,7 @@ func (s *Path) beginLimited(
 		t.Number()).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&stages)
 		stages = slices.DeleteFunc(stages, func(stage string) bool {
-			place, _ := t.Place(stage, 1)
+			place, _ := t.Mapped(stage, 1)
 			return t.Claims(place)
 		})
 		return err

@@ -116,7 +116,7 @@ func scanPayload(rows pgx.Rows, t *config.Type, byID map[int64]*asyncflow.Lease)
 	l.CreatedAt = created
 	l.Context = append(json.RawMessage(nil), raw[2]...)
 	if len(raw) > 4 && raw[4] != nil {
-		if stage, _ := t.Place(string(raw[4]), 1); stage == l.Stage {
+		if stage, _ := t.Mapped(string(raw[4]), 1); stage == l.Stage {
 			l.Checkpoint = append(json.RawMessage(nil), raw[5]...)
 		}
 	}
@@ -189,7 +189,7 @@ func (s *Path) scanLongPayload(
 	l.Context = context
 	l.CreatedAt = created
 	if stage != nil {
-		if name, _ := t.Place(*stage, 1); name == l.Stage {
+		if name, _ := t.Mapped(*stage, 1); name == l.Stage {
 			l.Checkpoint = document
 		}
 	}

@@ -71,7 +71,7 @@ func takeResting(
 	take := func(position int, sql string, args ...any) error {
 		err := tx.QueryRow(ctx, t.SQL(position, sql), args...).
 			Scan(&c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.Placed, &c.Blocked)
-		c.Stage, c.Attempt = t.Place(c.Stage, c.Attempt)
+		c.Stage, c.Attempt = t.Mapped(c.Stage, c.Attempt)
 		return err
 	}
 	err = take(0, `DELETE FROM {wait} WHERE type = $2 AND id = $1

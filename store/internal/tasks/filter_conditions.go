@@ -61,7 +61,7 @@ const (
   AND l.id IS NULL AND w.id IS NULL AND j.final IS NOT NULL`
 
 	// attemptSQL compares the attempt that is shown of a task. One that waits in a stage that was
-	// removed is at the first attempt of another: see asyncflow.TaskType.Place.
+	// removed is at the first attempt of another: see asyncflow.TaskType.Mapped.
 	attemptSQL = `
   AND CASE WHEN l.id IS NULL AND coalesce(w.stage, r.stage) = ANY ($removed::text[]) THEN 1
     ELSE coalesce(l.attempt, w.attempt, r.attempt, j.attempt, 0) END >= $least::int`

@@ -70,7 +70,7 @@ func (s *Tasks) link(
 	if err != nil {
 		return l, err
 	}
-	stage, _ = t.Place(stage, 1)
+	stage, _ = t.Mapped(stage, 1)
 	wait := t.WaitOf(stage)
 	if wait == nil || wait.Links == nil { // the type is another one now
 		return l, nil
@@ -83,7 +83,7 @@ func (s *Tasks) link(
 	if err != nil {
 		return l, err
 	}
-	task.Stage, _ = t.Place(task.Stage, 1)
+	task.Stage, _ = t.Mapped(task.Stage, 1)
 	if !task.Status.Final() {
 		visits = visits.With(task.seq+1, task.Stage, task.WaitsFor)
 	}

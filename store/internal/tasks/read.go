@@ -261,7 +261,7 @@ func scanTask(
 // putInLine gives a task that waits, or is pending, its place in the stages as they are now, and
 // the reason why it isn't running.
 func (task *Task) putInLine(t *config.Type, snoozed bool, now time.Time) {
-	task.Stage, task.Attempt = t.Place(task.Stage, task.Attempt)
+	task.Stage, task.Attempt = t.Mapped(task.Stage, task.Attempt)
 	switch {
 	case task.Status == asyncflow.StatusPending:
 		task.WaitsFor = pendingFor(t, *task, snoozed, now)

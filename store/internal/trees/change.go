@@ -239,7 +239,7 @@ func lockResting(
 				c.ID.Type = t.Name
 				err = row.Scan(&c.ID.Number, &c.Seq, &c.Stage, &c.Attempt, &c.OrderTime, &c.Placed,
 					&c.Blocked)
-				c.Stage, c.Attempt = t.Place(c.Stage, c.Attempt)
+				c.Stage, c.Attempt = t.Mapped(c.Stage, c.Attempt)
 				return c, err
 			})
 		resting = append(resting, more...)

@@ -176,7 +176,7 @@ func (f priorityFollowUp) priorityBelow(
 	if err != nil {
 		return p, err
 	}
-	stage, _ := t.Place(o.Stage, 1)
+	stage, _ := t.Mapped(o.Stage, 1)
 	p.priority = headStart(options.Priority, t.StageIndex(stage))
 	if changed != nil {
 		p.at = *changed
@@ -227,7 +227,7 @@ func (f priorityFollowUp) changeAbove(all []asyncflow.Awaited) (latest decidedPr
 				if priority == nil || !c.at.After(latest.at) {
 					return nil
 				}
-				stage, _ = t.Place(stage, 1)
+				stage, _ = t.Mapped(stage, 1)
 				c.priority = headStart(*priority, t.StageIndex(stage))
 				latest = c
 				return nil

@@ -71,7 +71,7 @@ func (f edgeFollowUp) moveOn(t *config.Type, decided map[int64]decision) error {
 	}
 	for i, l := range leases {
 		d := decided[l.ID.Number]
-		l.Stage, l.Attempt = t.Place(l.Stage, l.Attempt)
+		l.Stage, l.Attempt = t.Mapped(l.Stage, l.Attempt)
 		settled := asyncflow.Settlement{Lease: l, Verdict: asyncflow.Verdict{Kind: d.verdict},
 			Outcome: asyncflow.Outcome{Kind: asyncflow.OutcomeDependencies, Error: d.err}}
 		if d.verdict != asyncflow.Retry {

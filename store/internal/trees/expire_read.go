@@ -64,7 +64,7 @@ func (x *expiry) lockTokens(ids []int64) (map[int64]tokenPlace, error) {
 		var p tokenPlace
 		_, err := pgx.ForEachRow(rows, []any{&id, &p.seq, &p.stage, &p.attempt, &p.since,
 			&p.reason, &p.until, &p.node, &p.worker, &p.row}, func() error {
-			p.stage, p.attempt = x.t.Place(p.stage, p.attempt)
+			p.stage, p.attempt = x.t.Mapped(p.stage, p.attempt)
 			p.table = table
 			all[id] = p
 			p = tokenPlace{}

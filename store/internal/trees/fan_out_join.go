@@ -108,7 +108,7 @@ func (j *joins) join() error {
 		j.joined += len(joined.Output)
 		l.Options = j.options[l.ID.Number]
 		l.CreatedAt = j.created[l.ID.Number]
-		l.Stage, l.Attempt = j.t.Place(l.Stage, l.Attempt)
+		l.Stage, l.Attempt = j.t.Mapped(l.Stage, l.Attempt)
 		if j.t.NeedsPath(l, joined) {
 			if joined.Path, err = hot.Passed(j.ctx, j.tx, j.t, l); err != nil {
 				return err

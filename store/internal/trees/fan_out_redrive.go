@@ -67,7 +67,7 @@ func toReopen(
 	if err != nil || o == nil {
 		return nil, nil, err
 	}
-	if name, _ := t.Place(o.Stage, 1); name != t.Stages[stage].Name {
+	if name, _ := t.Mapped(o.Stage, 1); name != t.Stages[stage].Name {
 		return nil, nil, nil
 	}
 	if o.Rule.Joined != nil && task.seq != int(o.Waits) { // it ended in another attempt
@@ -95,7 +95,7 @@ func toReopen(
 func visitedLater(
 	ctx context.Context, tx pgx.Tx, t *config.Type, o *records.FanOut,
 ) (later bool, err error) {
-	stage, _ := t.Place(o.Stage, 1)
+	stage, _ := t.Mapped(o.Stage, 1)
 	if !t.Revisits(t.StageIndex(stage)) {
 		return false, nil
 	}

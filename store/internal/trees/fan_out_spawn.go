@@ -131,7 +131,7 @@ func (s *spawns) children(
 ) (items []*hot.Insertion, err error) {
 	t := s.t
 	f := s.followUp
-	stage, attempt := t.Place(o.Stage, 1)
+	stage, attempt := t.Mapped(o.Stage, 1)
 	run := len(o.Firsts) - 1
 	list := work.Items(o.Spawned, n)
 	if work.Stored != (asyncflow.StoredResults{}) {

@@ -290,7 +290,7 @@ func endsOf(
 
 // redriveStage returns the index of the stage that a redrive starts with.
 func redriveStage(t *config.Type, last, name string) (int, error) {
-	place, _ := t.Place(last, 1)
+	place, _ := t.Mapped(last, 1)
 	ended := t.StageIndex(place)
 	if name == "" {
 		name = place

@@ -216,7 +216,7 @@ func (f signalFollowUp) readSignals(t *config.Type, waits []*signalWait) error {
 	for i, w := range waits {
 		w.Options = leases[i].Options
 		w.CreatedAt = leases[i].CreatedAt
-		w.Stage, w.Attempt = t.Place(w.Stage, w.Attempt)
+		w.Stage, w.Attempt = t.Mapped(w.Stage, w.Attempt)
 		w.wait = t.WaitOf(w.Stage)
 		if w.wait == nil { // the stage has another mode by now
 			continue

@@ -48,7 +48,7 @@ func ReadVisits(
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (v visitRow, err error) {
 		err = row.Scan(&v.seq, &v.stage, &v.outcome, &v.final)
-		v.stage, _ = t.Place(v.stage, 1)
+		v.stage, _ = t.Mapped(v.stage, 1)
 		return v, err
 	})
 }
