@@ -126,7 +126,7 @@ type Part struct {
 	Awaited
 	Index int `json:"index"` // in the list of its parent's worker
 	Count int `json:"count"` // of that list
-	Slot  int `json:"slot"`  // in the order in which they are made: by type
+	Rank  int `json:"slot"`  // in the order in which they are made: by type
 }
 
 // Awaits returns the waiting stages that keep the task from beginning when they are paused or over:
@@ -161,21 +161,21 @@ func (o Options) ParentWaits(number int32) (a Awaited, waits bool) {
 	return a, false
 }
 
-// SlotsByType returns the indexes of tasks by the names of their types; nil: they are in that
+// OrderByType returns the indexes of tasks by the names of their types; nil: they are in that
 // order.
-func SlotsByType(tasks []SpawnedTask) []int32 {
+func OrderByType(tasks []SpawnedTask) []int32 {
 	byName := func(a, b int32) int {
 		return bytes.Compare([]byte(tasks[a].Type), []byte(tasks[b].Type))
 	}
-	places := make([]int32, len(tasks))
-	for i := range places {
-		places[i] = int32(i)
+	order := make([]int32, len(tasks))
+	for i := range order {
+		order[i] = int32(i)
 	}
-	if slices.IsSortedFunc(places, byName) {
+	if slices.IsSortedFunc(order, byName) {
 		return nil
 	}
-	slices.SortStableFunc(places, byName)
-	return places
+	slices.SortStableFunc(order, byName)
+	return order
 }
 
 // SpawnHash tells what outcomes start apart.

@@ -28,7 +28,7 @@ const (
 // source is a file or a URL that the keys of an issuer are loaded from. If a load fails, the
 // present keys stay.
 type source struct {
-	place string // the file or the URL, for people
+	from  string // the file or the URL, for people
 	every time.Duration
 	rest  time.Duration // the least time between two loads that unknown keys cause
 	limit time.Duration // of one load, slow senders included
@@ -116,7 +116,7 @@ func (s *source) mayLoad() bool {
 // follow loads the keys repeatedly until ctx ends, sooner after a failure. It logs changed keys,
 // and each failure once.
 func (s *source) follow(ctx context.Context, log *slog.Logger, ids func() []string) {
-	log = log.With("from", s.place)
+	log = log.With("from", s.from)
 	var seen []byte
 	var said string
 	var saidAt time.Time

@@ -61,7 +61,7 @@ func newTrusted(c Config) (*trusted, error) {
 		}
 	case c.JWKSURL != "":
 		t.source = &source{
-			place: withoutQuery(c.JWKSURL),
+			from:  withoutQuery(c.JWKSURL),
 			every: cmp.Or(c.Interval, DefaultURLInterval),
 			rest:  10 * time.Second,
 			limit: loadTimeout,
@@ -78,7 +78,7 @@ func newTrusted(c Config) (*trusted, error) {
 // followFile makes a file the source of the keys, and loads them once.
 func (t *trusted) followFile(name string, use func(text []byte) error) error {
 	t.source = &source{
-		place: name,
+		from:  name,
 		every: cmp.Or(t.config.Interval, DefaultFileInterval),
 		rest:  time.Second,
 		limit: loadTimeout,

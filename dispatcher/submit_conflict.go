@@ -77,7 +77,7 @@ func (c *Committer) submitAgain(
 func (c *Committer) readExisting(
 	ctx context.Context, tenant string, task asyncflow.NewTask, r *store.Submitted,
 ) {
-	existing, err := c.store.TaskPlace(ctx, tenant, r.ID)
+	existing, err := c.store.BareTask(ctx, tenant, r.ID)
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound {
 		t, missing := c.store.Catalog.Type(tenant, r.ID.Type)
 		if missing == nil && !t.Has(r.ID.Position()) {

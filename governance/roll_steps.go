@@ -30,7 +30,7 @@ func (j *rollJob) dueSteps(
 	}
 	if open.Lost {
 		return append(steps, func(ctx context.Context) (bool, error) {
-			return j.store.EnterHistory(ctx, set)
+			return j.store.EnterIncarnation(ctx, set)
 		}), nil
 	}
 	if set.Shared() {

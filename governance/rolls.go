@@ -25,7 +25,7 @@ type rollJob struct {
 
 // run returns how many steps it took.
 func (j *rollJob) run(ctx context.Context) (int, error) {
-	// After a failover the database may have lost history, which takes new rolls.
+	// After a failover the database may be another incarnation, which takes new rolls.
 	if losses := j.store.Wakeups.Losses(); j.losses.Swap(losses) != losses {
 		j.rests.forget()
 	}

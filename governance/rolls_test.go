@@ -147,8 +147,8 @@ func TestRollJobOpensForSearchableFields(t *testing.T) {
 	require.Equal(t, 3, rolls[len(rolls)-1].Position, "all fields count")
 }
 
-// In another history of the database each type gets a roll, even without tasks.
-func TestRollJobInAnotherHistory(t *testing.T) {
+// In another incarnation of the database each type gets a roll, even without tasks.
+func TestRollJobInAnotherIncarnation(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})

@@ -19,7 +19,7 @@ func TestStoreOnCitus(t *testing.T) {
 	t.Parallel()
 	pgtest.OnCitusToo(t, "TestTenantsAreOnWorkers", "TestConcurrentSubmits",
 		"TestSubmitsAreCounted", "TestFence", "TestTaskPassesItsStages", "TestPutTaskType",
-		"TestDeleteTaskType", "TestRollsLife", "TestOtherHistoryOpensOneRoll", "TestSQLSubmit",
+		"TestDeleteTaskType", "TestRollsLife", "TestOtherIncarnationOpensOneRoll", "TestSQLSubmit",
 		"TestSignalsBySQL", "TestASignalMovesATaskOn", "TestADependentWaitsForATask", "TestSpawn",
 		"TestJoinNested", "TestClaimersOfOneTransactionWithRules", "TestOperationFilters",
 		"TestEraseOrRedrive", "TestPutSchedule", "TestStatsByTypeAndTenant",

@@ -61,8 +61,8 @@ func TestFailures(t *testing.T) {
 		assert.Equal(t, "no_user", users.Code)
 		assert.Equal(t, "no_user: user # is gone", users.Pattern)
 		assert.Equal(t, 4, users.Count)
-		assert.Equal(t, []store.FailurePlace{{Type: "pipe", Stage: "first", Count: 3},
-			{Type: "tube", Stage: "first", Count: 1}}, users.Places)
+		assert.Equal(t, []store.StageFailures{{Type: "pipe", Stage: "first", Count: 3},
+			{Type: "tube", Stage: "first", Count: 1}}, users.Stages)
 		assert.Equal(t, last, users.Example.ID)
 		assert.Equal(t, "no_user: user 17 is gone", users.Example.Error)
 		assert.False(t, users.First.After(users.Last))

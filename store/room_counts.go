@@ -25,8 +25,8 @@ type (
 	Worker = counts.Worker
 	// WorkerFilter says which workers to report.
 	WorkerFilter = counts.WorkerFilter
-	// WorkerPlace says which worker, and for what it works.
-	WorkerPlace = counts.WorkerPlace
+	// WorkerKey says which worker, and for what it works.
+	WorkerKey = counts.WorkerKey
 	// WorkerReport lists the workers that run tasks now, or ended attempts lately.
 	WorkerReport = counts.WorkerReport
 	// WorkerState says how a worker does.

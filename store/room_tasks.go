@@ -21,8 +21,8 @@ type (
 	EndPlace = tasks.EndPlace
 	// FailureOrder is the order of the groups of a report.
 	FailureOrder = tasks.FailureOrder
-	// FailurePlace is how many failures of a group a stage counts.
-	FailurePlace = tasks.FailurePlace
+	// StageFailures is how many failures of a group a stage counts.
+	StageFailures = tasks.StageFailures
 	// FailureReport lists the tasks that failed in a time, by the kinds of their errors.
 	FailureReport = tasks.FailureReport
 	// Filter says which tasks of a type to list.

@@ -443,7 +443,7 @@ func TestSpawnOfATypeThatWasMadeAgain(t *testing.T) {
 }
 
 // After a jump back of the database, a node that makes tasks opens the next roll itself.
-func TestSpawnInAnotherHistory(t *testing.T) {
+func TestSpawnInAnotherIncarnation(t *testing.T) {
 	b := setup(t)
 	b.byHand()
 	pipe := b.put(spawning())

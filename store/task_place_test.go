@@ -11,7 +11,7 @@ import (
 
 // To find where a task is, nothing of its journal is read but the last row: neither its path nor
 // the options that a change gave it.
-func TestTaskPlace(t *testing.T) {
+func TestBareTask(t *testing.T) {
 	b := setup(t)
 	b.put(looping())
 	id := b.submit(newTask(`0`))[0].ID
@@ -19,7 +19,7 @@ func TestTaskPlace(t *testing.T) {
 	b.exec(b.at(1, `UPDATE {journal} SET options = '{"priority": "not to be read"}'`))
 	_, err := b.Task(t.Context(), tenant, id)
 	require.Error(t, err)
-	task, err := b.TaskPlace(t.Context(), tenant, id)
+	task, err := b.BareTask(t.Context(), tenant, id)
 	require.NoError(t, err)
 	require.Equal(t, []any{asyncflow.StatusPending, "second", 1, asyncflow.WaitEndpoint},
 		[]any{task.Status, task.Stage, task.Attempt, task.WaitsFor})

@@ -59,8 +59,8 @@ func TestWorkers(t *testing.T) {
 		assert.Equal(t, []any{3, true}, []any{report.Attempts, report.Complete})
 		all := byName(report)
 		quick, gone, busy := all["quick"], all["gone"], all["busy"]
-		assert.Equal(t, store.WorkerPlace{Type: "pipe", Stage: "first", Name: "quick", URL: url},
-			quick.WorkerPlace)
+		assert.Equal(t, store.WorkerKey{Type: "pipe", Stage: "first", Name: "quick", URL: url},
+			quick.WorkerKey)
 		assert.Equal(t, []any{2, 1, 0, time.Millisecond, 3 * time.Millisecond},
 			[]any{quick.Attempts, quick.Failures, quick.Lost, quick.P50.Round(time.Microsecond),
 				quick.P95.Round(time.Microsecond)})

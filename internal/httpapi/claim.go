@@ -97,7 +97,7 @@ func (s *Server) readClaim(c *fiber.Ctx) (r dispatcher.ClaimRequest, signed bool
 	return r, body.Signed, nil
 }
 
-// claim takes a place among the calls that wait, if the call may wait.
+// claim takes a slot for calls that wait, if the call may wait.
 func (s *Server) claim(
 	ctx context.Context, tenant string, r dispatcher.ClaimRequest,
 ) ([]asyncflow.Delivery, error) {

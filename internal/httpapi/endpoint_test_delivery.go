@@ -107,7 +107,7 @@ func (s *Server) testDelivery(
 	}, nil
 }
 
-// limitTests takes a tenant's place for a test delivery, or refuses it.
+// limitTests takes one of a tenant's slots for test deliveries, or refuses it.
 func (s *Server) limitTests(tenant string) error {
 	if err := s.tests.Take(tenant, 1); err != nil {
 		return err

@@ -43,18 +43,18 @@ type eventStream struct {
 	wait   func() // waits for something new, and adds it or ends the stream
 
 	ctx     context.Context // its own: the request's ends with the handler
-	release func()          // ends ctx and gives the place in the pool back
+	release func()          // ends ctx and gives the slot in the pool back
 	conn    net.Conn
 
 	pending []byte    // to be read
 	written time.Time // when something was last read from the stream
 	// silence is the longest time without a sign of life. It begins short, so that clients that
-	// come and go don't hold places, and doubles.
+	// come and go don't hold slots, and doubles.
 	silence time.Duration
 	ended   bool // nothing follows pending
 }
 
-// newStream takes a place in the pool for a stream of a caller. released is called at its end.
+// newStream takes a slot in the pool for a stream of a caller. released is called at its end.
 func (s *Server) newStream(p auth.Principal, released func()) (*eventStream, error) {
 	if err := s.streams.Take(p.Tenant, 1); err != nil {
 		return nil, err

@@ -49,11 +49,11 @@ func (s *Server) GetFailures(
 func failureGroupOut(g store.FailureGroup) api.FailureGroup {
 	out := api.FailureGroup{Fingerprint: g.Fingerprint, ErrorCode: g.Code, Pattern: g.Pattern,
 		Count: g.Count, FirstAt: g.First, LastAt: g.Last, Steps: g.Steps[:], NewSinceVersion: g.New,
-		Places: []api.FailurePlace{}, PlaceCount: len(g.Places),
+		Places: []api.FailurePlace{}, PlaceCount: len(g.Stages),
 		Example: api.FailureExample{ID: g.Example.ID.String(), Stage: g.Example.Stage,
 			Error: g.Example.Error}}
 	types := map[string]bool{}
-	for i, p := range g.Places {
+	for i, p := range g.Stages {
 		types[p.Type] = true
 		if i < mostPlaces {
 			out.Places = append(out.Places,

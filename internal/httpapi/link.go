@@ -147,7 +147,7 @@ func (s *Server) linkOf(ctx context.Context, l callbacks.Link) (store.Link, erro
 	return s.cfg.Store.Link(ctx, l.Tenant, l.Task, l.Seq, l.Stage)
 }
 
-// limitLinks takes a tenant's place for a link, or refuses it.
+// limitLinks takes one of a tenant's slots for links, or refuses it.
 func (s *Server) limitLinks(tenant string) error {
 	if err := s.links.Take(tenant, 1); err != nil {
 		return err

@@ -25,7 +25,7 @@ const statsReads = 2
 // statsFeeds are the feeds of the tenants with followers of their stats.
 type statsFeeds struct {
 	read     func(ctx context.Context, tenant string) ([]store.Stats, error)
-	reading  chan struct{} // with statsReads places
+	reading  chan struct{} // with statsReads slots
 	stopping context.Context
 
 	mu       sync.Mutex

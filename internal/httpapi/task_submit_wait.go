@@ -40,7 +40,7 @@ func submitWait(c *fiber.Ctx, p auth.Principal) (time.Duration, error) {
 	return wait, err
 }
 
-// takeWait takes a place among the waiting calls of the caller's tenant, and returns how to give it
+// takeWait takes a slot for the waiting calls of the caller's tenant, and returns how to give it
 // back.
 func (s *Server) takeWait(tenant string) (give func(), err error) {
 	if err := s.streams.Take(tenant, 1); err != nil {

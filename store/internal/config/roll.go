@@ -40,7 +40,8 @@ type Roll struct {
 	RemainingSince time.Time
 	TrimAt         time.Time // when the next step of its trimming is due; zero: none is planned
 	Dropping       bool      // its drop has begun, see MarkDropping
-	// Lost reports whether it was opened in a history that the database lost, see EnterHistory.
+	// Lost reports whether it was opened in an incarnation of the database that is lost, see
+	// EnterIncarnation.
 	Lost bool
 }
 

@@ -14,5 +14,5 @@
 //     TypeTimes, StageClaims, StageWait, CountDeliveries, StartWaits
 //   - task: WhyDue
 //   - workers: MaxWorkers, WorkerState, WorkerGone, WorkerFailing, WorkerSlow, WorkerWell,
-//     WorkerFilter, WorkerReport, WorkerPlace, Worker, Workers
+//     WorkerFilter, WorkerReport, WorkerKey, Worker, Workers
 package counts

@@ -61,8 +61,8 @@ type WorkerReport struct {
 	Complete bool
 }
 
-// WorkerPlace says which worker, and for what it works.
-type WorkerPlace struct {
+// WorkerKey says which worker, and for what it works.
+type WorkerKey struct {
 	Type, Stage string
 	Name        string // that the worker gave; "": all that gave none
 	URL         string // of the endpoint; "": it claims its tasks, or it isn't known
@@ -71,7 +71,7 @@ type WorkerPlace struct {
 
 // Worker is how a worker does in a stage.
 type Worker struct {
-	WorkerPlace
+	WorkerKey
 	State    WorkerState
 	Running  int       // tasks that it has now
 	Oldest   time.Time // since when it has the oldest of them; zero: none
@@ -110,7 +110,7 @@ func (s *Counts) Workers(
 type workerGroups struct {
 	filter   WorkerFilter
 	types    map[int32]*config.Type
-	workers  map[WorkerPlace]*Worker
+	workers  map[WorkerKey]*Worker
 	ends     map[workerStage][]time.Time // of the attempts of a stage
 	attempts int
 	sampled  bool
@@ -129,12 +129,12 @@ type workerStage struct{ taskType, stage string }
 
 func (w *Worker) work() workerStage { return workerStage{w.Type, w.Stage} }
 
-// workerAt returns the worker of a place.
-func (g *workerGroups) workerAt(p WorkerPlace) *Worker {
-	w := g.workers[p]
+// workerOf returns the worker with a key.
+func (g *workerGroups) workerOf(key WorkerKey) *Worker {
+	w := g.workers[key]
 	if w == nil {
-		w = &Worker{WorkerPlace: p, State: WorkerWell}
-		g.workers[p] = w
+		w = &Worker{WorkerKey: key, State: WorkerWell}
+		g.workers[key] = w
 	}
 	return w
 }
@@ -142,7 +142,7 @@ func (g *workerGroups) workerAt(p WorkerPlace) *Worker {
 // addAttempt adds an attempt that ended. A node that is lost takes its deliveries with it: then the
 // worker isn't named, and nothing is said of any.
 func (g *workerGroups) addAttempt(a workerAttempt) {
-	w := g.workerAt(a.place)
+	w := g.workerOf(a.key)
 	g.attempts++
 	w.Attempts++
 	if a.outcome == asyncflow.OutcomeLost {
@@ -164,7 +164,7 @@ func (g *workerGroups) addAttempt(a workerAttempt) {
 
 // addRunning adds tasks that a worker has now.
 func (g *workerGroups) addRunning(r workerRun) {
-	w := g.workerAt(r.place)
+	w := g.workerOf(r.key)
 	w.Running += r.tasks
 	if w.Oldest.IsZero() || r.since.Before(w.Oldest) {
 		w.Oldest = r.since
@@ -208,14 +208,14 @@ func (g *workerGroups) report() WorkerReport {
 
 // joinURLs gives each worker its signs of life at all URLs.
 func (g *workerGroups) joinURLs() {
-	all := map[WorkerPlace]*workerSigns{}
+	all := map[WorkerKey]*workerSigns{}
 	for _, w := range g.workers {
-		place := w.WorkerPlace
-		place.URL = ""
-		if all[place] == nil {
-			all[place] = &workerSigns{}
+		key := w.WorkerKey
+		key.URL = ""
+		if all[key] == nil {
+			all[key] = &workerSigns{}
 		}
-		w.anyURL = all[place]
+		w.anyURL = all[key]
 		w.anyURL.seen = later(w.anyURL.seen, w.Seen)
 		w.anyURL.running += w.Running
 	}

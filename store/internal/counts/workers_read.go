@@ -41,13 +41,13 @@ const (
 // workerAttempt is an attempt that ended, and workerRun are tasks that a worker has now.
 type (
 	workerAttempt struct {
-		place   WorkerPlace
+		key     WorkerKey
 		outcome asyncflow.OutcomeKind
 		at      time.Time
 		seconds float32
 	}
 	workerRun struct {
-		place WorkerPlace
+		key   WorkerKey
 		tasks int
 		since time.Time // of the oldest
 		seen  time.Time // of the latest sign of life; zero: none
@@ -63,7 +63,7 @@ func (s *Counts) readWorkers(
 		return &workerGroups{filter: f}, err
 	}
 	g := &workerGroups{filter: f, types: map[int32]*config.Type{},
-		workers: map[WorkerPlace]*Worker{}, ends: map[workerStage][]time.Time{},
+		workers: map[WorkerKey]*Worker{}, ends: map[workerStage][]time.Time{},
 		sizeOf: func(relation string) string { return s.core.SizeSQL(tenant, relation, false) }}
 	for _, t := range types {
 		g.types[t.Number()] = t
@@ -159,14 +159,14 @@ func (g *workerGroups) readRunning(read reader, one *config.Type) error {
 	var endpoint *string
 	var seen *time.Time
 	var all int
-	into := []any{&number, &r.place.Stage, &r.place.Name, &endpoint, &r.place.Claimer, &r.tasks,
+	into := []any{&number, &r.key.Stage, &r.key.Name, &endpoint, &r.key.Claimer, &r.tasks,
 		&r.since, &seen, &all}
 	err = read(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error {
 			t := g.types[number]
-			r.place.Type = t.Name
-			r.place.URL = t.EndpointURL(t.RunsAt(asyncflow.Lease{Stage: r.place.Stage,
-				Claimer: r.place.Claimer, LeasedAt: r.since}, endpoint))
+			r.key.Type = t.Name
+			r.key.URL = t.EndpointURL(t.RunsAt(asyncflow.Lease{Stage: r.key.Stage,
+				Claimer: r.key.Claimer, LeasedAt: r.since}, endpoint))
 			r.seen = postgres.OrZero(seen)
 			g.addRunning(r)
 			return nil
@@ -260,13 +260,13 @@ func journalsOf(types []*config.Type) (all []journalTable) {
 // endedSQL reads the attempts of the types $1 since $4 in the blocks $2 of a journal, each place of
 // a block by its address. A row of type 0 says that the blocks have a row from before $4.
 const endedSQL = `
-WITH places AS MATERIALIZED (SELECT type, stage, outcome, at, duration, endpoint
+WITH read AS MATERIALIZED (SELECT type, stage, outcome, at, duration, endpoint
   FROM {journal} WHERE ctid = ANY (ARRAY(SELECT ('(' || b || ',' || n || ')')::tid
     FROM unnest($2::bigint[]) AS b, generate_series(1, $3::int) AS n)))
 SELECT type, stage, outcome, at, coalesce(duration, 0), coalesce(endpoint, '')
-FROM places WHERE type = ANY ($1::int[]) AND at >= $4
+FROM read WHERE type = ANY ($1::int[]) AND at >= $4
   AND outcome IN ('done', 'failed', 'rejected', 'snoozed', 'lost')
-UNION ALL (SELECT 0, '', '', at, 0, '' FROM places WHERE at < $4 LIMIT 1)`
+UNION ALL (SELECT 0, '', '', at, 0, '' FROM read WHERE at < $4 LIMIT 1)`
 
 // readJournal reads the last blocks of a journal, and a sample of the others if these don't go back
 // far enough.
@@ -302,18 +302,18 @@ func (g *workerGroups) readBlocks(
 ) (over bool, err error) {
 	var number int32
 	var a workerAttempt
-	var stage, place string
-	into := []any{&number, &stage, &a.outcome, &a.at, &a.seconds, &place}
+	var stage, location string
+	into := []any{&number, &stage, &a.outcome, &a.at, &a.seconds, &location}
 	err = read(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error {
 			if number == 0 {
 				over = true
 				return nil
 			}
-			a.place = WorkerPlace{Type: g.types[number].Name, Stage: stage}
-			a.place.URL, _, a.place.Name = asyncflow.ParseRunPlace(place)
-			if claimer, _ := asyncflow.ClaimerOf(a.place.URL); claimer != "" {
-				a.place.URL, a.place.Claimer = "", claimer
+			a.key = WorkerKey{Type: g.types[number].Name, Stage: stage}
+			a.key.URL, _, a.key.Name = asyncflow.ParseRunLocation(location)
+			if claimer, _ := asyncflow.ClaimerOf(a.key.URL); claimer != "" {
+				a.key.URL, a.key.Claimer = "", claimer
 			}
 			g.addAttempt(a)
 			return nil

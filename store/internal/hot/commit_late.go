@@ -119,7 +119,7 @@ func lostAttempt(
 		  AND (outcome = 'lost' OR outcome = 'released' AND error = $4)`), id.Number, seq,
 		t.Number(), records.SilentClaim).
 		Scan(&l.Stage, &l.Attempt, &orderTime, &endpoint)
-	endpoint, l.Node, l.Worker = asyncflow.ParseRunPlace(endpoint)
+	endpoint, l.Node, l.Worker = asyncflow.ParseRunLocation(endpoint)
 	l.Claimer, l.Subject = asyncflow.ClaimerOf(endpoint)
 	return l, orderTime, err
 }

@@ -14,8 +14,8 @@
 //     Settled, SettleAgain, CollectIDs, AnnounceTakenEnds, NoteFailure, CheckCommits
 //   - flow: ReadKeys, AnnounceFreed, ReleaseKey, ReleaseKeys, LeasePatience, ReleaseStuck,
 //     UnblockKey, KeysBefore, TurnsBefore
-//   - history: EnterHistory, NumberTenant
-//   - id: NumbersAtHand, AllotNumbers, AllotRun, UsedUp
+//   - incarnation: EnterIncarnation, NumberTenant
+//   - id: NumbersAtHand, AllotNumbers, UsedUp
 //   - journal: Latest, LatestOf, Written, WentTo, WrittenAs, FirstSent, Passed, WaitsThen
 //   - lease: LeaseMargin, Lease, LeasesInOrder, BeginLeases, AnnounceTaken, InFlight, Admission,
 //     Candidate, QueueBegun, SetBegun, RaisedBefore, LimitedLease, LeaseLimited, ReadPast,

@@ -108,10 +108,10 @@ func (ns *numbers) allot(
 	defer b.mu.Unlock()
 	for tries := 0; ; tries++ {
 		out, err := ns.allotFrom(ctx, b, t, n)
-		if err != errOtherHistory || tries == historyTries {
+		if err != errOtherIncarnation || tries == incarnationTries {
 			return t, out, err
 		}
-		if _, err := ns.store.EnterHistory(ctx, t.Set()); err != nil {
+		if _, err := ns.store.EnterIncarnation(ctx, t.Set()); err != nil {
 			return t, nil, err
 		}
 		before := t.Set().Name
@@ -119,7 +119,7 @@ func (ns *numbers) allot(
 			return t, nil, err
 		}
 		if t.Set().Name != before {
-			return t, nil, errOtherHistory
+			return t, nil, errOtherIncarnation
 		}
 	}
 }
@@ -185,7 +185,7 @@ const UsedUp = asyncflow.FirstBySQL - 1<<32
 // refill takes a block. It is twice as long as the last one if that was used up within its life,
 // otherwise half as long. The block is durable before its first number is used: after a crash of
 // the server another node must not get the same numbers. The same statement checks that the
-// database did not lose history since the roll was opened.
+// database lost no transactions since the roll was opened.
 func (ns *numbers) refill(ctx context.Context, t *config.Type, b *block, need int64) error {
 	if time.Since(b.taken) < blockLife {
 		b.size *= 2
@@ -200,7 +200,7 @@ func (ns *numbers) refill(ctx context.Context, t *config.Type, b *block, need in
 	err := ns.store.core.HotDB(t.Tenant).QueryRow(ctx, takeNumbersSQL(set), set.Name, set.End,
 		b.size, UsedUp).Scan(&first)
 	if err == pgx.ErrNoRows {
-		return errOtherHistory
+		return errOtherIncarnation
 	}
 	// A worker of Citus that the tenant has left also says that there is no such table.
 	if IsUndefinedTable(err) && !ns.store.core.Distributed() {
@@ -216,8 +216,8 @@ func (ns *numbers) refill(ctx context.Context, t *config.Type, b *block, need in
 	return nil
 }
 
-// takeNumbersSQL takes $3 numbers from a roll, and returns the first one. The LIMIT keeps the
-// history out of the condition, where Citus doesn't take it.
+// TakeNumbersSQL takes $3 numbers from a roll, and returns the first one. The LIMIT keeps
+// history() out of the condition, where Citus doesn't take it.
 func takeNumbersSQL(set *config.TableSet) string {
 	return set.Tables.SQL(0, `
 		UPDATE {rolls} SET next_number = next_number + $3

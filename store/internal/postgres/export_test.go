@@ -79,8 +79,8 @@ func (p *Prober) Present() (cluster, timeline string) {
 	return p.present.cluster, p.present.timeline
 }
 
-// ForgetHistory makes the prober know no history of its server.
-func (p *Prober) ForgetHistory() {
+// ForgetTimeline makes the prober know no timeline of its server.
+func (p *Prober) ForgetTimeline() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.present.cluster, p.present.timeline = "", ""

@@ -31,7 +31,7 @@ type PoolGroup struct {
 	connected time.Time // when a connection was ready last
 	foundAt   time.Time // when the server was last found
 	first     string    // the host to be tried first, with its port; "": as configured
-	present   server    // that the prober found last; without a cluster, nobody knows its history
+	present   server    // that the prober found last; without a cluster, nobody knows its timeline
 
 	compression compression
 }

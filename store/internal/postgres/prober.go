@@ -85,8 +85,8 @@ func newProber(
 		p.end()
 		return nil, err
 	}
-	// without the rights for it, the history stays unknown; else adopt may learn it
-	_ = base.QueryRow(ctx, historySQL).Scan(&p.present.cluster, &p.present.timeline)
+	// without the rights for it, the timeline stays unknown; else adopt may learn it
+	_ = base.QueryRow(ctx, timelineSQL).Scan(&p.present.cluster, &p.present.timeline)
 	for _, g := range groups {
 		g.start(p.present)
 	}
@@ -281,7 +281,7 @@ func ask(ctx context.Context, host *pgx.ConnConfig) (a answer) {
 		return a
 	}
 	database := string(row[0])
-	if a.server, err = historyOf(ctx, conn.PgConn()); err != nil {
+	if a.server, err = timelineOf(ctx, conn.PgConn()); err != nil {
 		return a
 	}
 	a.database = database

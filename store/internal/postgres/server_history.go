@@ -17,16 +17,16 @@ type server struct {
 	timeline string // in hexadecimal, of one length
 }
 
-// historySQL tells which of two servers replaced the other one: each promotion begins a later
+// timelineSQL tells which of two servers replaced the other one: each promotion begins a later
 // timeline of the same cluster.
-const historySQL = `SELECT system_identifier::text,
+const timelineSQL = `SELECT system_identifier::text,
   pg_catalog."left"(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)
 FROM pg_catalog.pg_control_system()`
 
-// historyOf returns the cluster and the timeline of a server; neither, if it doesn't tell them, as
+// timelineOf returns the cluster and the timeline of a server; neither, if it doesn't tell them, as
 // to a user without the rights.
-func historyOf(ctx context.Context, conn *pgconn.PgConn) (s server, err error) {
-	row, err := firstRow(ctx, conn, historySQL)
+func timelineOf(ctx context.Context, conn *pgconn.PgConn) (s server, err error) {
+	row, err := firstRow(ctx, conn, timelineSQL)
 	switch {
 	case err == nil:
 		s.cluster, s.timeline = string(row[0]), string(row[1])
@@ -46,7 +46,7 @@ var errReplaced = errors.New("this server is an old primary: a later one has rep
 // refuseReplaced makes new connections go on to the next host where a server is an old primary that
 // nobody stopped: the present one replaced it. They do so until the prober, which looks at all
 // hosts, takes that server for the present one. It costs each new connection a statement, unless
-// the history of the present server is unknown.
+// the timeline of the present server is unknown.
 func (f *PoolGroup) refuseReplaced(cfg *pgx.ConnConfig) {
 	before := cfg.ValidateConnect
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
@@ -55,10 +55,10 @@ func (f *PoolGroup) refuseReplaced(cfg *pgx.ConnConfig) {
 				return err
 			}
 		}
-		if !f.knowsHistory() {
+		if !f.knowsTimeline() {
 			return nil
 		}
-		s, err := historyOf(ctx, conn)
+		s, err := timelineOf(ctx, conn)
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (f *PoolGroup) start(present server) {
 	f.present = present
 }
 
-func (f *PoolGroup) knowsHistory() bool {
+func (f *PoolGroup) knowsTimeline() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.present.cluster != ""

@@ -222,14 +222,14 @@ func TestFullServerIsThere(t *testing.T) {
 }
 
 // What the prober couldn't learn about its server at first, it learns later.
-func TestProberLearnsTheHistory(t *testing.T) {
+func TestProberLearnsTheTimeline(t *testing.T) {
 	t.Parallel()
 	servers := promote(t)
 	p := pool(t, servers.present.URL("postgres"), servers.old.URL("postgres"))
 	cluster, timeline := p.Present()
 	assert.NotEmpty(t, cluster)
 	assert.Equal(t, "00000002", timeline)
-	p.ForgetHistory()
+	p.ForgetTimeline()
 	require.Eventually(t, func() bool {
 		p.Probe(t.Context())
 		known, timeline := p.Present()

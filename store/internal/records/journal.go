@@ -18,19 +18,19 @@ type journalRow struct {
 	next     *postgres.Moment
 	err      *string
 	output   []byte // nil: NULL
-	endpoint string // if places is set; otherwise the key has it
+	endpoint string // if locations is set; otherwise the key has it
 }
 
 // journalKey has the values that rows have in common.
 type journalKey struct {
 	RollTables
 	TypeToken
-	outcome  asyncflow.OutcomeKind
-	final    asyncflow.Status
-	endpoint string
-	status   int16 // of the answer, or the negative of why none came
-	hasTexts bool  // they have errors or outputs
-	places   bool  // each has its own place, as their workers or other nodes are named
+	outcome   asyncflow.OutcomeKind
+	final     asyncflow.Status
+	endpoint  string
+	status    int16 // of the answer, or the negative of why none came
+	hasTexts  bool  // they have errors or outputs
+	locations bool  // each has its own, as their workers or other nodes are named
 }
 
 // newJournalRow returns the row of a settlement. An attempt is of this node unless its lease names
@@ -45,9 +45,9 @@ func newJournalRow(
 	problem := cmp.Or(s.Verdict.Error, o.Error)
 	key := journalKey{RollTables{t.SetAt(position).Tables, position},
 		TypeToken{t.Number(), Token{int16(l.Seq), l.Stage, int16(l.Attempt)}}, o.Kind, final,
-		s.Place(node),
+		s.Location(node),
 		int16(o.StatusOrFailure()), problem != "" || len(o.Output) > 0,
-		ownPlace(s, node)}
+		ownLocation(s, node)}
 	row := journalRow{id: l.ID.Number, duration: postgres.OrNull(float32(o.Duration.Seconds())),
 		err: postgres.OrNull(problem)}
 	if final == "" {
@@ -56,7 +56,7 @@ func newJournalRow(
 	if len(o.Output) > 0 {
 		row.output = o.Output
 	}
-	if key.places { // so that many workers and nodes make no more statements
+	if key.locations { // so that many workers and nodes make no more statements
 		row.endpoint = key.endpoint
 		key.endpoint = ""
 		key.hasTexts = true
@@ -64,17 +64,17 @@ func newJournalRow(
 	return key, row
 }
 
-// ownPlace reports whether the place of an attempt differs from those of the other attempts of a
-// node at its endpoint: its worker is named, or another node sent it.
-func ownPlace(s *asyncflow.Settlement, node string) bool {
+// ownLocation reports whether an attempt ran elsewhere than the other attempts of a node at its
+// endpoint: its worker is named, or another node sent it.
+func ownLocation(s *asyncflow.Settlement, node string) bool {
 	l := &s.Lease
 	return s.Outcome.Worker != "" || l.Worker != "" || l.Node != "" && l.Node != node
 }
 
 // queueJournal adds the insert of journal rows to a batch.
 func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) {
-	if k.places && len(rows) > 1 {
-		queuePlacesJournal(b, k, rows, now)
+	if k.locations && len(rows) > 1 {
+		queueLocationsJournal(b, k, rows, now)
 		return
 	}
 	common := []any{now, k.Seq, k.Stage, k.Attempt, string(k.outcome),
@@ -101,9 +101,9 @@ func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) 
 	b.Queue(k.Tables.SQL(k.Position, sql), args...)
 }
 
-// queuePlacesJournal adds the insert of rows of several workers and nodes.
-func queuePlacesJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) {
-	b.Queue(k.Tables.SQL(k.Position, insertPlacesJournalSQL),
+// queueLocationsJournal adds the insert of rows of several workers and nodes.
+func queueLocationsJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) {
+	b.Queue(k.Tables.SQL(k.Position, insertLocationsJournalSQL),
 		Column(rows, func(r *journalRow) int64 { return r.id }),
 		Column(rows, func(r *journalRow) *float32 { return r.duration }),
 		postgres.Moments(Column(rows, func(r *journalRow) *postgres.Moment { return r.next })),

@@ -162,7 +162,7 @@ func queueFanOut(b *pgx.Batch, t *config.TableNames, r fanOutRow) {
 	var places []int32
 	if joined := r.settled.Outcome.JoinedFanOut(); joined != nil {
 		out = joined
-		places = asyncflow.SlotsByType(r.settled.Outcome.Spawn)
+		places = asyncflow.OrderByType(r.settled.Outcome.Spawn)
 	}
 	rule, err := json.Marshal(out.FanOut)
 	if err != nil {

@@ -39,7 +39,7 @@ func queueSpawn(b *pgx.Batch, t *config.TableNames, r spawnRow) {
 	l := &r.settled.Lease
 	tasks := r.settled.Outcome.Spawn
 	if r.settled.Outcome.Join != nil {
-		tasks = bySlot(tasks)
+		tasks = byRank(tasks)
 	}
 	text := asyncflow.SpawnText(labelled(tasks, l.Options.Labels))
 	b.Queue(t.SQL(0, `INSERT INTO {spawns} (type, id, seq, depth, count, hash, tasks)
@@ -61,15 +61,15 @@ func labelled(tasks []asyncflow.SpawnedTask, l asyncflow.Labels) []asyncflow.Spa
 	return tasks
 }
 
-// bySlot returns tasks in the order in which they are made if their parent waits for them.
-func bySlot(tasks []asyncflow.SpawnedTask) []asyncflow.SpawnedTask {
-	places := asyncflow.SlotsByType(tasks)
-	if places == nil {
+// byRank returns tasks in the order in which they are made if their parent waits for them.
+func byRank(tasks []asyncflow.SpawnedTask) []asyncflow.SpawnedTask {
+	order := asyncflow.OrderByType(tasks)
+	if order == nil {
 		return tasks
 	}
 	sorted := make([]asyncflow.SpawnedTask, len(tasks))
-	for slot, place := range places {
-		sorted[slot] = tasks[place]
+	for rank, place := range order {
+		sorted[rank] = tasks[place]
 	}
 	return sorted
 }

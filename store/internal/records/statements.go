@@ -206,8 +206,9 @@ INSERT INTO {journal}
 SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11, $12
 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[], $13::text[], $14::text[]) u`
 
-// insertPlacesJournalSQL adds rows of several workers and nodes, which may have errors or outputs.
-const insertPlacesJournalSQL = `
+// insertLocationsJournalSQL adds rows of several workers and nodes, which may have errors or
+// outputs.
+const insertLocationsJournalSQL = `
 INSERT INTO {journal}
   (id, duration, next_time, error, output, endpoint, at, seq, stage, attempt, outcome, final,
    status, type)

@@ -73,7 +73,7 @@ func Distribute(ctx context.Context, tx pgx.Tx, tenant string) error {
 }
 
 // distributeRest brings the functions of a schema to the workers, and has the numbers of its tasks
-// begin in the history of the worker.
+// begin in the incarnation of the worker.
 func distributeRest(ctx context.Context, tx pgx.Tx, tenant string) error {
 	name := postgres.Quote(Of(tenant))
 	_, err := tx.Exec(ctx, `SELECT create_distributed_function(p.oid::regprocedure)
@@ -85,7 +85,7 @@ func distributeRest(ctx context.Context, tx pgx.Tx, tenant string) error {
 	err = tx.QueryRow(ctx, `SELECT `+name+`.history(tableoid) FROM `+name+`.numbering`).
 		Scan(&present)
 	if err != nil {
-		return postgres.Wrap(err, "read the history of %q", tenant)
+		return postgres.Wrap(err, "read the incarnation of %q", tenant)
 	}
 	_, err = tx.Exec(ctx, `UPDATE `+name+`.numbering SET history = $1`, present)
 	return postgres.Wrap(err, "number the tasks of %q", tenant)

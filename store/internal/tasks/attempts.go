@@ -198,7 +198,7 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	if wait != nil {
 		a.Wait = max(0, time.Duration(*wait*float64(time.Second)))
 	}
-	a.Endpoint, a.Node, a.Worker = asyncflow.ParseRunPlace(a.Endpoint)
+	a.Endpoint, a.Node, a.Worker = asyncflow.ParseRunLocation(a.Endpoint)
 	a.Code = asyncflow.ErrorCode(a.Outcome, a.Status, a.Error)
 	a.Status = max(a.Status, 0) // a negative one is why no answer came
 	a.Duration = time.Duration(float64(seconds) * float64(time.Second))

@@ -14,7 +14,7 @@
 //   - count: MaxTaskCount, CountLook, TaskCount
 //   - erase: Erase, AgedStep, AgingTypes, BeginAging, EraseAged, OverdueContents, DryRunAged
 //   - failures: MaxFailures, MaxFailureGroups, FailureOrder, FailuresByCount, FailuresNewest,
-//     FailureFilter, FailureReport, GroupFailures, FailureGroup, FailurePlace, FailureExample
+//     FailureFilter, FailureReport, GroupFailures, FailureGroup, StageFailures, FailureExample
 //   - filter: Filter, LabelFilter
 //   - link: Link, SentLink
 //   - list: Page, Searched, PageLook, PageText, Tasks, TaskPage, MaxSorted, EndPlace, EndedPage
@@ -24,7 +24,7 @@
 //     StopOperation, ForgetOperations, CountTasks, StartOperation, DueOperation, FirstSteps,
 //     DueOperations, Step, StepOperation
 //   - path: Visit
-//   - read: Task, TaskPlace, TaskStatus, AwaitFinal, SpawnedCount, SignalWait
+//   - read: Task, BareTask, TaskStatus, AwaitFinal, SpawnedCount, SignalWait
 //   - redrive: Redrive
 //   - rerun: Rerun, RerunByKey
 //   - run: Run, Progress, SetProgress

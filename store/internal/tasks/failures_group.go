@@ -21,23 +21,23 @@ type FailureGroup struct {
 	Count       int
 	First, Last time.Time // when the first and the last of them failed
 	Steps       [failureSteps]int
-	Places      []FailurePlace // most failures first
-	Example     FailureExample // the last of them
+	Stages      []StageFailures // most failures first
+	Example     FailureExample  // the last of them
 	// New reports whether all of them came after the present version of their type was applied,
 	// though its earlier version was in use in the time of the report.
 	New bool
 
-	places map[FailurePlace]*placeCount // keys without a count
+	stages map[StageFailures]*stageCount // keys without a count
 }
 
-// FailurePlace is how many failures of a group a stage counts.
-type FailurePlace struct {
+// StageFailures is how many failures of a group a stage counts.
+type StageFailures struct {
 	Type, Stage string
 	Count       int
 }
 
-// placeCount is what is known of the failures in a stage.
-type placeCount struct {
+// stageCount is what is known of the failures in a stage.
+type stageCount struct {
 	count int
 	first time.Time
 }
@@ -61,7 +61,7 @@ func (r *failureReader) add(f failure) {
 	g := r.groups[print]
 	if g == nil {
 		g = &FailureGroup{Fingerprint: print, Code: f.code, Pattern: pattern, First: f.at,
-			places: map[FailurePlace]*placeCount{}}
+			stages: map[StageFailures]*stageCount{}}
 		r.groups[print] = g
 	}
 	g.Count++
@@ -69,15 +69,15 @@ func (r *failureReader) add(f failure) {
 	if f.at.Before(g.First) {
 		g.First = f.at
 	}
-	key := FailurePlace{Type: f.id.Type, Stage: f.stage}
-	place := g.places[key]
-	if place == nil {
-		place = &placeCount{first: f.first}
-		g.places[key] = place
+	key := StageFailures{Type: f.id.Type, Stage: f.stage}
+	stage := g.stages[key]
+	if stage == nil {
+		stage = &stageCount{first: f.first}
+		g.stages[key] = stage
 	}
-	place.count++
-	if f.first.Before(place.first) {
-		place.first = f.first
+	stage.count++
+	if f.first.Before(stage.first) {
+		stage.first = f.first
 	}
 	if !f.at.Before(g.Last) {
 		g.Last = f.at
@@ -118,10 +118,10 @@ func (r *failureReader) report() FailureReport {
 			cmp.Compare(a.Fingerprint, b.Fingerprint))
 	})
 	for _, g := range all[:min(len(all), r.filter.Limit)] {
-		for place, n := range g.places {
-			g.Places = append(g.Places, FailurePlace{place.Type, place.Stage, n.count})
+		for stage, n := range g.stages {
+			g.Stages = append(g.Stages, StageFailures{stage.Type, stage.Stage, n.count})
 		}
-		slices.SortFunc(g.Places, func(a, b FailurePlace) int {
+		slices.SortFunc(g.Stages, func(a, b StageFailures) int {
 			return cmp.Or(b.Count-a.Count, cmp.Compare(a.Type, b.Type),
 				cmp.Compare(a.Stage, b.Stage))
 		})
@@ -156,8 +156,8 @@ func (s *lists) tellVersions(
 	}
 	for i := range groups {
 		groups[i].New = true
-		for place, n := range groups[i].places {
-			at, known := applied[place.Type]
+		for stage, n := range groups[i].stages {
+			at, known := applied[stage.Type]
 			groups[i].New = groups[i].New && known && !n.first.Before(at)
 		}
 	}

@@ -217,8 +217,8 @@ func (c criteria) among() []asyncflow.Status {
 // ended reports whether the tasks are final ones of a range of time.
 func (c criteria) ended() bool { return !c.endedSince.IsZero() || !c.endedUntil.IsZero() }
 
-// places are the tables with a row for each task of a status.
-var places = map[asyncflow.Status]string{
+// statusTables are the tables with a row for each task of a status.
+var statusTables = map[asyncflow.Status]string{
 	asyncflow.StatusRunning:   `{lease} c WHERE type = $1`,
 	asyncflow.StatusWaiting:   `{wait} c WHERE type = $1`,
 	asyncflow.StatusPending:   `{readies} c WHERE type = $1`,
@@ -231,7 +231,7 @@ const otherwise = `{journal} c WHERE type = $1 AND final <> 'succeeded'`
 
 // candidates returns a query for the ids of all tasks of the type $1 that may meet the criteria,
 // within bounds: a condition, an order by id and a limit, such as "id > $2 ORDER BY id LIMIT $3".
-// As the history is long, it reads the smallest place that holds them all: live tasks are in the
+// As most tasks have ended, it reads the smallest table that holds them all: live tasks are in the
 // token tables, and tasks that failed or were cancelled are in an index of their own. It reads all
 // tasks instead of a long backlog: the latest of both are the same. Where a field is searchable,
 // they may come from the table search.
@@ -243,12 +243,12 @@ func (c criteria) candidates(bounds string) string {
 	if len(from) == 0 {
 		from = []string{`{task} c WHERE type = $1`}
 	}
-	for i, place := range from {
+	for i, table := range from {
 		columns := `id`
-		if place == otherwise { // a task may end more than once
+		if table == otherwise { // a task may end more than once
 			columns = `DISTINCT id`
 		}
-		from[i] = `(SELECT ` + columns + ` FROM ` + place + ` AND ` + bounds + `)`
+		from[i] = `(SELECT ` + columns + ` FROM ` + table + ` AND ` + bounds + `)`
 	}
 	if len(from) == 1 {
 		return from[0]
@@ -261,12 +261,12 @@ func (c criteria) candidates(bounds string) string {
 // tables returns the tables that candidates reads; nil is that of all tasks.
 func (c criteria) tables() (from []string) {
 	for _, status := range c.among() {
-		place := places[status]
-		if place == "" || status == asyncflow.StatusPending && !c.fewReady {
+		table := statusTables[status]
+		if table == "" || status == asyncflow.StatusPending && !c.fewReady {
 			return nil
 		}
-		if !slices.Contains(from, place) {
-			from = append(from, place)
+		if !slices.Contains(from, table) {
+			from = append(from, table)
 		}
 	}
 	return from
@@ -276,7 +276,7 @@ func (c criteria) tables() (from []string) {
 func (c criteria) lookedAt() (statuses []asyncflow.Status) {
 	from := c.tables()
 	for _, status := range asyncflow.Statuses {
-		if from == nil || slices.Contains(from, places[status]) {
+		if from == nil || slices.Contains(from, statusTables[status]) {
 			statuses = append(statuses, status)
 		}
 	}

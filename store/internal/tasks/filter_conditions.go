@@ -34,7 +34,7 @@ func (c criteria) conditions(t *config.Type) (all []condition) {
 	add(c.code != "", "$word", codeSQL, c.code)
 	add(c.fingerprint != "", "$members", memberSQL, c.members)
 	add(c.flowKey != "", "$flow", optionSQL("flow_key", "$flow"), c.flowKey)
-	add(c.worker != "", "$mark", ``, asyncflow.RunPlaceEnd(c.worker))
+	add(c.worker != "", "$mark", ``, asyncflow.RunLocationEnd(c.worker))
 	add(c.worker != "", "$ran", ranSQL, c.worker)
 	l := c.labels
 	add(l.User != "", "$user", optionSQL("user", "$user"), l.User)

@@ -75,7 +75,7 @@ func (s *Tasks) link(
 	if wait == nil || wait.Links == nil { // the type is another one now
 		return l, nil
 	}
-	task, err := s.readPlace(ctx, tenant, id)
+	task, err := s.readBare(ctx, tenant, id)
 	if err != nil {
 		return l, err
 	}

@@ -206,9 +206,9 @@ func candidateTypes(
 			return nil, err
 		}
 	}
-	places := c.tables() // pending tasks are looked for among all tasks
-	if places == nil {
-		places = []string{`{task} c WHERE type = $1`}
+	tables := c.tables() // pending tasks are looked for among all tasks
+	if tables == nil {
+		tables = []string{`{task} c WHERE type = $1`}
 	}
 	byNumber := map[int32]*config.Type{}
 	for _, t := range types {
@@ -216,9 +216,9 @@ func candidateTypes(
 	}
 	var selects []string
 	for p := types[0].Set().First; p <= types[0].Set().End; p++ {
-		for _, place := range places {
+		for _, table := range tables {
 			sql := types[0].SQL(p, `SELECT u.n FROM unnest($1::int[]) AS u (n),
-				LATERAL (SELECT id FROM `+strings.Replace(place, "type = $1", "type = u.n", 1)+`
+				LATERAL (SELECT id FROM `+strings.Replace(table, "type = $1", "type = u.n", 1)+`
 				  ORDER BY id LIMIT 1) c`)
 			if !c.idle[p] && !slices.Contains(selects, sql) {
 				selects = append(selects, sql)

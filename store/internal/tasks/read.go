@@ -92,8 +92,8 @@ SELECT t.id, t.created_at, {options}, t.context,
     CASE WHEN j.seq IS NOT NULL OR t.options->'depends_on' IS NULL
     THEN greatest(coalesce(j.next_time, t.order_time), coalesce(j.at, t.created_at)) END`
 
-// placeColumns are stateColumns without the options, the context and the result.
-var placeColumns = strings.NewReplacer("{options}", "NULL::json", "t.context", "''::text",
+// bareColumns are stateColumns without the options, the context and the result.
+var bareColumns = strings.NewReplacer("{options}", "NULL::json", "t.context", "''::text",
 	resultSQL, "NULL::text").Replace(stateColumns)
 
 // stateJoins read one row of each table by its index. The limit on ready keeps the
@@ -121,22 +121,22 @@ func (s *Tasks) Task(ctx context.Context, tenant string, id asyncflow.TaskID) (T
 	return task, postgres.Wrap(err, "Task(%q, %s)", tenant, id)
 }
 
-// TaskPlace returns where a task is: its status, stage, attempt and place in the order, and what it
+// BareTask returns where a task is: its status, stage, attempt and place in the order, and what it
 // depends on while it waits for that. It takes one read by primary key, or two, however long the
 // journal is.
-func (s *Tasks) TaskPlace(
+func (s *Tasks) BareTask(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (task Task, err error) {
-	task, err = s.readPlace(ctx, tenant, id)
+	task, err = s.readBare(ctx, tenant, id)
 	if err != nil || task.WaitsFor != asyncflow.WaitDependencies {
-		return task, postgres.Wrap(err, "TaskPlace(%q, %s)", tenant, id)
+		return task, postgres.Wrap(err, "BareTask(%q, %s)", tenant, id)
 	}
 	t, err := s.core.TypeOf(ctx, tenant, id)
 	if err != nil {
-		return task, postgres.Wrap(err, "TaskPlace(%q, %s)", tenant, id)
+		return task, postgres.Wrap(err, "BareTask(%q, %s)", tenant, id)
 	}
 	task.Dependencies, err = trees.DependenciesOf(ctx, s.trees, t, id)
-	return task, postgres.Wrap(err, "TaskPlace(%q, %s)", tenant, id)
+	return task, postgres.Wrap(err, "BareTask(%q, %s)", tenant, id)
 }
 
 // TaskStatus returns the status of a task; CodeNotFound when there is none. It takes one read,
@@ -144,7 +144,7 @@ func (s *Tasks) TaskPlace(
 func (s *Tasks) TaskStatus(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (asyncflow.Status, error) {
-	task, err := s.readPlace(ctx, tenant, id)
+	task, err := s.readBare(ctx, tenant, id)
 	return task.Status, postgres.Wrap(err, "TaskStatus(%q, %s)", tenant, id)
 }
 
@@ -157,13 +157,13 @@ func (s *Tasks) task(
 	})
 }
 
-// readPlace reads a task with placeColumns.
-func (s *Tasks) readPlace(
+// readBare reads a task with bareColumns.
+func (s *Tasks) readBare(
 	ctx context.Context, tenant string, id asyncflow.TaskID,
 ) (Task, error) {
 	return s.readTask(ctx, tenant, id, func(t *config.Type) (Task, error) {
 		rows, _ := s.core.DB(t.Tenant).Query(ctx, t.SQL(id.Position(),
-			placeColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
+			bareColumns+` FROM {task} t`+stateJoins+` WHERE t.type = $2 AND t.id = $1`),
 			id.Number, t.Number())
 		return pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Task, error) {
 			return scanTask(row, t, s.core.Clock.Now())

@@ -133,7 +133,7 @@ func (x *expiry) roll(ids []int64) error {
 }
 
 // next returns when a task expires, by its options and its type as they are now.
-func (x *expiry) next(d dueTask, token tokenPlace) asyncflow.Expiry {
+func (x *expiry) next(d dueTask, token tokenRow) asyncflow.Expiry {
 	life := d.options.Lifetime
 	switch {
 	case life.Ended(x.now):
@@ -151,7 +151,7 @@ func (x *expiry) next(d dueTask, token tokenPlace) asyncflow.Expiry {
 const leasedLook = 10 * time.Second
 
 // move notes when a task expires that goes on. Whether a leased task has begun, its attempt shows.
-func (x *expiry) move(d dueTask, token tokenPlace, e asyncflow.Expiry) {
+func (x *expiry) move(d dueTask, token tokenRow, e asyncflow.Expiry) {
 	if e.At.IsZero() && d.at == nil {
 		return
 	}
@@ -174,13 +174,13 @@ func later(a, b time.Time) time.Time {
 
 // expire ends tasks of one roll with locked token rows.
 func (x *expiry) expire(
-	why map[int64]asyncflow.Expiry, found []dueTask, tokens map[int64]tokenPlace,
+	why map[int64]asyncflow.Expiry, found []dueTask, tokens map[int64]tokenRow,
 ) error {
 	if len(why) == 0 {
 		return nil
 	}
 	settled := make([]asyncflow.Settlement, 0, len(why))
-	taken := make([]tokenPlace, 0, len(why))
+	taken := make([]tokenRow, 0, len(why))
 	for _, d := range found {
 		e, ends := why[d.id]
 		if !ends {

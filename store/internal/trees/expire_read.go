@@ -11,8 +11,8 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
-// tokenPlace is what the token row of a live task says.
-type tokenPlace struct {
+// tokenRow is what the token row of a live task says.
+type tokenRow struct {
 	seq     int
 	stage   string
 	attempt int
@@ -56,18 +56,18 @@ FROM unnest($1::timestamptz[], $2::bigint[]) AS u (order_time, id), LATERAL (
 )
 
 // lockTokens locks the token rows of tasks of one roll, wherever they are.
-func (x *expiry) lockTokens(ids []int64) (map[int64]tokenPlace, error) {
-	all := make(map[int64]tokenPlace, len(ids))
+func (x *expiry) lockTokens(ids []int64) (map[int64]tokenRow, error) {
+	all := make(map[int64]tokenRow, len(ids))
 	lock := func(table tokenTable, sql string, args ...any) error {
 		rows, _ := x.tx.Query(x.ctx, x.t.SQL(table.position, sql), args...)
 		var id int64
-		var p tokenPlace
+		var p tokenRow
 		_, err := pgx.ForEachRow(rows, []any{&id, &p.seq, &p.stage, &p.attempt, &p.since,
 			&p.reason, &p.until, &p.node, &p.worker, &p.row}, func() error {
 			p.stage, p.attempt = x.t.Mapped(p.stage, p.attempt)
 			p.table = table
 			all[id] = p
-			p = tokenPlace{}
+			p = tokenRow{}
 			return nil
 		})
 		return err
@@ -95,7 +95,7 @@ func (x *expiry) lockTokens(ids []int64) (map[int64]tokenPlace, error) {
 }
 
 // deleteTokens deletes locked token rows.
-func (x *expiry) deleteTokens(tokens []tokenPlace) error {
+func (x *expiry) deleteTokens(tokens []tokenRow) error {
 	rows := map[tokenTable][]pgtype.TID{}
 	for _, p := range tokens {
 		rows[p.table] = append(rows[p.table], p.row)
@@ -139,7 +139,7 @@ LEFT JOIN {lifetimes} l ON l.type = t.type AND l.id = t.id, LATERAL (
   FROM {journal} WHERE u.seq <> 1 AND type = t.type AND id = t.id) j
 ORDER BY t.id`
 
-func (x *expiry) read(ids []int64, tokens map[int64]tokenPlace) ([]dueTask, error) {
+func (x *expiry) read(ids []int64, tokens map[int64]tokenRow) ([]dueTask, error) {
 	seqs := make([]int, len(ids)) // 0: of a task without a locked token row
 	names := make([]string, len(ids))
 	for i, id := range ids {

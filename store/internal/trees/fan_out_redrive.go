@@ -191,12 +191,12 @@ FROM (
 func reopenChild(ctx context.Context, tx pgx.Tx, t *config.Type, task end) (refusal, err error) {
 	parent, _ := task.Options.ParentWaits(t.Number())
 	ended := records.ChildEnded(task.Status)
-	var slot int
+	var rank int
 	name := asyncflow.TaskID{Type: t.Name, Number: parent.ID}.String()
 	if child := task.Options.Child; child == nil {
-		slot = task.Options.Spawned.Part.Slot
+		rank = task.Options.Spawned.Part.Rank
 		name = task.Options.Spawned.Parent
-	} else if slot = child.Index; child.Vote {
+	} else if rank = child.Index; child.Vote {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"task %s is a vote on %s, which makes others if "+
 				"they are needed: redrive that one", task.ID, name), nil
@@ -205,7 +205,7 @@ func reopenChild(ctx context.Context, tx pgx.Tx, t *config.Type, task end) (refu
 		SET failed = failed - $4, cancelled = cancelled - $5,
 		  to_redrive = greatest(to_redrive - coalesce((again <= $6)::int, 0), 0)
 		WHERE type = $1 AND id = $2 AND seq = $3 AND NOT stopped AND NOT closed`), parent.Type,
-		parent.ID, parent.Seq, ended.Failed, ended.Cancelled, slot)
+		parent.ID, parent.Seq, ended.Failed, ended.Cancelled, rank)
 	if err == nil && tag.RowsAffected() == 0 {
 		refusal = asyncflow.Errorf(asyncflow.CodeConflict,
 			"task %s is a child of %s, which no longer waits for it: redrive that one", task.ID,

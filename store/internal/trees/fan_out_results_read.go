@@ -119,7 +119,7 @@ func (r *resultReader) read(from, limit, most int) (results []ChildResult, err e
 	}
 	to := max(from, min(from+limit, r.o.Count))
 	if r.o.Places == nil {
-		results, _, err = r.readSlots(from, to, most)
+		results, _, err = r.readRanks(from, to, most)
 		return results, err
 	}
 	for {
@@ -137,18 +137,18 @@ func (r *resultReader) readPlaces(
 	from, to, most int,
 ) (results []ChildResult, full bool, err error) {
 	results = cancelledResults(from, to)
-	var slots []int
-	for slot, place := range r.o.Places {
+	var ranks []int
+	for rank, place := range r.o.Places {
 		if int(place) >= from && int(place) < to {
-			slots = append(slots, slot)
+			ranks = append(ranks, rank)
 		}
 	}
-	for len(slots) > 0 && !full {
+	for len(ranks) > 0 && !full {
 		n := 1
-		for n < len(slots) && slots[n] == slots[0]+n {
+		for n < len(ranks) && ranks[n] == ranks[0]+n {
 			n++
 		}
-		part, size, err := r.readSlots(slots[0], slots[0]+n, most)
+		part, size, err := r.readRanks(ranks[0], ranks[0]+n, most)
 		if err != nil {
 			return nil, false, err
 		}
@@ -158,14 +158,14 @@ func (r *resultReader) readPlaces(
 		}
 		most -= size
 		full = most < 0
-		slots = slots[n:]
+		ranks = ranks[n:]
 	}
 	return results, full, nil
 }
 
-// readSlots returns the results from a slot to before another one, and their bytes. The last result
+// readRanks returns the results from a rank to before another one, and their bytes. The last result
 // is the first with which they have more than a number of bytes.
-func (r *resultReader) readSlots(
+func (r *resultReader) readRanks(
 	from, to, most int,
 ) (results []ChildResult, bytes int, err error) {
 	results = cancelledResults(from, to)

@@ -208,7 +208,7 @@ func (f fanOutFollowUp) makeJoinedOf(
 // partOf returns what the next child knows of its parent.
 func (f fanOutFollowUp) partOf(o *records.FanOut, by *asyncflow.Spawned) *asyncflow.Spawned {
 	child := *by
-	child.Part = &asyncflow.Part{Index: o.Place(o.Spawned), Count: o.Count, Slot: o.Spawned,
+	child.Part = &asyncflow.Part{Index: o.Place(o.Spawned), Count: o.Count, Rank: o.Spawned,
 		Awaited: asyncflow.Awaited{Type: o.Number, ID: o.ID, Seq: int(o.Seq)}}
 	return &child
 }

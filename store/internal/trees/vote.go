@@ -36,7 +36,7 @@ func QueueVotes(b *pgx.Batch, t *config.Type, o *records.FanOut, all *[]asyncflo
 				v.Task.Type = t.Name
 				_, err := pgx.ForEachRow(rows,
 					[]any{&v.Task.Number, &v.Status, &endpoint, &output, &v.At}, func() error {
-						endpoint, _, _ = asyncflow.ParseRunPlace(endpoint)
+						endpoint, _, _ = asyncflow.ParseRunLocation(endpoint)
 						v.Claimer, v.Subject = asyncflow.ClaimerOf(endpoint)
 						v.Outcome = o.Rule.Quorum.Outcome(output)
 						*all = append(*all, v)

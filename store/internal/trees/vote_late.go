@@ -31,7 +31,7 @@ func (s *Trees) LateVote(
 		Query(func(rows pgx.Rows) error {
 			endpoint := ""
 			_, err := pgx.ForEachRow(rows, []any{&endpoint}, func() error { return nil })
-			endpoint, _, _ = asyncflow.ParseRunPlace(endpoint)
+			endpoint, _, _ = asyncflow.ParseRunLocation(endpoint)
 			_, subject = asyncflow.ClaimerOf(endpoint)
 			return err
 		})

@@ -15,24 +15,24 @@ import (
 
 // A database may go back: a standby that lagged is promoted, or a backup is restored. It then
 // doesn't know the ids that were handed out since, which must not be handed out again. So each roll
-// belongs to one history of the database (see migration 14 of a tenant's schema). Each time numbers
-// are taken from a roll, the database names its present history. If that differs from the roll's,
-// the table set first gets a new roll. Its numbers begin far from the numbers of the lost history,
-// see ADR 27.
+// belongs to one incarnation of the database, which the column history names. Each time numbers are
+// taken from a roll, the database names its present incarnation. If that differs from the roll's,
+// the table set first gets a new roll. Its numbers begin far from those of the lost incarnation, see
+// ADR 27.
 
-// errOtherHistory is the error of taking numbers from a roll of another history.
-var errOtherHistory error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,
+// errOtherIncarnation is the error of taking numbers from a roll of another incarnation.
+var errOtherIncarnation error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,
 	RetryAfter: time.Second,
 	Message: "the database was restored or has failed over: new tables are being made; try " +
 		"again"}
 
-// historyTries is how often the history may change while numbers are taken.
-const historyTries = 2
+// incarnationTries is how often the incarnation may change while numbers are taken.
+const incarnationTries = 2
 
-// EnterHistory opens a new roll of a table set if the open one belongs to another history of the
-// database, or is out of numbers, and reports whether it opened one. It doesn't wait until earlier
-// rolls are drained.
-func (s *Path) EnterHistory(ctx context.Context, set *config.TableSet) (bool, error) {
+// EnterIncarnation opens a new roll of a table set if the open one belongs to another incarnation of
+// the database, or is out of numbers, and reports whether it opened one. It doesn't wait until
+// earlier rolls are drained.
+func (s *Path) EnterIncarnation(ctx context.Context, set *config.TableSet) (bool, error) {
 	opened := 0
 	err := audit.ChangeSet(ctx, s.core, set, func(
 		tx pgx.Tx, at config.TableSet, now time.Time,
@@ -54,11 +54,11 @@ func (s *Path) EnterHistory(ctx context.Context, set *config.TableSet) (bool, er
 			"tenant", set.Tenant, "tables", set.Name, "roll", opened)
 	}
 	return err == nil && opened > 0,
-		postgres.Wrap(err, "EnterHistory(%q, %q)", set.Tenant, set.Name)
+		postgres.Wrap(err, "EnterIncarnation(%q, %q)", set.Tenant, set.Name)
 }
 
 // NumberTenant sets where the numbers of a new tenant's tasks begin: at 1 or, if this database
-// was in another history before, far from where they began there for a tenant of this name. It
+// was another incarnation before, far from where they began there for a tenant of this name. It
 // names few functions: to find one, Postgres reads all tenants' functions of the same name.
 func NumberTenant(ctx context.Context, tx pgx.Tx, slug string) error {
 	var same bool

@@ -31,11 +31,11 @@ const (
 	workerMark = "\x1f"
 )
 
-// RunPlace returns what stands in the journal in place of an endpoint for an attempt that a node
+// RunLocation returns what stands in the journal in place of an endpoint for an attempt that a node
 // sent, or handed out, and that a worker ran: "" for what isn't known. endpoint is a URL, or
 // ClaimedBy. A claimer without a subject gets an empty one, so that nodes of the version before
 // read its name.
-func RunPlace(endpoint, node, worker string) string {
+func RunLocation(endpoint, node, worker string) string {
 	if node == "" && worker == "" {
 		return endpoint
 	}
@@ -48,26 +48,26 @@ func RunPlace(endpoint, node, worker string) string {
 	return endpoint + nodeMark + node + workerMark + worker
 }
 
-// ParseRunPlace is the opposite of RunPlace.
-func ParseRunPlace(place string) (endpoint, node, worker string) {
-	i := strings.LastIndex(place, nodeMark)
+// ParseRunLocation is the opposite of RunLocation.
+func ParseRunLocation(text string) (endpoint, node, worker string) {
+	i := strings.LastIndex(text, nodeMark)
 	if i < 0 {
-		return place, "", ""
+		return text, "", ""
 	}
-	node, worker, _ = strings.Cut(place[i+len(nodeMark):], workerMark)
-	endpoint = place[:i]
+	node, worker, _ = strings.Cut(text[i+len(nodeMark):], workerMark)
+	endpoint = text[:i]
 	if claimer, subject := ClaimerOf(endpoint); claimer != "" && subject == "" {
 		endpoint = strings.TrimSuffix(endpoint, " ")
 	}
 	return endpoint, node, worker
 }
 
-// RunPlaceEnd is the end of RunPlace of each attempt that a worker ran.
-func RunPlaceEnd(worker string) string { return workerMark + worker }
+// RunLocationEnd is the end of RunLocation of each attempt that a worker ran.
+func RunLocationEnd(worker string) string { return workerMark + worker }
 
-// Place returns the RunPlace of a settled attempt. node is the node that sent it unless its lease
-// names another.
-func (s *Settlement) Place(node string) string {
+// Location returns the RunLocation of a settled attempt. node is the node that sent it unless its
+// lease names another.
+func (s *Settlement) Location(node string) string {
 	switch s.Outcome.Kind {
 	case OutcomeDone, OutcomeFailed, OutcomeRejected, OutcomeSnoozed, OutcomeLost:
 		if s.Lease.Node != "" {
@@ -87,5 +87,5 @@ func (s *Settlement) Place(node string) string {
 	if worker == "" {
 		worker = s.Lease.Worker
 	}
-	return RunPlace(s.Outcome.Endpoint, NodeID(node), worker)
+	return RunLocation(s.Outcome.Endpoint, NodeID(node), worker)
 }

@@ -141,9 +141,9 @@ func (b *bundle) lead(ids ids) {
 	ids.of(b, "late", "of a new tenant", "pipe")
 }
 
-// In another history of the database a type gets one new roll, however many callers submit at
+// In another incarnation of the database a type gets one new roll, however many callers submit at
 // once. Before that, submits by SQL are refused.
-func TestOtherHistoryOpensOneRoll(t *testing.T) {
+func TestOtherIncarnationOpensOneRoll(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())
 	far := open(t, b.url, "node-2")
@@ -179,14 +179,14 @@ func TestOtherHistoryOpensOneRoll(t *testing.T) {
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, id.Sequence(), int64(asyncflow.FirstBySQL)+1<<36)
 	leased := 0
-	eventually(t, "tasks of both histories are leased", func() bool {
+	eventually(t, "tasks of both incarnations are leased", func() bool {
 		leased += len(b.lease(b.known(), 100))
 		return leased == 42
 	})
 }
 
-// A database without a readable history takes tasks nonetheless.
-func TestHistoryThatMayNotBeRead(t *testing.T) {
+// A database whose incarnation can't be read takes tasks nonetheless.
+func TestIncarnationThatMayNotBeRead(t *testing.T) {
 	b := setup(t)
 	_, err := b.db.Exec(t.Context(),
 		`REVOKE EXECUTE ON FUNCTION pg_control_system, pg_walfile_name, pg_current_wal_lsn FROM PUBLIC`)
@@ -199,7 +199,7 @@ func TestHistoryThatMayNotBeRead(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A batch for a roll of a lost history goes to the open roll.
+// A batch for a roll of a lost incarnation goes to the open roll.
 func TestSubmitToALostRoll(t *testing.T) {
 	b := setup(t)
 	b.put(twoStages())

@@ -41,7 +41,7 @@ func TestNodeID(t *testing.T) {
 
 // What stands in the journal in place of an endpoint is read as it was written, whatever a subject
 // is.
-func TestRunPlace(t *testing.T) {
+func TestRunLocation(t *testing.T) {
 	t.Parallel()
 	endpoints := []string{"", "https://worker.example.com/a b", "claimer:anna",
 		"claimer:anna sub", "claimer:anna sub with  spaces ", "claimer:anna \x1esub\x1fother",
@@ -50,14 +50,14 @@ func TestRunPlace(t *testing.T) {
 		for _, node := range []string{"", "m8x2k1qf"} {
 			for _, worker := range []string{"", "w-1", "@#/?"} {
 				if node == "" && worker == "" && strings.Contains(endpoint, "\x1e") {
-					continue // no node writes a place without both
+					continue // no node writes a location without both
 				}
-				place := asyncflow.RunPlace(endpoint, node, worker)
-				gotEndpoint, gotNode, gotWorker := asyncflow.ParseRunPlace(place)
+				text := asyncflow.RunLocation(endpoint, node, worker)
+				gotEndpoint, gotNode, gotWorker := asyncflow.ParseRunLocation(text)
 				require.Equal(t, []string{endpoint, node, worker},
-					[]string{gotEndpoint, gotNode, gotWorker}, "%q", place)
+					[]string{gotEndpoint, gotNode, gotWorker}, "%q", text)
 				require.Equal(t, worker != "" && node+worker != "",
-					strings.HasSuffix(place, asyncflow.RunPlaceEnd(worker)) && worker != "")
+					strings.HasSuffix(text, asyncflow.RunLocationEnd(worker)) && worker != "")
 				claimer, _ := asyncflow.ClaimerOf(endpoint)
 				read, _ := asyncflow.ClaimerOf(place)
 				require.Equal(t, claimer, read, "as a node of the version before reads %q", place)
@@ -66,21 +66,21 @@ func TestRunPlace(t *testing.T) {
 	}
 }
 
-func TestPlaceOfASettlement(t *testing.T) {
+func TestLocationOfASettlement(t *testing.T) {
 	t.Parallel()
-	place := func(kind asyncflow.OutcomeKind, l asyncflow.Lease, worker string) string {
+	location := func(kind asyncflow.OutcomeKind, l asyncflow.Lease, worker string) string {
 		s := asyncflow.Settlement{Lease: l, Outcome: asyncflow.Outcome{Kind: kind, Endpoint: "u",
 			Worker: worker}}
-		return s.Place("host/1/here")
+		return s.Location("host/1/here")
 	}
 	other := asyncflow.Lease{Node: "host/2/there", Worker: "earlier"}
-	require.Equal(t, "u\x1ehere", place(asyncflow.OutcomeDone, asyncflow.Lease{}, ""))
-	require.Equal(t, "u\x1ehere\x1fw", place(asyncflow.OutcomeFailed, asyncflow.Lease{}, "w"))
-	require.Equal(t, "u\x1ethere\x1fearlier", place(asyncflow.OutcomeLost, other, ""))
-	require.Equal(t, "u\x1ethere\x1fw", place(asyncflow.OutcomeSnoozed, other, "w"))
-	require.Equal(t, "u\x1ethere\x1fearlier", place(asyncflow.OutcomeCancelled, other, ""))
-	require.Equal(t, "u", place(asyncflow.OutcomeCancelled, asyncflow.Lease{}, ""),
+	require.Equal(t, "u\x1ehere", location(asyncflow.OutcomeDone, asyncflow.Lease{}, ""))
+	require.Equal(t, "u\x1ehere\x1fw", location(asyncflow.OutcomeFailed, asyncflow.Lease{}, "w"))
+	require.Equal(t, "u\x1ethere\x1fearlier", location(asyncflow.OutcomeLost, other, ""))
+	require.Equal(t, "u\x1ethere\x1fw", location(asyncflow.OutcomeSnoozed, other, "w"))
+	require.Equal(t, "u\x1ethere\x1fearlier", location(asyncflow.OutcomeCancelled, other, ""))
+	require.Equal(t, "u", location(asyncflow.OutcomeCancelled, asyncflow.Lease{}, ""),
 		"it had not begun")
-	require.Equal(t, "u", place(asyncflow.OutcomeReleased, other, ""), "it was not sent")
-	require.Equal(t, "u", place(asyncflow.OutcomeChanged, asyncflow.Lease{}, ""))
+	require.Equal(t, "u", location(asyncflow.OutcomeReleased, other, ""), "it was not sent")
+	require.Equal(t, "u", location(asyncflow.OutcomeChanged, asyncflow.Lease{}, ""))
 }
