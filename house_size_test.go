@@ -1,6 +1,7 @@
 package asyncflow_test
 
 import (
+	"bytes"
 	"go/ast"
 	"path/filepath"
 	"strings"
@@ -74,6 +75,31 @@ func TestTypesAreSmall(t *testing.T) {
 	}
 	for name := range largeTypes {
 		assert.Greater(t, methods[name], mostMethods, "%s is no longer large", name)
+	}
+}
+
+// mostLines is how many lines a file of Go has at most, without tests: more have several nouns.
+const mostLines = 350
+
+// longFiles are the files with more lines, and why each is one.
+var longFiles = map[string]string{
+	"client/types.go":           "a list of the words of the API, with a sentence for each",
+	"cmd/asyncflow/cli_help.go": "a list of the flags, with their help",
+}
+
+func TestFilesAreShort(t *testing.T) {
+	t.Parallel()
+	long := map[string]bool{}
+	walkGo(t, func(path string, text []byte, _ *ast.File) {
+		n := bytes.Count(text, []byte("\n"))
+		if strings.HasSuffix(path, "_test.go") || n <= mostLines {
+			return
+		}
+		long[path] = true
+		assert.NotEmpty(t, longFiles[path], "%s has %d lines; the most is %d", path, n, mostLines)
+	})
+	for path := range longFiles {
+		assert.True(t, long[path], "%s is no longer long", path)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // start starts the attempts of tasks with committed leases and reserved capacity. The capacity is
 // given back when they are settled, or answered with 202.
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
-	now := d.current(t)
+	now := currentType(d.store, t)
 	for _, l := range leases {
 		// Another node may have registered an endpoint this second.
 		if now.FansOut(l) == nil && !now.Serves(l.Stage) && !now.Claims(l.Stage) {
@@ -35,12 +35,12 @@ func (d *Dispatcher) begin(t *store.Type, leases []asyncflow.Lease) {
 		d.giveBack(t, leases, why)
 		return
 	}
-	leases = d.withoutExpired(t, fanOuts{d}.withoutHalted(t, leases))
+	leases = d.withoutExpired(t, d.withoutHalted(t, leases))
 	now := d.store.Clock.Now()
 	var together map[string][]asyncflow.Lease // by endpoint
 	for i, l := range leases {
 		if rule := t.FansOut(l); rule != nil {
-			d.workers.Do(func() { fanOuts{d}.fanOut(t, l, *rule) })
+			d.workers.Do(func() { d.fanOut(t, l, *rule) })
 			continue
 		}
 		if wait := t.WaitOf(l.Stage); wait != nil {
@@ -109,7 +109,7 @@ func endpointFor(
 
 // attempt sends leased tasks of a stage to an endpoint, in one request, and settles each outcome.
 func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyncflow.Lease) {
-	why := stopped(d.current(t)) // since the lease began
+	why := stopped(currentType(d.store, t)) // since the lease began
 	if d.stopping.Err() != nil {
 		why = "the node is stopping"
 	}
@@ -129,7 +129,7 @@ func (d *Dispatcher) attempt(t *store.Type, e *asyncflow.Endpoint, leases []asyn
 	outcomes := d.sender.Send(d.sending, deliveries)
 	d.ledger.Sending(e.ID, -len(deliveries))
 	if d.sending.Err() == nil {
-		d.examine(&deliveries[0], outcomes[0]) // the answer was the same for all
+		d.breakers.examine(&deliveries[0], outcomes[0]) // the answer was the same for all
 	}
 	d.conclude(t, deliveries, outcomes)
 }

@@ -121,7 +121,7 @@ func (d *Dispatcher) sendOpen(wanted func(store.TypeKey) bool) {
 // sendBatch makes the attempts of a batch. If its endpoint gets no tasks any more, sendBatch gives
 // them back, so that they find another.
 func (d *Dispatcher) sendBatch(b *sharedDelivery) {
-	t := d.current(b.t)
+	t := currentType(d.store, b.t)
 	stage := b.leases[0].Stage
 	endpoints := t.Endpoints(stage)
 	at := slices.IndexFunc(endpoints, func(e asyncflow.Endpoint) bool { return e.ID == b.endpoint })
@@ -131,7 +131,7 @@ func (d *Dispatcher) sendBatch(b *sharedDelivery) {
 		return
 	}
 	e := &endpoints[at]
-	leases := fanOuts{d}.withoutHalted(t, b.leases) // since the batch began to wait
+	leases := d.withoutHalted(t, b.leases) // since the batch began to wait
 	if len(leases) == 0 {
 		return
 	}

@@ -2,19 +2,30 @@ package dispatcher
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"sync"
 	"time"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/store"
 )
 
 // breakers is this node's part of the endpoints' circuit breakers: what it saw of each endpoint
 // that fails, and the endpoints with a change of health under way.
 type breakers struct {
+	store *store.Store
+	log   *slog.Logger
+	jobs  *jobs // in which changes of health are written
+
 	mu       sync.Mutex
 	runs     map[string]asyncflow.FailureRun // by endpoint that fails
 	changing map[string]bool
+}
+
+func newBreakers(s *store.Store, log *slog.Logger, j *jobs) *breakers {
+	return &breakers{store: s, log: log, jobs: j, runs: map[string]asyncflow.FailureRun{},
+		changing: map[string]bool{}}
 }
 
 // add records an attempt that failed, and returns the endpoint's failures in a row.
@@ -36,15 +47,15 @@ func (p *breakers) reset(endpoint string) {
 	delete(p.runs, endpoint)
 }
 
-// forget drops the counts of endpoints that are gone. known returns the existing ones.
-func (p *breakers) forget(known func() map[string]bool) {
+// forget drops the counts of endpoints that are gone.
+func (p *breakers) forget() {
 	p.mu.Lock()
 	failing := len(p.runs)
 	p.mu.Unlock()
 	if failing == 0 {
 		return
 	}
-	there := known()
+	there := p.endpoints()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.runs, func(endpoint string, _ asyncflow.FailureRun) bool {
@@ -53,9 +64,9 @@ func (p *breakers) forget(known func() map[string]bool) {
 }
 
 // endpoints returns the ids of all endpoints.
-func (d *Dispatcher) endpoints() map[string]bool {
+func (p *breakers) endpoints() map[string]bool {
 	known := map[string]bool{}
-	for t := range d.store.Catalog.Types() {
+	for t := range p.store.Catalog.Types() {
 		for _, e := range t.AllEndpoints() {
 			known[e.ID] = true
 		}
@@ -82,45 +93,45 @@ func (p *breakers) end(endpoint string) {
 }
 
 // examine updates an endpoint's health and counts after an attempt.
-func (d *Dispatcher) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
-	d.store.CountAttempt(v, o)
-	now := d.store.Clock.Now()
+func (p *breakers) examine(v *asyncflow.Delivery, o asyncflow.Outcome) {
+	p.store.CountAttempt(v, o)
+	now := p.store.Clock.Now()
 	failed := o.EndpointFailed()
 	var run asyncflow.FailureRun
 	if failed {
-		run = d.breakers.add(v.Endpoint.ID, v.Lease.ID, o, now)
+		run = p.add(v.Endpoint.ID, v.Lease.ID, o, now)
 	} else {
-		d.breakers.reset(v.Endpoint.ID)
+		p.reset(v.Endpoint.ID)
 	}
 	if !failed && v.Endpoint.Health.State == "" {
 		return
 	}
-	e, ok := d.endpoint(v)
+	e, ok := p.endpoint(v)
 	if !ok {
 		return
 	}
 	if e.Health.Capacity(now) == 0 { // after a pause, the count begins at zero
-		d.breakers.reset(e.ID)
+		p.reset(e.ID)
 	}
 	next := e.Health.Answered(v.At, now)
 	if failed {
 		next = e.Health.Failed(o, run, v.At, now)
 	}
-	if next == e.Health || !d.breakers.begin(e.ID) {
+	if next == e.Health || !p.begin(e.ID) {
 		return
 	}
 	// when the probe's lease ends, another may begin
 	if e.Health.At(now) == asyncflow.HealthHalfOpen {
-		d.changeHealth(v.Tenant, e, next)
+		p.changeHealth(v.Tenant, e, next)
 		return
 	}
 	tenant := v.Tenant
-	d.jobs.start(func() { d.changeHealth(tenant, e, next) })
+	p.jobs.start(func() { p.changeHealth(tenant, e, next) })
 }
 
 // endpoint returns a delivery's endpoint from the catalog.
-func (d *Dispatcher) endpoint(v *asyncflow.Delivery) (asyncflow.Endpoint, bool) {
-	t, err := d.store.Catalog.Type(v.Tenant, v.Endpoint.Type)
+func (p *breakers) endpoint(v *asyncflow.Delivery) (asyncflow.Endpoint, bool) {
+	t, err := p.store.Catalog.Type(v.Tenant, v.Endpoint.Type)
 	if err != nil {
 		return asyncflow.Endpoint{}, false
 	}
@@ -135,20 +146,20 @@ func (d *Dispatcher) endpoint(v *asyncflow.Delivery) (asyncflow.Endpoint, bool) 
 // healthTime bounds the writing of a change of health.
 const healthTime = 10 * time.Second
 
-func (d *Dispatcher) changeHealth(tenant string, e asyncflow.Endpoint, next asyncflow.Health) {
-	defer d.breakers.end(e.ID)
+func (p *breakers) changeHealth(tenant string, e asyncflow.Endpoint, next asyncflow.Health) {
+	defer p.end(e.ID)
 	ctx, cancel := context.WithTimeout(context.Background(), healthTime)
 	defer cancel()
-	set, err := d.store.SetHealth(ctx, tenant, e.ID, e.Health, next)
+	set, err := p.store.SetHealth(ctx, tenant, e.ID, e.Health, next)
 	switch {
 	case err != nil:
-		d.log.Warn("can't write the health of an endpoint", "tenant", tenant, "endpoint", e.ID,
+		p.log.Warn("can't write the health of an endpoint", "tenant", tenant, "endpoint", e.ID,
 			"error", err)
 	case set && next.State == asyncflow.HealthClosed:
-		d.log.Info("an endpoint has recovered", "tenant", tenant, "type", e.Type, "stage", e.Stage,
+		p.log.Info("an endpoint has recovered", "tenant", tenant, "type", e.Type, "stage", e.Stage,
 			"endpoint", e.ID)
 	case set:
-		d.log.Warn("an endpoint gets no tasks", "tenant", tenant, "type", e.Type, "stage", e.Stage,
+		p.log.Warn("an endpoint gets no tasks", "tenant", tenant, "type", e.Type, "stage", e.Stage,
 			"endpoint", e.ID,
 			"health", string(next.State), "until", next.Until, "reason", next.Reason)
 	}

@@ -46,7 +46,7 @@ type Dispatcher struct {
 	store     *store.Store
 	committer *Committer
 	sender    Sender
-	ledger    *ledger.Ledger
+	*capacity // with the ledger and the rates
 	agenda    *agenda.Agenda[store.TypeKey]
 	log       *slog.Logger
 
@@ -55,11 +55,10 @@ type Dispatcher struct {
 	stopping, sending context.Context
 	stop, cutOff      context.CancelFunc
 
-	rates    *rates.Rates
 	blocked  *blockedTypes
 	locked   lockedTenants
 	others   others
-	breakers breakers
+	breakers *breakers
 	batches  batches        // that may take more tasks
 	pasts    *slots.Bounded // of reads: see readPast
 	workers  pool.Pool
@@ -84,17 +83,18 @@ func New(c *Committer, sender Sender, cfg Config) *Dispatcher {
 	}
 	s := c.store
 	d := &Dispatcher{cfg: cfg, store: s, committer: c, sender: sender, log: cfg.Log,
-		agenda:   agenda.New[store.TypeKey](s.Clock.Now, fullLook),
-		blocked:  newBlockedTypes(),
-		locked:   lockedTenants{tenants: map[string]time.Time{}},
-		batches:  batches{open: map[string]*sharedDelivery{}},
-		pasts:    slots.NewBounded(pastReads, tenantPastReads),
-		rates:    rates.New(s.Dispatchers, s.Joining),
-		breakers: breakers{runs: map[string]asyncflow.FailureRun{}, changing: map[string]bool{}}}
+		agenda:  agenda.New[store.TypeKey](s.Clock.Now, fullLook),
+		blocked: newBlockedTypes(),
+		locked:  lockedTenants{tenants: map[string]time.Time{}},
+		batches: batches{open: map[string]*sharedDelivery{}},
+		pasts:   slots.NewBounded(pastReads, tenantPastReads)}
+	d.breakers = newBreakers(s, cfg.Log, &d.jobs)
 	d.stopping, d.stop = context.WithCancel(context.Background())
 	d.sending, d.cutOff = context.WithCancel(context.Background())
-	d.ledger = ledger.New(cfg.Concurrency, cfg.ContextBytes, d.idle,
-		func(key store.TypeKey) { d.agenda.Wake(key, s.Clock.Now()) })
+	d.capacity = &capacity{store: s, agenda: d.agenda, most: cfg.Concurrency,
+		rates: rates.New(s.Dispatchers, s.Joining),
+		ledger: ledger.New(cfg.Concurrency, cfg.ContextBytes, d.idle,
+			func(key store.TypeKey) { d.agenda.Wake(key, s.Clock.Now()) })}
 	c.join(d)
 	return d
 }
@@ -173,7 +173,7 @@ func (d *Dispatcher) tidy() {
 	d.ledger.ForgetIdle(gone)
 	d.blocked.forget(gone)
 	d.locked.forget(d.store.Clock.Now())
-	d.breakers.forget(d.endpoints)
+	d.breakers.forget()
 }
 
 // Run leases and attempts tasks until ctx ends, and then until what is in flight is settled.
@@ -207,9 +207,9 @@ func (d *Dispatcher) drain() {
 	d.jobs.end()
 }
 
-// current returns a type from the catalog, or t if the type is gone.
-func (d *Dispatcher) current(t *store.Type) *store.Type {
-	now, err := d.store.Catalog.Type(t.Tenant, t.Name)
+// currentType returns a type from the catalog, or t if the type is gone.
+func currentType(s *store.Store, t *store.Type) *store.Type {
+	now, err := s.Catalog.Type(t.Tenant, t.Name)
 	if err != nil {
 		return t
 	}
@@ -222,7 +222,7 @@ func (d *Dispatcher) refreshed(t *store.Type) *store.Type {
 	if err != nil && d.stopping.Err() == nil {
 		d.log.Warn("can't refresh the catalog", "error", err)
 	}
-	return d.current(t)
+	return currentType(d.store, t)
 }
 
 // pollPause returns mean·(½+random)·nodes. With more nodes each looks less often; the random

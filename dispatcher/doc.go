@@ -10,7 +10,7 @@
 //	lease.go            tasks that stand in line are leased when there is capacity
 //	deliver.go          tasks are sent, each in a goroutine of the worker pool
 //	settle.go           their outcomes are written, and they go on with their next stage
-//	ledger_ask.go       how many tasks of a type may be in flight, and why not more
+//	capacity.go         how many tasks of a type may be in flight, and why not more
 //
 // What needs no SQL and no other part is in packages of its own: internal/agenda, internal/batch,
 // internal/ledger, internal/pool, internal/rates and internal/slots.

@@ -12,9 +12,9 @@ import (
 // delivery and end make. It reports whether the lease must be a limited one.
 func (d *Dispatcher) AskLimits(t *store.Type) (limited bool) {
 	now, key := d.store.Clock.Now(), t.Key()
-	charged, _ := asks{d}.charge(t.Tenant, 1, now)
-	a := asks{d}.ask(t, charged, now)
-	r := asks{d}.reservation(key, charged, d.ledger.Await(d.sending, a, 0), false)
+	charged, _ := d.charge(t.Tenant, 1, now)
+	a := d.ask(t, charged, now)
+	r := d.reservation(key, charged, d.ledger.Await(d.sending, a, 0), false)
 	n := r.n
 	limited = n == 0 || d.ledger.ForAnyEndpoint(key, a.Endpoints, n) == 0 || d.blocked.has(key) ||
 		t.Limited(now)
@@ -22,7 +22,7 @@ func (d *Dispatcher) AskLimits(t *store.Type) (limited bool) {
 	d.ledger.Begun(key, n)
 	d.ledger.Took(key, 0, now)
 	d.ledger.Release(key, n, n)
-	asks{d}.refund(t.Tenant, n)
+	d.refund(t.Tenant, n)
 	return limited
 }
 
@@ -30,11 +30,11 @@ func (d *Dispatcher) AskLimits(t *store.Type) (limited bool) {
 // keep theirs.
 func (d *Dispatcher) Reserve(t *store.Type, n int, kept bool) reservation {
 	if kept {
-		n = d.ledger.Keep(asks{d}.ask(t, n, d.store.Clock.Now()))
+		n = d.ledger.Keep(d.ask(t, n, d.store.Clock.Now()))
 	} else {
 		d.ledger.Occupy(t.Key(), n)
 	}
-	return asks{d}.reservation(t.Key(), n, n, kept)
+	return d.reservation(t.Key(), n, n, kept)
 }
 
 // Len returns for how many tasks a reservation holds capacity.
@@ -47,7 +47,7 @@ func (r *reservation) Use(n, bytes int) { r.use(n, bytes) }
 func (r *reservation) Cancel() { r.cancel() }
 
 // Forgo is forgo.
-func (d *Dispatcher) Forgo(t *store.Type, n, bytes int) { asks{d}.forgo(t, n, bytes) }
+func (d *Dispatcher) Forgo(t *store.Type, n, bytes int) { d.forgo(t, n, bytes) }
 
 // JudgeSpawn is judgeSpawn.
 func (d *Dispatcher) JudgeSpawn(
@@ -86,7 +86,7 @@ func (d *Dispatcher) ForgetDurations(key store.TypeKey) { d.ledger.ForgetDuratio
 
 // LimitsOf returns the bounds on the tasks of a type in flight besides the node's capacity.
 func (d *Dispatcher) LimitsOf(t *store.Type) ledger.Limits {
-	return asks{d}.limits(t, d.store.Clock.Now())
+	return d.limits(t, d.store.Clock.Now())
 }
 
 // Failing returns the number of endpoints that failed lately, as far as is known.

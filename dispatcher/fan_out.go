@@ -11,14 +11,11 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// fanOuts is what a dispatcher does for stages that children do.
-type fanOuts struct{ *Dispatcher }
-
 // fanOut settles a leased task of a stage that children do: from then on, the task waits for them.
 // An empty list joins at once.
-func (d fanOuts) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.FanOut) {
+func (d *Dispatcher) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.FanOut) {
 	o := asyncflow.Outcome{Kind: asyncflow.OutcomeFannedOut}
-	work, err := d.spread(t, l, rule)
+	work, err := spreads{d.store, d.committer.pending, d.sending}.spread(t, l, rule)
 	switch {
 	case errors.Is(err, errNotCounted) || errors.Is(err, errNotRead):
 		d.giveBack(t, []asyncflow.Lease{l}, err.Error())
@@ -39,9 +36,16 @@ func (d fanOuts) fanOut(t *store.Type, l asyncflow.Lease, rule asyncflow.FanOut)
 		Verdict: asyncflow.Decide(t.TaskType, l, o, d.store.Clock.Now())})
 }
 
+// spreads decides whether a task may fan out, and over what.
+type spreads struct {
+	store   *store.Store
+	pending *pendingQuotas
+	sending context.Context // of its reads
+}
+
 // spread returns the work of a task that fans out, unless its context, an earlier fan-out or a
 // quota forbids that.
-func (d fanOuts) spread(
+func (p spreads) spread(
 	t *store.Type, l asyncflow.Lease, rule asyncflow.FanOut,
 ) (work asyncflow.Spread, err error) {
 	work, err = rule.Spread(l.Context)
@@ -52,30 +56,30 @@ func (d fanOuts) spread(
 	if err != nil {
 		return work, err
 	}
-	err = d.checkStored(t, work)
+	err = p.checkStored(t, work)
 	if err != nil {
 		return work, err
 	}
-	err = d.checkVisits(t, l, work.Count)
+	err = p.checkVisits(t, l, work.Count)
 	if err != nil {
 		return work, err
 	}
-	err = d.checkTree(t, l, work.Count)
+	err = p.checkTree(t, l, work.Count)
 	if err != nil {
 		return work, err
 	}
-	return work, d.overQuota(t, rule, work.Count)
+	return work, p.overQuota(t, rule, work.Count)
 }
 
 // checkVisits returns an error if a task would make too many children in all its visits of stages
 // that fan out.
-func (d fanOuts) checkVisits(t *store.Type, l asyncflow.Lease, count int) error {
+func (p spreads) checkVisits(t *store.Type, l asyncflow.Lease, count int) error {
 	if !t.Revisits(t.StageIndex(l.Stage)) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
+	ctx, cancel := context.WithTimeout(p.sending, leaseTime)
 	defer cancel()
-	earlier, err := d.store.ChildrenOfVisits(ctx, t, l.ID)
+	earlier, err := p.store.ChildrenOfVisits(ctx, t, l.ID)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errNotRead, err)
@@ -87,10 +91,10 @@ func (d fanOuts) checkVisits(t *store.Type, l asyncflow.Lease, count int) error 
 }
 
 // checkTree returns an error if the tree of a task would grow too large with count more.
-func (d fanOuts) checkTree(t *store.Type, l asyncflow.Lease, count int) error {
-	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
+func (p spreads) checkTree(t *store.Type, l asyncflow.Lease, count int) error {
+	ctx, cancel := context.WithTimeout(p.sending, leaseTime)
 	defer cancel()
-	err := d.store.GrowTree(ctx, t, l.Options, count)
+	err := p.store.GrowTree(ctx, t, l.Options, count)
 	if err != nil && asyncflow.CodeOf(err) != asyncflow.CodeSpawn {
 		err = fmt.Errorf("%w: %w", errNotRead, err)
 	}
@@ -102,14 +106,14 @@ var errNotRead = errors.New("the earlier fan-out can't be read")
 
 // checkStored returns an error if the items are the results of a fan-out that doesn't exist, or of
 // one with another number of children: anyone can write the context.
-func (d fanOuts) checkStored(t *store.Type, work asyncflow.Spread) error {
+func (p spreads) checkStored(t *store.Type, work asyncflow.Spread) error {
 	stored := work.Stored
 	if stored == (asyncflow.StoredResults{}) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(d.sending, leaseTime)
+	ctx, cancel := context.WithTimeout(p.sending, leaseTime)
 	defer cancel()
-	count, err := d.store.ChildCount(ctx, t, stored)
+	count, err := p.store.ChildCount(ctx, t, stored)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errNotRead, err)
@@ -128,9 +132,9 @@ var errNotCounted = errors.New("the tenant's pending tasks can't be counted")
 
 // overQuota returns an error if a task would make more children than the quotas of its tenant
 // allow: in all, or as pending tasks at once.
-func (d fanOuts) overQuota(t *store.Type, rule asyncflow.FanOut, count int) error {
+func (p spreads) overQuota(t *store.Type, rule asyncflow.FanOut, count int) error {
 	most := asyncflow.DefaultMaxChildren
-	if tenant, ok := d.store.Catalog.Tenant(t.Tenant); ok {
+	if tenant, ok := p.store.Catalog.Tenant(t.Tenant); ok {
 		most = tenant.Quotas.MostChildren()
 	}
 	if count > most {
@@ -143,7 +147,7 @@ func (d fanOuts) overQuota(t *store.Type, rule asyncflow.FanOut, count int) erro
 	case rule.Quorum != nil:
 		count = rule.Quorum.Votes
 	}
-	limit, used, err := d.committer.pending.enterAll(d.sending, t.Tenant, int64(count))
+	limit, used, err := p.pending.enterAll(p.sending, t.Tenant, int64(count))
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errNotCounted, err)
@@ -157,7 +161,7 @@ func (d fanOuts) overQuota(t *store.Type, rule asyncflow.FanOut, count int) erro
 // chargeChildren counts the children of a task that fanned out in its tenant's rate of submits,
 // unless the submit counted them: one over HTTP, or a tick, counts what it knows of all stages that
 // a task visits once.
-func (d fanOuts) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
+func chargeChildren(st *store.Store, t *store.Type, s *asyncflow.Settlement) {
 	made := s.Outcome.FannedOut
 	if made == nil {
 		return
@@ -167,11 +171,11 @@ func (d fanOuts) chargeChildren(t *store.Type, s *asyncflow.Settlement) {
 	if known && s.Lease.ID.Sequence() < asyncflow.FirstBySQL {
 		return
 	}
-	d.store.ChargeSubmits(t.Tenant, made.Count)
+	st.ChargeSubmits(t.Tenant, made.Count)
 }
 
 // withoutHalted parks the leased children of paused or ended parents, and returns the other tasks.
-func (d fanOuts) withoutHalted(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
+func (d *Dispatcher) withoutHalted(t *store.Type, leases []asyncflow.Lease) []asyncflow.Lease {
 	awaited := func(l asyncflow.Lease) bool { return l.Options.IsAwaited() }
 	if !slices.ContainsFunc(leases, awaited) {
 		return leases

@@ -13,7 +13,7 @@ import (
 // followUps does what settlements leave to do (see store.FollowUp): for each tenant one transaction
 // at a time, and another one if more came meanwhile.
 type followUps struct {
-	*Committer
+	c     *Committer
 	tells *batch.Batcher[string, time.Duration] // by tenant: how long what is to do may linger
 	slots sync.Map                              // by server, of chan struct{}: one that is silent holds up no other
 
@@ -41,7 +41,7 @@ func newFollowUps(c *Committer) *followUps {
 func (f *followUps) tell(tenant string, linger time.Duration) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if !f.closed && f.writing.Err() == nil {
+	if !f.closed && f.c.writing.Err() == nil {
 		f.tells.Add(tenant, linger)
 	}
 }
@@ -51,7 +51,7 @@ func (f *followUps) run(ctx context.Context, tenant string, _ []time.Duration) {
 	slots := found.(chan struct{})
 	slots <- struct{}{}
 	ctx, cancel := context.WithTimeout(ctx, followTime)
-	more, err := f.FollowUp(ctx, tenant)
+	more, err := f.c.FollowUp(ctx, tenant)
 	cancel()
 	<-slots
 	if err != nil && f.writing.Err() == nil {
@@ -122,18 +122,18 @@ func (f *followUps) tellAfter(tenant string, again time.Duration) {
 func (f *followUps) try(
 	ctx context.Context, tenant string, n int,
 ) (more bool, row int64, err error) {
-	work := f.store.BeginFollowUp(ctx, tenant, n)
+	work := f.c.store.BeginFollowUp(ctx, tenant, n)
 	defer work.Rollback()
 	var begin []*store.Beginning
-	if f.dispatcher != nil { // otherwise all tasks go in line
+	if f.c.dispatcher != nil { // otherwise all tasks go in line
 		begin = work.MayBegin()
 	}
 	for _, b := range begin {
-		f.dispatcher.admitFollowing(b)
+		f.c.dispatcher.admitFollowing(b)
 	}
 	more, err = work.Commit()
 	for _, b := range begin {
-		f.dispatcher.startFollowing(b, work.Committed())
+		f.c.dispatcher.startFollowing(b, work.Committed())
 	}
 	if err != nil {
 		return more, work.Row(), err
@@ -161,7 +161,7 @@ func (d *Dispatcher) admitFollowing(b *store.Beginning) {
 		d.admitNew(d.sending, b.Type, b.New, 0)
 	}
 	if len(b.Settled) > 0 {
-		b.Next = d.goingOn(b.Type, b.Settled, asks{d}.reserveNext)
+		b.Next = d.goingOn(b.Type, b.Settled, d.reserveNext)
 	}
 }
 
@@ -179,5 +179,5 @@ func (d *Dispatcher) startFollowing(b *store.Beginning, committed bool) {
 		d.start(b.Type, all)
 		return
 	}
-	asks{d}.forgo(b.Type, len(all), contextBytes(all))
+	d.forgo(b.Type, len(all), contextBytes(all))
 }

@@ -52,7 +52,7 @@ func (d *Dispatcher) leaseOnce(ctx context.Context, key store.TypeKey) {
 		d.agenda.Put(key, until, until)
 		return
 	}
-	t, r := asks{d}.reserve(ctx, key)
+	t, r := d.reserve(ctx, key)
 	n := r.n
 	if n == 0 { // no other tasks come now to fill the open batches
 		d.sendOpen(func(k store.TypeKey) bool { return k == key })
@@ -136,7 +136,7 @@ func (d *Dispatcher) lease(
 	ctx context.Context, t *store.Type, n int,
 ) (leases []asyncflow.Lease, next time.Time, more bool, err error) {
 	now := d.store.Clock.Now()
-	most := d.ledger.ForAnyEndpoint(t.Key(), asks{d}.limits(t, now).Endpoints, n)
+	most := d.ledger.ForAnyEndpoint(t.Key(), d.limits(t, now).Endpoints, n)
 	if !d.blocked.has(t.Key()) && !t.Limited(now) && most > 0 {
 		leases, next, err = d.store.Lease(ctx, t, min(n, most))
 		return leases, next, false, err

@@ -49,7 +49,7 @@ func (d *Dispatcher) decide(
 	if v.Kind != asyncflow.Advance {
 		return v
 	}
-	current := d.current(t)
+	current := currentType(d.store, t)
 	if stage, _ := current.Mapped(v.Stage, 1); current.StageIndex(stage) >= 0 {
 		return v
 	}
@@ -178,14 +178,14 @@ func (d *Dispatcher) settled(t *store.Type, e *ending) {
 			"written", string(r.Written))
 	default:
 		asyncflow.LogAttempt(d.log, t.Tenant, *s)
-		fanOuts{d}.chargeChildren(t, s)
+		chargeChildren(d.store, t, s)
 	}
 	if e.goesOn() {
 		d.ledger.Release(t.Key(), 0, e.Outcome.SpawnBytes())
 		return
 	}
 	if e.Next != nil {
-		asks{d}.forgoNext(t)
+		d.forgoNext(t)
 	}
 	d.release(t, 1, e.bytes())
 }
@@ -201,7 +201,7 @@ func (d *Dispatcher) release(t *store.Type, n, bytes int) {
 // nexts returns the leases of the tasks that go on with their next stage at once: due tasks with
 // their next context at hand, in order, up to the capacity. nil: none goes on.
 func (d *Dispatcher) nexts(t *store.Type, settlements []asyncflow.Settlement) []*asyncflow.Lease {
-	return d.goingOn(t, settlements, asks{d}.keep)
+	return d.goingOn(t, settlements, d.keep)
 }
 
 // goingOn is nexts with a function that takes capacity for up to n tasks in a stage.
@@ -209,7 +209,7 @@ func (d *Dispatcher) goingOn(
 	t *store.Type, settlements []asyncflow.Settlement,
 	reserve func(t *store.Type, stage string, n int, now time.Time) reservation,
 ) []*asyncflow.Lease {
-	t = d.current(t) // perhaps limits were added since the delivery began
+	t = currentType(d.store, t) // perhaps limits were added since the delivery began
 	if len(t.Stages) == 1 && len(t.Stages[0].Next) == 0 {
 		return nil
 	}

@@ -13,59 +13,6 @@ import (
 	"github.com/asyncflow/asyncflow/store"
 )
 
-// submission is a task on its way into a batch. It shares only the context with the caller; neither
-// changes it.
-type submission struct {
-	store.Insertion
-	write  write
-	result *store.Submitted
-	until  time.Time // no try begins after that
-	call   *submitCall
-	// overtaken are earlier submits of its key, with contexts that this one replaces.
-	overtaken []*submission
-	// followers are later submits of its key in its call: see submit_order.go.
-	followers []*submission
-	ended     chan struct{} // closed by end; nil: nobody waits for it
-}
-
-func (s *submission) size() int { return len(s.Context) }
-
-// submitCall waits for the tasks of one call that are of one type.
-type submitCall struct {
-	left    *atomic.Int32     // tasks of all types
-	written chan struct{}     // closed when none is left
-	came    time.Time         // the call
-	read    func() error      // reads the types of the tenant anew, once
-	unused  func(*submission) // gives back the capacity of a task that doesn't begin
-	// committer and key queue the followers of submits.
-	committer *Committer
-	key       store.TypeKey
-}
-
-// end ends the submission of a task, which was written, or refused with an error. It is called
-// once.
-func (s *submission) end(err error) {
-	if err != nil {
-		s.result.Err = err
-	}
-	if s.Lease != nil && (err != nil || s.result.Existing) {
-		s.call.unused(s)
-	}
-	s.endOvertaken()
-	s.follow(s.result.Err)
-	if s.ended != nil {
-		close(s.ended)
-	}
-	s.call.done(1)
-}
-
-// done ends n submissions.
-func (c *submitCall) done(n int) {
-	if n > 0 && c.left.Add(-int32(n)) == 0 {
-		close(c.written)
-	}
-}
-
 // Submit accepts tasks of a tenant, which must be valid. It returns when each of them is durable or
 // refused, with the results in the same order. When ctx ends, it returns CodeUncertain for all. A
 // refused task doesn't affect other tasks. Tasks over the tenant's quota of pending tasks are
@@ -159,7 +106,7 @@ func (c *Committer) begin(
 		item.until = until
 	}
 	if c.dispatcher != nil && len(items) > 0 {
-		call.unused = func(s *submission) { asks{c.dispatcher}.forgo(t, 1, len(s.Context)) }
+		call.unused = func(s *submission) { c.dispatcher.forgo(t, 1, len(s.Context)) }
 		c.dispatcher.admitNew(ctx, t, insertions(items), ledger.AdmitPatience-time.Since(call.came))
 	}
 	call.committer = c
@@ -305,7 +252,9 @@ func (d *Dispatcher) admitNew(
 	own := len(due)
 	if d.mayBeginAtOnce(t, stage) {
 		own = d.ownPart(len(due), now)
-		r = asks{d}.reserveNew(ctx, t, stage, own, now, patience)
+		r = d.reserveNew(ctx, t, own, now, patience, func(t *store.Type) bool {
+			return d.mayBeginAtOnce(t, stage)
+		})
 	}
 	if r.n < own { // the remaining tasks are first in line
 		d.agenda.Filling(t.Key())

@@ -154,7 +154,7 @@ const tokenLife = 24 * time.Hour
 
 // Token returns a token for a tenant.
 func (r *Rig) Token(tenant string) (string, error) {
-	issuer, err := r.issuer()
+	issuer, err := r.secrets.issuer()
 	if err != nil {
 		return "", err
 	}
@@ -165,7 +165,7 @@ func (r *Rig) Token(tenant string) (string, error) {
 
 // Admin returns a client of a node for what lies above the tenants.
 func (r *Rig) Admin(of *Client) (*Client, error) {
-	issuer, err := r.issuer()
+	issuer, err := r.secrets.issuer()
 	if err != nil {
 		return nil, err
 	}
@@ -173,8 +173,8 @@ func (r *Rig) Admin(of *Client) (*Client, error) {
 	return &Client{Base: of.Base, Token: token, HTTP: of.HTTP}, err
 }
 
-func (r *Rig) issuer() (*auth.Issuer, error) {
+func (s secrets) issuer() (*auth.Issuer, error) {
 	cfg := auth.DefaultConfig()
-	cfg.HMACSecret = []byte(r.secrets.tokens)
+	cfg.HMACSecret = []byte(s.tokens)
 	return auth.NewIssuer(cfg)
 }
