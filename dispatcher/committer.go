@@ -52,7 +52,7 @@ type Committer struct {
 }
 
 const (
-	// tenantTries is how many tries of a tenant to write something apart run at a time.
+	// tenantTries is how many tries of a tenant to write a failed write again run at a time.
 	tenantTries = 2
 	// commitMost and commitBytes bound the writes of a transaction.
 	commitMost  = batch.MaxItems

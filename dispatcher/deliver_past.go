@@ -49,8 +49,9 @@ func (d *Dispatcher) beginWithPast(t *store.Type, leases []asyncflow.Lease) {
 	}
 }
 
-// readPast reads what the stages of the first leases ask for, and returns how many leases that is,
-// at least one; else it says why. Their documents then count in the byte budget.
+// readPast reads what the stages of the first leases ask for, as far as the byte budget allows, in
+// which these documents then count. It returns the number of these leases, at least one, or why it
+// read nothing.
 func (d *Dispatcher) readPast(t *store.Type, leases []asyncflow.Lease) (n int, why string) {
 	defer d.pasts.Acquire(t.Tenant)()
 	own := contextBytes(leases)

@@ -40,9 +40,9 @@ func (c *Committer) settleUntil(
 	}})
 }
 
-// Extend moves the end of a lease if it still stands, and calls done with whether it does. If the
-// lease ends sooner by that, the background jobs hear of it. In the same transaction it writes what
-// the attempt leaves for the next one of its stage, and what was seen of it.
+// Extend moves the end of a lease that still stands, and tells done whether it stood. If the lease
+// now ends sooner, the background jobs hear of it. The same transaction writes the checkpoint of
+// the attempt, and what was seen of it.
 func (c *Committer) Extend(
 	tenant string, l asyncflow.Lease, until time.Time, checkpoint store.Checkpoint,
 	seen store.Seen, done func(stands bool, err error),

@@ -24,8 +24,8 @@ type historyJob struct {
 // historyRun is a run that recorded all tenants. It may take long.
 type historyRun struct{ began, ended time.Time }
 
-// historyPause is the shortest time between two runs after which the history is not known in
-// between: there are no samples.
+// historyPause is the shortest time between two runs in which the history counts as not recorded:
+// nobody took samples then.
 const historyPause = 5 * time.Minute
 
 func (j *historyJob) run(ctx context.Context) (int, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/schema"
 )
 
-// citus tells of the extension Citus, where it is.
+// citus notes whether the database has the extension Citus.
 func (c *checkup) citus(ctx context.Context, f *findings) error {
 	version, err := schema.CitusVersion(ctx, c.conn)
 	if err != nil || version == "" {

@@ -52,11 +52,11 @@ type ClaimAsk struct {
 }
 
 // LeaseForClaims leases tasks of a stage to claimers, in the order of the asks, which must be for
-// different claimers; most new claims in all. A claimer that may not know of its open claims gets
-// these again, under the same seq, and no new ones. All contexts together have no more than bytes,
-// but for the first one: tasks beyond that are not leased. Children of paused and ended tasks
-// aren't either. next is when the next task of the stage is due, as far as can be seen; zero: there
-// is none.
+// different claimers, and makes at most `most` new claims. A claimer that may not know of its open
+// claims gets these again, under the same seq, and no new ones. All contexts together have no more
+// than bytes, but for the first one: tasks beyond that are not leased. Children of paused and ended
+// tasks aren't either. next is when the next task of the stage is due, as far as can be seen; zero:
+// there is none.
 //
 // It is one transaction in three round trips. If the answer to its COMMIT is lost, the claimers get
 // their tasks when they ask again.

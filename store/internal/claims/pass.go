@@ -28,7 +28,7 @@ func (p place) before(other place) bool {
 }
 
 const (
-	// passAge is for how long a claimer that gets tasks goes on at its place; then it begins with
+	// passAge is how long a claimer that gets tasks goes on at its place; then it begins with
 	// the head, where there may be tasks for it again.
 	passAge = 30 * time.Second
 	// restOfATask and mostRest bound how often a claimer goes through a line in vain: a task takes

@@ -155,7 +155,7 @@ func (s *Counts) ForgetMinutes(ctx context.Context, tenant string) (n int, err e
 	return n, nil
 }
 
-// minuteTables have minutes.
+// minuteTables have a row for each minute in which something was counted.
 var minuteTables = []string{"endpoint_minutes", "type_minutes"}
 
 // DryRunForgetMinutes counts the minutes that ForgetMinutes would delete.

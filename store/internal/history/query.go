@@ -32,7 +32,8 @@ type Query struct {
 	Tenant string
 	Type   string // "": all types together
 	Stage  string // "": all stages together
-	// From and Until are rounded to steps, outwards. Zero: an hour before Until; now.
+	// From and Until are rounded outwards, to steps. Until is now if it is zero, From an hour
+	// before it.
 	From, Until time.Time
 	Step        time.Duration // of one point; 0: the shortest with at most 300 points
 	ByType      bool          // also read each type by itself; only without Type

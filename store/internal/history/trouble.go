@@ -21,7 +21,7 @@ type Trouble struct {
 	Unread    bool      // the tenant's tables could not be read
 }
 
-// sampled is for how long a sample of the due tasks counts: one is taken a minute.
+// sampled is how long a sample of the due tasks counts. A sample is taken each minute.
 const sampled = 3 * time.Minute
 
 // troublesSQL reads the tenants in trouble. It leaves out suspended and deleted ones.
@@ -34,7 +34,7 @@ CROSS JOIN LATERAL (SELECT coalesce(sum(n), 0)::bigint AS failed
 WHERE t.suspended_at IS NULL AND t.deleted_at IS NULL
   AND (x.alerts > 0 OR f.failed > 0 OR x.unread OR x.due > 0 AND x.sampled_at > $2)`
 
-// Troubles returns what is wrong in the active tenants where something is, as nodes have noted it.
+// Troubles returns the active tenants in which something is wrong, and what, as nodes noted it.
 func (s *History) Troubles(ctx context.Context) (all []Trouble, err error) {
 	now := s.core.Clock.Now()
 	rows, err := s.core.Base.Query(ctx, troublesSQL, now.Add(-time.Hour), now.Add(-sampled))

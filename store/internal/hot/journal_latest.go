@@ -129,7 +129,8 @@ func LatestOf(p *Path, t *config.Type, id int64) Latest {
 	return Latest{&p.latest, [2]latestKey{{t.Key(), id, optionsKind}, {t.Key(), id, contextKind}}}
 }
 
-// Args returns what LatestSQL needs of the options, then of the context: arrays with an entry each.
+// Args returns the arguments of LatestSQL for the options, then those for the context. Each is an
+// array with one entry.
 func (l Latest) Args() []any {
 	return slices.Concat(l.rows.args(l.keys[:1]), l.rows.args(l.keys[1:]))
 }

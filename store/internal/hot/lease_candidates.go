@@ -159,9 +159,9 @@ DELETE FROM {wait} w USING c WHERE w.ctid = c.t
 RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.order_time),
   coalesce(w.key, '')`
 
-// takeFreshSQL takes blocked tasks of a stage: tasks that never failed if there are any, then any.
-// A hundred of the first and of the last in order are looked at. In an ordered flow only the first
-// of a key may go. The choice among them is another one with each seed, $6.
+// takeFreshSQL takes blocked tasks of a stage, first the tasks that never failed. It looks at the
+// first hundred and the last hundred in order. In an ordered flow only the first task of a key may
+// go. Each seed, $6, makes another choice among them.
 const takeFreshSQL = `
 WITH ends AS MATERIALIZED (
   (SELECT ctid AS t, key, order_time, id FROM {wait}

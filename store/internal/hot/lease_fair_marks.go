@@ -20,7 +20,7 @@ import (
 const (
 	// mostKnown is for how many keys there are marks: with more, leases walk.
 	mostKnown = 1000
-	// mostCame is how many tasks a lease reads to find keys that came.
+	// mostCame is how many tasks a lease reads to find the keys that came since the marks.
 	mostCame = 5000
 	// slowWalk is how long a lease takes at most from which no keys are remembered.
 	slowWalk = 5 * time.Millisecond
@@ -28,11 +28,11 @@ const (
 
 // keyMarks is what a node remembers of flow keys between leases.
 type keyMarks struct {
-	slow bool                 // the last walk was
+	slow bool                 // the last walk took longer than slowWalk
 	all  map[string]time.Time // the marks of all keys with due tasks; nil: they aren't known
 }
 
-// markedKeys are the keys with marks in one lease. A nil one is of a lease without.
+// markedKeys are the keys with marks in one lease; nil: the lease has none.
 type markedKeys struct {
 	scan  *lowwater.Scan
 	begun time.Time

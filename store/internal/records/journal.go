@@ -92,7 +92,7 @@ func queueJournal(b *pgx.Batch, k journalKey, rows []journalRow, now time.Time) 
 		postgres.Moments(Column(rows, func(r *journalRow) *postgres.Moment { return r.next }))},
 		common...)
 	if k.hasTexts {
-		sql = insertToldJournalSQL
+		sql = insertTextsJournalSQL
 		args = append(args, postgres.Texts(Column(rows, func(r *journalRow) *string {
 			return r.err
 		})),

@@ -16,8 +16,7 @@ type signalWait struct {
 	wait   asyncflow.Wait
 }
 
-// queueSignalWait adds the row of signal_waits to a batch. An earlier row of the task means
-// nothing.
+// queueSignalWait adds the row of signal_waits to a batch. It replaces an earlier row of the task.
 func queueSignalWait(b *pgx.Batch, t *config.TableNames, w signalWait, now time.Time) {
 	b.Queue(t.SQL(0, `INSERT INTO {signal_waits} (type, id, signal, since, until)
 		VALUES ($1, $2, $3, $4, $5) ON CONFLICT (type, id) DO UPDATE SET signal = excluded.signal,

@@ -198,8 +198,8 @@ INSERT INTO {journal}
 SELECT u.*, $4, $5, $6, $7, $8, $9, $10, $11, $12
 FROM unnest($1::bigint[], $2::real[], $3::timestamptz[]) u`
 
-// insertToldJournalSQL adds rows that may have an error or an output.
-const insertToldJournalSQL = `
+// insertTextsJournalSQL adds rows that may have an error or an output.
+const insertTextsJournalSQL = `
 INSERT INTO {journal}
   (id, duration, next_time, error, output, at, seq, stage, attempt, outcome, final, endpoint,
    status, type)

@@ -20,10 +20,10 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/trees"
 )
 
-// PutSchedule creates a schedule or makes a new version of it, and reports which; the same
-// document again changes nothing. schedule must be valid, except for errors that only a
-// timetable finds: these are CodeInvalid. With other times its ticks go on from now; ticks that
-// were missed before stay missed.
+// PutSchedule creates a schedule or makes a new version of it, and reports which; the same document
+// again changes nothing. schedule must be valid, except for errors that only a timetable finds:
+// these are CodeInvalid. If its times change, it ticks by the new ones from now on; ticks that were
+// missed before stay missed.
 func (s *schedules) PutSchedule(
 	ctx context.Context, tenant string, schedule asyncflow.Schedule,
 ) (_ StoredSchedule, created bool, err error) {

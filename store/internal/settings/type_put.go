@@ -262,7 +262,7 @@ func checkRemovedStages(
 	if err != nil {
 		return err
 	}
-	// First without a lock.
+	// Without a lock first: most types that are refused are refused here, and nobody waits.
 	stage, err := liveStage(ctx, tx, &config.Type{Location: location}, removed)
 	if err != nil {
 		return err

@@ -137,9 +137,9 @@ WHERE (SELECT true FROM {spawns} s WHERE s.type = ANY (ARRAY[u.type]) AND s.id B
   OR (SELECT true FROM {outbox} o WHERE o.kind = 'final' AND o.type = ANY (ARRAY[u.type])
     AND o.id BETWEEN u.id AND u.id LIMIT 1)`
 
-// starting returns the tasks that started others which are not all made, and the tasks with an end
-// that is to be told, also by an on_final of their type: whoever makes the notification may have
-// read the result.
+// starting returns the tasks that still have other tasks to start, and the tasks with a
+// notification still to be made, also by an on_final of their type: its maker may have read the
+// result.
 func (e *erasure) starting(t *config.Type, all []erasable) (map[int64]bool, error) {
 	rows, _ := e.tx.Query(e.ctx, t.SQL(0, StartingSQL), t.Number(), idsOf(all))
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])

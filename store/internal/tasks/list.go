@@ -30,8 +30,8 @@ func (p Page) ends(f Filter) bool {
 		(f.Type == "" || f.Parent.Type != "") && p.windows >= pageRuns
 }
 
-// Searched are the tasks among which a page was searched for. A page that is full may have ended
-// before the last of them.
+// Searched are the tasks that were searched for a page. A page that is full may have ended before
+// the last of them.
 type Searched struct {
 	Tasks       int
 	ByIndex     int       // how many of them were found by the index of a searchable field

@@ -226,8 +226,8 @@ func (f findings) before(id int64) findings {
 	return out
 }
 
-// refusedForGood reports whether a submit would be refused again. A window of its key that is too
-// long isn't for good: the next step takes one that fits the type as it is by then.
+// refusedForGood reports whether a submit would be refused again. A key window that is too long is
+// no refusal for good: the next step takes one that fits the type as it is by then.
 func refusedForGood(err error) bool {
 	if known := new(asyncflow.Error); errors.As(err, &known) && slices.ContainsFunc(known.Fields,
 		func(f asyncflow.FieldError) bool { return f.Field == "key_window" }) {

@@ -11,9 +11,9 @@ import (
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
-// RerunSQL reads what the reruns of tasks of one roll need. It reads none of the tasks behind $3
-// bytes of contexts. A context is the last one that a caller gave the task for its first stage, or
-// the one with the results of its dependencies; otherwise its own.
+// RerunSQL reads what the reruns of tasks of one roll need. After $3 bytes of contexts it returns
+// tasks without theirs. A context is the last one that a caller gave the task for its first stage,
+// or the one with the results of its dependencies; otherwise its own.
 const RerunSQL = `
 SELECT id, final, outcome, given, options, CASE WHEN upto - size < $3 THEN context END
 FROM (SELECT *, sum(size) OVER (ORDER BY id) AS upto

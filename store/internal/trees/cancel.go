@@ -111,7 +111,7 @@ func writeEnded(
 	return err
 }
 
-// TooFast is the error of a change that meets a task which moves on all the time.
+// TooFast is the error of a change to a task that moved on before each try.
 func TooFast() error {
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable,
 		Message: "the task moves on too fast; try again", RetryAfter: time.Second}

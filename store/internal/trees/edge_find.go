@@ -106,7 +106,7 @@ func (d *dependents) findKeys(
 	return ids, err
 }
 
-// forgetGone leaves keys of a type to later tasks if their tasks went just now, with the keys.
+// forgetGone frees keys of a type for later tasks if their tasks were just dropped, with the keys.
 func (d *dependents) forgetGone(number int32) {
 	maps.DeleteFunc(d.holders, func(key typedKey, id int64) bool {
 		return key.number == number && !d.exist[taskRef{number, id}]

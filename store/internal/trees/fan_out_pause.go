@@ -56,7 +56,8 @@ func (f fanOutFollowUp) pause(t *config.Type, o *records.FanOut, from int) error
 	return nil
 }
 
-// park moves the children of a run from `ready` to `wait`, and so the children that a limit blocks.
+// park moves the children of a run from `ready` to `wait`. A child there that a limit blocks waits
+// for its parent from then on.
 func (f fanOutFollowUp) park(t *config.Type, r records.ChildRun) error {
 	_, err := f.tx.Exec(f.ctx, t.SQL(0, `UPDATE {wait} SET reason = 'parent_paused', until = $4
 		WHERE type = $1 AND id BETWEEN $2 AND $3 AND until = 'infinity' AND reason <> 'flow_key'`),

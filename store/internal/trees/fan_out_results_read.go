@@ -191,8 +191,8 @@ func (r *resultReader) readRanks(
 	return results, bytes, nil
 }
 
-// readRun reads the results of a run, and returns the index of the last one that a number of bytes
-// takes, and the bytes up to there.
+// readRun reads the results of a run, and returns the index of the last one that fits in a number
+// of bytes, and the bytes up to there.
 func readRun(
 	ctx context.Context, db postgres.Querier, t *config.Type, r records.ChildRun, most int,
 	into []ChildResult,

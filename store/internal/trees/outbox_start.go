@@ -16,7 +16,7 @@ import (
 
 // FollowUp is a transaction that does some of what earlier ones of a tenant have left to do. Its
 // caller says which tasks begin at once on this node, before Commit writes either the lease of a
-// task or its row in line. Said later, each task that begins would first get a row in line, and a
+// task or its row in line. Otherwise each task that begins would first get a row in line, and a
 // second transaction would have to take it from there.
 //
 // Rows are locked until Commit: in between the caller waits for nothing.

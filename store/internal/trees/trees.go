@@ -1,4 +1,4 @@
-// Package trees moves on the tasks that depend on other tasks, or wait for their children:
+// Package trees advances the tasks that depend on other tasks, or wait for their children:
 // dependencies (edge_…), fan-outs (fan_out_…), votes, and the outbox: the work that committed
 // transactions left. It also cancels and redrives tasks with their trees.
 //

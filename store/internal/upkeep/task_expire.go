@@ -18,7 +18,7 @@ const ExpireBatch = 400
 
 // ExpireTasks ends the tasks of a type that are live at the end of their lifetime, and tidies up
 // after tasks that began or ended in time. It looks at ExpireBatch tasks at most, the ones due
-// first, and returns of how many it wrote what follows.
+// first, and returns how many it changed.
 func (s *Upkeep) ExpireTasks(ctx context.Context, t *config.Type) (int, error) {
 	var expired trees.Expired
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {

@@ -82,8 +82,8 @@ func takeExpired(
 	})
 }
 
-// lostOutcomes returns the outcomes of leases that have run out as a function. The outcome of a
-// task that may have taken as many steps as it may has its path.
+// lostOutcomes returns a function with the outcomes of leases that have run out. For a task that
+// may have used up its steps, the outcome has its path.
 func lostOutcomes(
 	ctx context.Context, tx pgx.Tx, t *config.Type, expired []asyncflow.Lease, now time.Time,
 ) (outcome func(*config.Type, asyncflow.Lease) asyncflow.Outcome, err error) {
