@@ -115,24 +115,8 @@ func (e *emptyCluster) findOrMake() (dir string, kept bool, err error) {
 // makeCluster makes an empty cluster for this process, and keeps a copy under a name, unless that
 // is "".
 func makeCluster(name string) (string, error) {
-	dir, _, err := newDir()
+	dir, err := stoppedCluster(devpg.Start, checkPasswordsByMD5)
 	if err != nil {
-		return "", err
-	}
-	cfg, err := withChoices(devpg.Config{DataDir: dir})
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
-	defer cancel()
-	server, err := devpg.Start(ctx, cfg)
-	if err != nil {
-		return "", err
-	}
-	if err := checkPasswordsByMD5(ctx, server); err != nil {
-		return "", errors.Join(err, server.Stop(ctx))
-	}
-	if err := server.Stop(ctx); err != nil {
 		return "", err
 	}
 	if err := removeMaps(dir); err != nil {

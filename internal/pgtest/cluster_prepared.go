@@ -40,7 +40,20 @@ func preparedCluster(prepare func(context.Context, string) error) (string, error
 }
 
 func makePreparedCluster(prepare func(context.Context, string) error) (string, error) {
-	dir, _, err := newDir()
+	return stoppedCluster(startEmpty, func(ctx context.Context, server *devpg.Server) error {
+		if err := prepare(ctx, server.URL("postgres")); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+		return nil
+	})
+}
+
+// stoppedCluster starts a server in a new directory, fills and stops it, and returns the directory.
+func stoppedCluster(
+	start func(context.Context, devpg.Config) (*devpg.Server, error),
+	fill func(context.Context, *devpg.Server) error,
+) (dir string, err error) {
+	dir, _, err = newDir()
 	if err != nil {
 		return "", err
 	}
@@ -50,12 +63,9 @@ func makePreparedCluster(prepare func(context.Context, string) error) (string, e
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
 	defer cancel()
-	server, err := startEmpty(ctx, cfg)
+	server, err := start(ctx, cfg)
 	if err != nil {
 		return "", err
 	}
-	if err := prepare(ctx, server.URL("postgres")); err != nil {
-		return "", errors.Join(fmt.Errorf("prepare: %w", err), server.Stop(ctx))
-	}
-	return dir, server.Stop(ctx)
+	return dir, errors.Join(fill(ctx, server), server.Stop(ctx))
 }

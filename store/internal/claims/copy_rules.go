@@ -62,13 +62,7 @@ func (c *claiming) copyRules(ctx context.Context, conn *postgres.TenantConn) err
 	}
 	var found []hot.Candidate
 	b := &pgx.Batch{}
-	for _, name := range c.t.NamesOf(c.stage) {
-		b.Queue(c.t.SQL(0, takePlannedSQL), c.t.Number(), name, c.now, ids, len(ids)).
-			Query(func(rows pgx.Rows) (err error) {
-				found, err = c.readTaken(rows, found)
-				return err
-			})
-	}
+	c.queueTaken(b, &found, takePlannedSQL, ids, len(ids))
 	if err := conn.Send(ctx, b); err != nil || len(found) == 0 {
 		return err
 	}

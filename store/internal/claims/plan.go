@@ -228,13 +228,7 @@ func (c *claiming) queueTakePlanned(b *pgx.Batch) {
 	if len(ids) == 0 {
 		return
 	}
-	for _, name := range c.t.NamesOf(c.stage) {
-		b.Queue(c.t.SQL(0, takePlannedSQL), c.t.Number(), name, c.now, ids, sum).
-			Query(func(rows pgx.Rows) (err error) {
-				c.found, err = c.readTaken(rows, c.found)
-				return err
-			})
-	}
+	c.queueTaken(b, &c.found, takePlannedSQL, ids, sum)
 }
 
 // inPlannedOrder sorts by the order in which tasks are wanted; others, which their claimers were

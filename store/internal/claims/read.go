@@ -53,10 +53,15 @@ RETURNING w.id, w.seq, w.stage, w.attempt, w.order_time, coalesce(w.since, w.ord
   coalesce(w.key, ''), w.rules::text`
 
 func (c *claiming) queueTake(b *pgx.Batch) {
+	c.queueTaken(b, &c.found, takeForClaimsSQL, c.most)
+}
+
+// queueTaken adds a statement that takes tasks of the stage to a batch, which appends them to found.
+func (c *claiming) queueTaken(b *pgx.Batch, found *[]hot.Candidate, sql string, args ...any) {
 	for _, name := range c.t.NamesOf(c.stage) {
-		b.Queue(c.t.SQL(0, takeForClaimsSQL), c.t.Number(), name, c.now, c.most).
+		b.Queue(c.t.SQL(0, sql), append([]any{c.t.Number(), name, c.now}, args...)...).
 			Query(func(rows pgx.Rows) (err error) {
-				c.found, err = c.readTaken(rows, c.found)
+				*found, err = c.readTaken(rows, *found)
 				return err
 			})
 	}

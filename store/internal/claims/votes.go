@@ -43,13 +43,7 @@ func (c *claiming) queueTakeVotes(b *pgx.Batch) {
 	if len(claimers) == 0 {
 		return
 	}
-	for _, name := range c.t.NamesOf(c.stage) {
-		b.Queue(c.t.SQL(0, takeVotesSQL), c.t.Number(), name, c.now, claimers, most).
-			Query(func(rows pgx.Rows) (err error) {
-				c.found, err = c.readTaken(rows, c.found)
-				return err
-			})
-	}
+	c.queueTaken(b, &c.found, takeVotesSQL, claimers, most)
 }
 
 // readVotes reads which of the claimers have or hold a vote on which of the tasks that were taken.

@@ -129,11 +129,5 @@ func (c *claiming) queueTakeShown(b *pgx.Batch) {
 	if len(ids) == 0 {
 		return
 	}
-	for _, name := range c.t.NamesOf(c.stage) {
-		b.Queue(c.t.SQL(0, takeShownSQL), c.t.Number(), name, c.now, ids).
-			Query(func(rows pgx.Rows) (err error) {
-				c.found, err = c.readTaken(rows, c.found)
-				return err
-			})
-	}
+	c.queueTaken(b, &c.found, takeShownSQL, ids)
 }

@@ -96,6 +96,16 @@ func (s *Counts) typeLatencies(
 		`SELECT e.type, m.latencies
 		FROM `+schema+`.endpoint_minutes m JOIN `+schema+`.endpoints e ON e.id = m.endpoint
 		WHERE m.at > $1 AND $2 IN ('', e.type)`, since, taskType)
+	sums, err := sumLatencies(rows)
+	all := make(map[string]asyncflow.Latency, len(sums))
+	for name, sum := range sums {
+		all[name] = sum.Summary()
+	}
+	return all, err
+}
+
+// sumLatencies adds up rows with a name and latencies, by the names.
+func sumLatencies(rows pgx.Rows) (map[string]*asyncflow.Latencies, error) {
 	sums := map[string]*asyncflow.Latencies{}
 	var name string
 	var counts []int64
@@ -106,11 +116,7 @@ func (s *Counts) typeLatencies(
 		addCounts(sums[name][:], counts)
 		return nil
 	})
-	all := make(map[string]asyncflow.Latency, len(sums))
-	for name, sum := range sums {
-		all[name] = sum.Summary()
-	}
-	return all, err
+	return sums, err
 }
 
 // addCounts adds counts to the counts in to. A newer version may know more of them.

@@ -155,16 +155,7 @@ func (s *Counts) StartWaits(
 	rows, _ := s.core.DB(tenant).Query(ctx, `SELECT type, latencies
 		FROM `+postgres.Quote(schema.Of(tenant))+`.type_minutes
 		WHERE at >= $1 AND stage <> ''`, since.Truncate(time.Minute))
-	sums := map[string]*asyncflow.Latencies{}
-	var name string
-	var latencies []int64
-	_, err := pgx.ForEachRow(rows, []any{&name, &latencies}, func() error {
-		if sums[name] == nil {
-			sums[name] = &asyncflow.Latencies{}
-		}
-		addCounts(sums[name][:], latencies)
-		return nil
-	})
+	sums, err := sumLatencies(rows)
 	all := map[string]asyncflow.Latency{}
 	for name, sum := range sums {
 		if *sum != (asyncflow.Latencies{}) { // it has late votes only

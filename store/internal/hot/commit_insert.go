@@ -191,10 +191,29 @@ func InsertMissing(
 	if err := checkOwn(ctx, tx, t, items, inserted); err != nil {
 		return inserted, err
 	}
-	if err := insertSearch(ctx, tx, t, items, inserted); err != nil {
-		return inserted, err
+	return inserted, insertBeside(ctx, tx, t, items, inserted)
+}
+
+// insertBeside inserts the rows in other tables of the tasks that were just inserted.
+func insertBeside(
+	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, inserted map[int64]bool,
+) error {
+	var fresh []*Insertion
+	for _, item := range items {
+		if inserted[item.ID.Number] {
+			fresh = append(fresh, item)
+		}
 	}
-	return inserted, insertLifetimes(ctx, tx, t, items, inserted)
+	if len(fresh) == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	queueSearch(b, t, fresh)
+	queueLifetimes(b, t, fresh)
+	if b.Len() == 0 {
+		return nil
+	}
+	return tx.SendBatch(ctx, b).Close()
 }
 
 // checkOwn checks that rows that existed already belong to these very tasks. If an id named another

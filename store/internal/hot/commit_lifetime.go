@@ -1,8 +1,6 @@
 package hot
 
 import (
-	"context"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow/store/internal/config"
@@ -28,22 +26,4 @@ func queueLifetimes(b *pgx.Batch, t *config.Type, items []*Insertion) {
 	if len(rows) > 0 {
 		records.QueueLifetimes(b, t.Set().Tables, rows, items[0].Created)
 	}
-}
-
-// insertLifetimes is queueLifetimes for the tasks of one roll that were just inserted.
-func insertLifetimes(
-	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, inserted map[int64]bool,
-) error {
-	var fresh []*Insertion
-	for _, item := range items {
-		if inserted[item.ID.Number] {
-			fresh = append(fresh, item)
-		}
-	}
-	b := &pgx.Batch{}
-	queueLifetimes(b, t, fresh)
-	if b.Len() == 0 {
-		return nil
-	}
-	return tx.SendBatch(ctx, b).Close()
 }

@@ -1,8 +1,6 @@
 package hot
 
 import (
-	"context"
-
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow/store/internal/config"
@@ -28,24 +26,4 @@ func queueSearch(b *pgx.Batch, t *config.Type, items []*Insertion) {
 	if len(entries) > 0 {
 		b.Queue(t.SQL(position, records.InsertSearchSQL), entries, ids, t.Number())
 	}
-}
-
-// insertSearch is queueSearch for the tasks of one roll that were just inserted.
-func insertSearch(
-	ctx context.Context, tx pgx.Tx, t *config.Type, items []*Insertion, inserted map[int64]bool,
-) error {
-	var fresh []*Insertion
-	for _, item := range items {
-		if inserted[item.ID.Number] {
-			fresh = append(fresh, item)
-		}
-	}
-	b := &pgx.Batch{}
-	if len(fresh) > 0 {
-		queueSearch(b, t, fresh)
-	}
-	if b.Len() == 0 {
-		return nil
-	}
-	return tx.SendBatch(ctx, b).Close()
 }

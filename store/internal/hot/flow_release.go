@@ -137,17 +137,7 @@ func takeBlocked(
 	if err != nil {
 		return err
 	}
-	var id int64
-	var seq int
-	var key string
-	var placed time.Time
-	v := asyncflow.Verdict{Kind: asyncflow.Return}
-	into := []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed}
-	_, err = pgx.ForEachRow(rows, into, func() error {
-		ts.Add(id, seq, key, v, placed, now)
-		return nil
-	})
-	return err
+	return ts.AddRows(rows, asyncflow.Return, now)
 }
 
 // LeasePatience is how long a release waits for a lease of its type.

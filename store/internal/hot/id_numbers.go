@@ -68,7 +68,7 @@ func (s *Path) AllotNumbers(
 func (s *Path) AllotRun(ctx context.Context, t *config.Type, n int) (first int64, err error) {
 	for began := time.Now(); ; {
 		first, err = s.numbers.allotRun(ctx, t, int64(n))
-		if err == errOtherHistory {
+		if err == errOtherIncarnation {
 			return 0, config.ErrElsewhere
 		}
 		// Each try waits for the lock.

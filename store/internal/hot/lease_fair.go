@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 )
 
@@ -99,14 +98,10 @@ func (l *limitedLease) leaseMarked(
 	if err != nil {
 		return err
 	}
-	if g.Keys, err = judge(ctx, l.conn, l.t, found, l.admission, l.n); err != nil {
+	b := &pgx.Batch{}
+	if err := l.judge(ctx, b, found); err != nil {
 		return err
 	}
-	for _, c := range found {
-		g.Blocked = g.Blocked || c.Blocked != "" && c.Blocked != asyncflow.WaitFlow
-	}
-	b := &pgx.Batch{}
-	g.Leases, g.back = l.s.queueJudged(b, l.t, found, l.now)
 	g.Filed = len(found) > len(g.Leases) || l.fair.more
 	if l.fair.more {
 		g.Next = l.now

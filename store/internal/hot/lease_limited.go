@@ -138,14 +138,10 @@ func (l *limitedLease) lease(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if g.Keys, err = judge(ctx, l.conn, l.t, found, l.admission, l.n); err != nil {
+	b := &pgx.Batch{}
+	if err := l.judge(ctx, b, found); err != nil {
 		return err
 	}
-	for _, c := range found {
-		g.Blocked = g.Blocked || c.Blocked != "" && c.Blocked != asyncflow.WaitFlow
-	}
-	b := &pgx.Batch{}
-	g.Leases, g.back = l.s.queueJudged(b, l.t, found, l.now)
 	cut := l.until.Before(l.now) && looked < l.n
 	g.Filed = len(found) > len(g.Leases) || cut && looked > 0
 	switch {
@@ -163,6 +159,19 @@ func (l *limitedLease) lease(ctx context.Context) (err error) {
 		end = l.lock.End()
 	}
 	return NoteFailure(l.s, l.t.Tenant, l.end(ctx, b, end))
+}
+
+// judge decides which candidates may go, and adds what follows from that to a batch.
+func (l *limitedLease) judge(ctx context.Context, b *pgx.Batch, found []Candidate) (err error) {
+	g := &l.result
+	if g.Keys, err = judge(ctx, l.conn, l.t, found, l.admission, l.n); err != nil {
+		return err
+	}
+	for _, c := range found {
+		g.Blocked = g.Blocked || c.Blocked != "" && c.Blocked != asyncflow.WaitFlow
+	}
+	g.Leases, g.back = l.s.queueJudged(b, l.t, found, l.now)
+	return nil
 }
 
 // queueNext queues the question when the next task is due.

@@ -95,6 +95,22 @@ func (ts *Tokens) Add(id int64, seq int, key string, v asyncflow.Verdict, placed
 	}
 }
 
+// AddRows adds the next token row of each task that a statement took from `wait`. A row has the
+// task's id, seq, stage, attempt, order_time and flow key, and when it came to its place.
+func (ts *Tokens) AddRows(rows pgx.Rows, kind asyncflow.VerdictKind, now time.Time) error {
+	var id int64
+	var seq int
+	var key string
+	var placed time.Time
+	v := asyncflow.Verdict{Kind: kind}
+	into := []any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed}
+	_, err := pgx.ForEachRow(rows, into, func() error {
+		ts.Add(id, seq, key, v, placed, now)
+		return nil
+	})
+	return err
+}
+
 // Lower notes that there is an order_time in ready; zero: there is none.
 func (ts *Tokens) Lower(order time.Time) {
 	if ts.Earliest.IsZero() || order.Before(ts.Earliest) && !order.IsZero() {

@@ -47,17 +47,7 @@ func (s *Upkeep) tryPromote(
 		if err != nil {
 			return err
 		}
-		var id int64
-		var seq int
-		var key string
-		var placed time.Time
-		v := asyncflow.Verdict{Kind: asyncflow.Retry}
-		_, err = pgx.ForEachRow(rows,
-			[]any{&id, &seq, &v.Stage, &v.Attempt, &v.OrderTime, &key, &placed}, func() error {
-				ts.Add(id, seq, key, v, placed, now)
-				return nil
-			})
-		if err != nil {
+		if err := ts.AddRows(rows, asyncflow.Retry, now); err != nil {
 			return err
 		}
 		if ts.Empty() {
