@@ -53,16 +53,7 @@ var (
 // runFair asks: what do turns of flow keys cost? Tasks of many keys are measured by turns in a type
 // with a limit that no key reaches, in one with fair flow keys, and in one without a flow: as they
 // come, and as a backlog.
-func runFair(ctx context.Context, args []string) error {
-	cfg, err := parseFair(args)
-	if err != nil {
-		return err
-	}
-	r, err := cfg.start(ctx)
-	if err != nil {
-		return err
-	}
-	defer r.Stop()
+func runFair(ctx context.Context, r *rig.Rig, cfg fairConfig) error {
 	g := report.Grid{Machine: describe(r), By: "Flow keys",
 		Columns: []string{"unfair", "fair", "no flow"}}
 	var types []*rig.TaskType

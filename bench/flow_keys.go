@@ -45,16 +45,7 @@ const keyLimit = 64
 // runFlowKeys asks: what do tasks that their flow key blocks cost the others? The tasks of a key
 // are measured by turns in a type of its own, and beside many tasks of another key that is at its
 // limit.
-func runFlowKeys(ctx context.Context, args []string) error {
-	cfg, err := parseFlowKeys(args)
-	if err != nil {
-		return err
-	}
-	r, err := cfg.start(ctx)
-	if err != nil {
-		return err
-	}
-	defer r.Stop()
+func runFlowKeys(ctx context.Context, r *rig.Rig, cfg flowKeysConfig) error {
 	g := report.Grid{Machine: describe(r), By: "Tasks of another key that are blocked"}
 	var types []*rig.TaskType
 	for i, name := range []string{"alone", "beside"} {

@@ -42,16 +42,7 @@ func parseHistory(args []string) (historyConfig, error) {
 
 // runHistory asks: do finished tasks slow down new ones, gets and lists? For each size there is a
 // task type with a history of that many finished tasks.
-func runHistory(ctx context.Context, args []string) error {
-	cfg, err := parseHistory(args)
-	if err != nil {
-		return err
-	}
-	r, err := cfg.start(ctx)
-	if err != nil {
-		return err
-	}
-	defer r.Stop()
+func runHistory(ctx context.Context, r *rig.Rig, cfg historyConfig) error {
 	g := report.Grid{Machine: describe(r), By: "Finished tasks of the type"}
 	var types []*rig.TaskType
 	for _, size := range cfg.sizes {
@@ -74,7 +65,7 @@ func runHistory(ctx context.Context, args []string) error {
 		g.Add(figures)
 	}
 	g.WriteMarkdown(os.Stdout)
-	err = g.Plot(cfg.plots,
+	err := g.Plot(cfg.plots,
 		report.Chart{
 			File:  "history-rate",
 			Title: "New tasks, by the length of the history",

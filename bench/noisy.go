@@ -47,16 +47,7 @@ func parseNoisy(args []string) (noisyConfig, error) {
 // runNoisy asks: what does a tenant cost the others that floods an endpoint which never answers?
 // The latency of a quiet tenant is measured by turns alone and beside the noisy one, which submits
 // all that its quota allows, and more.
-func runNoisy(ctx context.Context, args []string) error {
-	cfg, err := parseNoisy(args)
-	if err != nil {
-		return err
-	}
-	r, err := cfg.start(ctx)
-	if err != nil {
-		return err
-	}
-	defer r.Stop()
+func runNoisy(ctx context.Context, r *rig.Rig, cfg noisyConfig) error {
 	g := report.Grid{
 		Machine: describe(r),
 		By:      "Tenant",

@@ -43,6 +43,26 @@ func (o options) rig() rig.Config { return rig.Config{Binary: o.binary} }
 // start starts a rig with a node.
 func (o options) start(ctx context.Context) (*rig.Rig, error) { return rig.Start(ctx, o.rig()) }
 
+// onRig is a mode that measures on a rig of its own. C embeds options.
+func onRig[C interface {
+	start(context.Context) (*rig.Rig, error)
+}](
+	parse func([]string) (C, error), measure func(context.Context, *rig.Rig, C) error,
+) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		cfg, err := parse(args)
+		if err != nil {
+			return err
+		}
+		r, err := cfg.start(ctx)
+		if err != nil {
+			return err
+		}
+		defer r.Stop()
+		return measure(ctx, r, cfg)
+	}
+}
+
 // describe returns the machine, with the Postgres of a rig.
 func describe(r *rig.Rig) machine.Machine { return machine.Describe(r.DB.Version()) }
 

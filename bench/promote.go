@@ -36,16 +36,7 @@ func parsePromote(args []string) (promoteConfig, error) {
 
 // runPromote asks: what happens when a million delayed tasks are due at once? It measures how fast
 // they are done, and how quickly tasks of another type still arrive.
-func runPromote(ctx context.Context, args []string) error {
-	cfg, err := parsePromote(args)
-	if err != nil {
-		return err
-	}
-	r, err := cfg.start(ctx)
-	if err != nil {
-		return err
-	}
-	defer r.Stop()
+func runPromote(ctx context.Context, r *rig.Rig, cfg promoteConfig) error {
 	note := fmt.Sprintf("%s tasks are due in the same minute.", report.Number(float64(cfg.tasks)))
 	line := report.Timeline{Machine: describe(r), Notes: []string{note}}
 	var types []*rig.TaskType

@@ -110,16 +110,7 @@ func sizedKinds(r *rig.Rig) []sized {
 
 // runSizing asks: what does a task cost in CPU, WAL and disk, by the features that it uses? Each
 // kind is a type of its own, and passes once before it is measured.
-func runSizing(ctx context.Context, args []string) error {
-	cfg, err := parseSizing(args)
-	if err != nil {
-		return err
-	}
-	r, err := cfg.start(ctx)
-	if err != nil {
-		return err
-	}
-	defer r.Stop()
+func runSizing(ctx context.Context, r *rig.Rig, cfg sizingConfig) error {
 	g := report.Grid{Machine: describe(r), By: "For each task"}
 	only := strings.Split(cfg.only, ",")
 	for _, kind := range sizedKinds(r) {

@@ -40,16 +40,7 @@ func parseSustained(args []string) (sustainedConfig, error) {
 
 // runSustained asks: is the rate of the first minute that of the twentieth? It watches rate, CPU,
 // WAL, the sizes of the tables and their dead rows.
-func runSustained(ctx context.Context, args []string) error {
-	cfg, err := parseSustained(args)
-	if err != nil {
-		return err
-	}
-	r, err := cfg.start(ctx)
-	if err != nil {
-		return err
-	}
-	defer r.Stop()
+func runSustained(ctx context.Context, r *rig.Rig, cfg sustainedConfig) error {
 	line := report.Timeline{Machine: describe(r), Notes: []string{
 		fmt.Sprintf("Tasks are submitted as fast as they are done, for %s.", cfg.lasting),
 	}}

@@ -90,16 +90,7 @@ func newIndexes(from int) (all []newIndex, err error) {
 
 // runUpgrade asks: for how long do migrations hold up tasks? It makes the index of each migration
 // again, on tables with many rows, while a node takes tasks with and without a delay.
-func runUpgrade(ctx context.Context, args []string) error {
-	cfg, err := parseUpgrade(args)
-	if err != nil {
-		return err
-	}
-	r, err := cfg.start(ctx)
-	if err != nil {
-		return err
-	}
-	defer r.Stop()
+func runUpgrade(ctx context.Context, r *rig.Rig, cfg upgradeConfig) error {
 	t, err := registerWarm(ctx, r, "upgraded", rig.Shape{})
 	if err != nil {
 		return err

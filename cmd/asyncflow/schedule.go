@@ -50,17 +50,7 @@ and then:
 
 // Run applies the schedules of a document.
 func (c *schedulesApplyCmd) Run(ctx context.Context, g *globals) error {
-	doc, err := readDocument(c.File, g.env)
-	if err != nil {
-		return usageError(err)
-	}
-	var changes []document.Change
-	report := func(done document.Change) { changes = append(changes, done) }
-	failed := doc.ApplySchedules(ctx, g.client(), report)
-	if err := printChanges(g, changes); err != nil {
-		return err
-	}
-	return failed
+	return g.applyDocument(ctx, c.File, document.Document.ApplySchedules)
 }
 
 type schedulesListCmd struct{}

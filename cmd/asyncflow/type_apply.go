@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/document"
 )
 
@@ -47,16 +48,25 @@ and then:
     asyncflow types apply -f asyncflow.yaml`
 }
 
-// Run applies the document. It shows the changes even if it fails halfway, since secrets are
-// shown only once.
+// Run applies the document.
 func (c *typesApplyCmd) Run(ctx context.Context, g *globals) error {
-	doc, err := readDocument(c.File, g.env)
+	return g.applyDocument(ctx, c.File, document.Document.Apply)
+}
+
+// applyDocument applies the document in a file, or a part of it. It shows the changes even if it
+// fails halfway, since secrets are shown only once.
+func (g *globals) applyDocument(
+	ctx context.Context, file string,
+	apply func(document.Document, context.Context, *client.Client, func(document.Change)) error,
+) error {
+	doc, err := readDocument(file, g.env)
 	if err != nil {
 		return usageError(err)
 	}
 	var changes []document.Change
-	report := func(done document.Change) { changes = append(changes, done) }
-	failed := doc.Apply(ctx, g.client(), report)
+	failed := apply(doc, ctx, g.client(), func(done document.Change) {
+		changes = append(changes, done)
+	})
 	if err := printChanges(g, changes); err != nil {
 		return err
 	}

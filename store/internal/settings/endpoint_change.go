@@ -103,18 +103,14 @@ func (s *endpoints) ChangeEndpoint(
 		if err != nil {
 			return err
 		}
-		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+		before, err := lockEndpoint(ctx, tx, tenant, id)
 		if err != nil {
 			return err
 		}
-		if len(all) == 0 {
-			return unknownEndpoint(id)
-		}
-		before := all[0]
 		if err := audit.CheckPrecondition(ctx, config.EndpointETag(before), false); err != nil {
 			return err
 		}
-		e = all[0]
+		e = before
 		if err := change(&e); err != nil {
 			return err
 		}
@@ -155,6 +151,20 @@ func lockTypeOf(
 		return t, unknownEndpoint(endpoint) // the type was deleted, and its endpoints with it
 	}
 	return t, err
+}
+
+// lockEndpoint is lockEndpoints of one that must exist.
+func lockEndpoint(
+	ctx context.Context, tx pgx.Tx, tenant, id string,
+) (e asyncflow.Endpoint, err error) {
+	all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+	if err != nil {
+		return e, err
+	}
+	if len(all) == 0 {
+		return e, unknownEndpoint(id)
+	}
+	return all[0], nil
 }
 
 // lockEndpoints locks endpoints and then reads them. One statement for both would read their
@@ -240,14 +250,11 @@ func (s *base) checkDuplicate(
 // DeleteEndpoint deletes an endpoint; CodeNotFound when there is none.
 func (s *endpoints) DeleteEndpoint(ctx context.Context, tenant, id string) error {
 	err := audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
-		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+		old, err := lockEndpoint(ctx, tx, tenant, id)
 		if err != nil {
 			return err
 		}
-		if len(all) == 0 {
-			return unknownEndpoint(id)
-		}
-		err = audit.CheckPrecondition(ctx, config.EndpointETag(all[0]), false)
+		err = audit.CheckPrecondition(ctx, config.EndpointETag(old), false)
 		if err != nil {
 			return err
 		}

@@ -61,14 +61,10 @@ func (s *endpoints) EnableEndpoint(
 	ctx context.Context, tenant, id string,
 ) (e asyncflow.Endpoint, was asyncflow.HealthState, err error) {
 	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
-		all, err := lockEndpoints(ctx, tx, tenant, `id = $1::uuid`, id)
+		e, err = lockEndpoint(ctx, tx, tenant, id)
 		if err != nil {
 			return err
 		}
-		if len(all) == 0 {
-			return unknownEndpoint(id)
-		}
-		e = all[0]
 		if was = e.Health.At(s.core.Clock.Now()); was == asyncflow.HealthClosed {
 			return postgres.ErrSame
 		}
