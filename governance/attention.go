@@ -28,8 +28,6 @@ const revisit = 10 * time.Minute
 // lost. So all types of a tenant are visited, too, when Postgres counted new token rows there, see
 // activity.
 type attention struct {
-	now func() time.Time
-
 	mu      sync.Mutex
 	news    *store.Listener // of announced tasks
 	tenants map[string]*watch
@@ -55,7 +53,7 @@ type visit struct {
 }
 
 func newAttention(s *store.Store) *attention {
-	return &attention{now: s.Clock.Now, tenants: map[string]*watch{},
+	return &attention{tenants: map[string]*watch{},
 		news: s.Wakeups.Listen(store.Topics{Tasks: true})}
 }
 

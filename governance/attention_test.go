@@ -23,8 +23,7 @@ func TestAttention(t *testing.T) {
 		types[name] = &store.Type{Tenant: "acme",
 			StoredType: store.StoredType{TaskType: asyncflow.TaskType{Name: name}}}
 	}
-	a := &attention{now: func() time.Time { return now }, tenants: map[string]*watch{},
-		news: new(store.Listener)}
+	a := &attention{tenants: map[string]*watch{}, news: new(store.Listener)}
 	hear := func(key store.TypeKey, announced store.Announced) {
 		a.hear(store.News{Ready: map[store.TypeKey]store.Announced{key: announced}})
 	}
