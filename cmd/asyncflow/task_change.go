@@ -9,7 +9,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
-	"github.com/asyncflow/asyncflow/client/api"
 )
 
 type tasksChangeCmd struct {
@@ -90,18 +89,14 @@ func (c *tasksChangeCmd) changesOne(p client.TaskPatch) bool {
 
 // changeAll changes the priority of many tasks.
 func (c *tasksChangeCmd) changeAll(ctx context.Context, g *globals, p client.Priority) error {
-	b := client.BulkPriority{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-		Attempts: c.Attempts, Code: c.Code,
-		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker,
-		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
-		Status: api.BulkPriorityStatus(c.Status), Stage: c.Stage, Error: c.Error,
-		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Priority: p,
-		Children: c.withChildren()}
-	return c.run(ctx, g, many{
-		verb:  "change the priority of",
-		count: func() (int64, error) { return g.client().CountPrioritize(ctx, b) },
-		begin: func() (client.Operation, error) { return g.client().PrioritizeAll(ctx, b) },
-	})
+	b, err := selecting[client.BulkPriority](&c.manyFlags, c.Status, endedFlags{})
+	if err != nil {
+		return err
+	}
+	b.Priority = p
+	m := many[client.BulkPriority]{"change the priority of", g.client().CountPrioritize,
+		g.client().PrioritizeAll}
+	return m.run(ctx, g, &c.manyFlags, b)
 }
 
 // readPriority reads numbers separated by commas; "" stands for none.
@@ -162,20 +157,13 @@ func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(err)
 	}
 	if c.ID == "" {
-		b := client.BulkCancellation{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key,
-			Parent: c.Parent, Attempts: c.Attempts, Code: c.Code,
-			Fingerprint: c.Fingerprint, FlowKey: c.FlowKey,
-			Worker: c.Worker,
-			User:   c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
-			Status: api.BulkCancellationStatus(c.Status),
-			Stage:  c.Stage, Error: c.Error,
-			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), Reason: c.Reason,
-			Children: c.withChildren()}
-		return c.run(ctx, g, many{
-			verb:  "cancel",
-			count: func() (int64, error) { return g.client().CountCancel(ctx, b) },
-			begin: func() (client.Operation, error) { return g.client().CancelAll(ctx, b) },
-		})
+		b, err := selecting[client.BulkCancellation](&c.manyFlags, c.Status, endedFlags{})
+		if err != nil {
+			return err
+		}
+		b.Reason = c.Reason
+		m := many[client.BulkCancellation]{"cancel", g.client().CountCancel, g.client().CancelAll}
+		return m.run(ctx, g, &c.manyFlags, b)
 	}
 	return g.printTask(g.client().Cancel(ctx, c.ID, c.Reason))
 }
@@ -269,20 +257,15 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 			return usageError(asyncflow.Errorf(asyncflow.CodeInvalid,
 				"--context and --type exclude each other: a context is for one task"))
 		}
-		b := client.BulkRedrive{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-			Attempts: c.Attempts, Code: c.Code,
-			Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker,
-			User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
-			EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
-			Status: api.BulkRedriveStatus(c.Status),
-			Stage:  c.Stage, Error: c.Error,
-			Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), FromStage: c.FromStage,
-			StartBy: c.StartBy, EndBy: c.EndBy, Children: c.withChildren()}
-		return c.run(ctx, g, many{
-			verb:  "redrive",
-			count: func() (int64, error) { return g.client().CountRedrive(ctx, b) },
-			begin: func() (client.Operation, error) { return g.client().RedriveAll(ctx, b) },
-		})
+		b, err := selecting[client.BulkRedrive](&c.manyFlags, c.Status, c.endedFlags)
+		if err != nil {
+			return err
+		}
+		b.FromStage = c.FromStage
+		b.StartBy = c.StartBy
+		b.EndBy = c.EndBy
+		m := many[client.BulkRedrive]{"redrive", g.client().CountRedrive, g.client().RedriveAll}
+		return m.run(ctx, g, &c.manyFlags, b)
 	}
 	if c.Context != "" && !json.Valid([]byte(c.Context)) {
 		return usageError(asyncflow.InvalidField("--context", "is not valid JSON"))

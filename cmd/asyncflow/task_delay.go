@@ -6,7 +6,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
-	"github.com/asyncflow/asyncflow/client/api"
 )
 
 type tasksDelayCmd struct {
@@ -44,32 +43,21 @@ func (c *tasksDelayCmd) Run(ctx context.Context, g *globals) error {
 		return g.printTask(g.client().Change(ctx, c.ID,
 			client.TaskPatch{RunAt: c.RunAt, Delay: c.Delay}))
 	}
-	b := c.delays(c.Status)
+	b, err := selecting[client.BulkDelay](&c.manyFlags, c.Status, endedFlags{})
+	if err != nil {
+		return err
+	}
 	b.Delay = c.Delay
 	b.RunAt = c.RunAt
 	return c.runDelays(ctx, g, "change the time of", b)
-}
-
-// delays returns a change of the time of many tasks, without the time.
-func (f *manyFlags) delays(status string) client.BulkDelay {
-	return client.BulkDelay{Type: f.Type, AllTypes: f.AllTypes, Key: f.Key, Parent: f.Parent,
-		Attempts: f.Attempts, Code: f.Code, Fingerprint: f.Fingerprint,
-		FlowKey: f.FlowKey, Worker: f.Worker,
-		User: f.User, Tags: f.Tags, AnyTags: f.AnyTags, Metadata: f.Metadata,
-		Status: api.BulkDelayStatus(status), Stage: f.Stage, Error: f.Error,
-		Since: f.Since.Time, Until: f.Until.Time, Pace: f.pace(),
-		Children: f.withChildren()}
 }
 
 // runDelays counts the tasks of a change of their time, or makes it.
 func (f *manyFlags) runDelays(
 	ctx context.Context, g *globals, verb string, b client.BulkDelay,
 ) error {
-	return f.run(ctx, g, many{
-		verb:  verb,
-		count: func() (int64, error) { return g.client().CountDelay(ctx, b) },
-		begin: func() (client.Operation, error) { return g.client().DelayAll(ctx, b) },
-	})
+	m := many[client.BulkDelay]{verb, g.client().CountDelay, g.client().DelayAll}
+	return m.run(ctx, g, f, b)
 }
 
 type tasksRunNowCmd struct {
@@ -99,7 +87,10 @@ func (c *tasksRunNowCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID != "" {
 		return g.printTask(g.client().Change(ctx, c.ID, client.TaskPatch{Delay: &now}))
 	}
-	b := c.delays(c.Status)
+	b, err := selecting[client.BulkDelay](&c.manyFlags, c.Status, endedFlags{})
+	if err != nil {
+		return err
+	}
 	b.Delay = &now
 	return c.runDelays(ctx, g, "run now", b)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/asyncflow/asyncflow/client"
-	"github.com/asyncflow/asyncflow/client/api"
 )
 
 type tasksEraseCmd struct {
@@ -42,19 +41,13 @@ func (c *tasksEraseCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID != "" {
 		return g.printTask(g.client().Erase(ctx, c.ID))
 	}
-	b := client.BulkErasure{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-		Attempts: c.Attempts, Code: c.Code,
-		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker,
-		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
-		EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
-		Status: api.BulkErasureStatus(c.Status), Stage: c.Stage, Error: c.Error,
-		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(),
-		Children: c.withChildren()}
-	return c.run(ctx, g, many{
-		verb:  "erase the contents of",
-		count: func() (int64, error) { return g.client().CountErase(ctx, b) },
-		begin: func() (client.Operation, error) { return g.client().EraseAll(ctx, b) },
-	})
+	b, err := selecting[client.BulkErasure](&c.manyFlags, c.Status, c.endedFlags)
+	if err != nil {
+		return err
+	}
+	m := many[client.BulkErasure]{"erase the contents of", g.client().CountErase,
+		g.client().EraseAll}
+	return m.run(ctx, g, &c.manyFlags, b)
 }
 
 // erasedText shows when the contents of a task were erased, and by whom.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -58,31 +59,39 @@ func (f *manyFlags) check(id, status string) error {
 	return nil
 }
 
-// withChildren returns the parameter of a call that leaves out children if they aren't wanted.
-func (f *manyFlags) withChildren() *bool { return withChildren(f.Children == nil || *f.Children) }
-
-// pace returns the pace, 0 without one.
-func (f *manyFlags) pace() float32 {
-	if f.Pace == nil {
-		return 0
+// selecting returns the body of a call about many tasks: with the filter and the pace, which all of
+// these calls name alike. ended is for tasks that may be final.
+func selecting[B any](f *manyFlags, status string, ended endedFlags) (b B, err error) {
+	doc, err := json.Marshal(struct {
+		client.BulkCount
+		Pace *float32 `json:"pace,omitempty"`
+	}{client.BulkCount{Type: f.Type, AllTypes: f.AllTypes, Key: f.Key, Parent: f.Parent,
+		Attempts: f.Attempts, Code: f.Code, Fingerprint: f.Fingerprint, FlowKey: f.FlowKey,
+		Worker: f.Worker, User: f.User, Tags: f.Tags, AnyTags: f.AnyTags, Metadata: f.Metadata,
+		EndedSince: ended.EndedSince.Time, EndedUntil: ended.EndedUntil.Time,
+		Status: client.Status(status), Stage: f.Stage, Error: f.Error, Since: f.Since.Time,
+		Until: f.Until.Time, Children: withChildren(f.Children == nil || *f.Children)}, f.Pace})
+	if err != nil { // a time that JSON can't write
+		return b, usageError(err)
 	}
-	return *f.Pace
+	return b, json.Unmarshal(doc, &b)
 }
 
 // many is a change that a command makes to many tasks.
-type many struct {
+type many[B any] struct {
 	verb  string
-	count func() (int64, error)
-	begin func() (client.Operation, error)
+	count func(context.Context, B) (int64, error)
+	begin func(context.Context, B) (client.Operation, error)
 }
 
-// run counts the tasks, or changes them. On a terminal it first asks for confirmation.
-func (f *manyFlags) run(ctx context.Context, g *globals, m many) error {
+// run counts the tasks that b selects, or changes them. On a terminal it first asks for
+// confirmation.
+func (m many[B]) run(ctx context.Context, g *globals, f *manyFlags, b B) error {
 	if f.DryRun {
-		return g.printCount(m.count())
+		return g.printCount(m.count(ctx, b))
 	}
 	if !f.Yes && isTerminal(os.Stdin) && isTerminal(g.stderr) {
-		n, err := m.count()
+		n, err := m.count(ctx, b)
 		if err != nil {
 			return err
 		}
@@ -90,7 +99,7 @@ func (f *manyFlags) run(ctx context.Context, g *globals, m many) error {
 			return &codedError{exitFailed, fmt.Errorf("nothing was done")}
 		}
 	}
-	o, err := m.begin()
+	o, err := m.begin(ctx, b)
 	if err != nil || f.Detach {
 		return g.printOperation(o, err)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
-	"github.com/asyncflow/asyncflow/client/api"
 )
 
 type tasksRerunCmd struct {
@@ -76,19 +75,15 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return usageError(err)
 	}
-	b := client.BulkRerun{Type: c.Type, AllTypes: c.AllTypes, Key: c.Key, Parent: c.Parent,
-		Attempts: c.Attempts, Code: c.Code,
-		Fingerprint: c.Fingerprint, FlowKey: c.FlowKey, Worker: c.Worker,
-		User: c.User, Tags: c.Tags, AnyTags: c.AnyTags, Metadata: c.Metadata,
-		EndedSince: c.EndedSince.Time, EndedUntil: c.EndedUntil.Time,
-		Status: api.BulkRerunStatus(c.Status), Stage: c.Stage, Error: c.Error,
-		Since: c.Since.Time, Until: c.Until.Time, Pace: c.pace(), StartBy: c.StartBy,
-		EndBy: c.EndBy, ContextPatch: patch}
-	return c.run(ctx, g, many{
-		verb:  "run again",
-		count: func() (int64, error) { return g.client().CountRerun(ctx, b) },
-		begin: func() (client.Operation, error) { return g.client().RerunAll(ctx, b) },
-	})
+	b, err := selecting[client.BulkRerun](&c.manyFlags, c.Status, c.endedFlags)
+	if err != nil {
+		return err
+	}
+	b.StartBy = c.StartBy
+	b.EndBy = c.EndBy
+	b.ContextPatch = patch
+	m := many[client.BulkRerun]{"run again", g.client().CountRerun, g.client().RerunAll}
+	return m.run(ctx, g, &c.manyFlags, b)
 }
 
 // runOne runs one task again.
