@@ -23,16 +23,21 @@ type auditCmd struct {
 	Export auditExportCmd `cmd:"" help:"Write the entries since the last export, as JSON lines."`
 }
 
-type auditListCmd struct {
+// auditFlags select entries of the audit.
+type auditFlags struct {
 	Since    timeFlag `placeholder:"TIME"`
 	Until    timeFlag `placeholder:"TIME" help:"Only entries before this time."`
 	Action   string   `placeholder:"WORD" help:"Only this action, such as task_type.put."`
 	Subject  string   `placeholder:"NAME" help:"Only entries of this subject: the sub of its token."`
 	Outcome  string   `enum:"done,refused,denied,failed," default:""`
 	Operator bool
-	Limit    int    `default:"50" help:"The most entries to list; 0 lists all."`
-	Cursor   string `help:"Continue a list: the next_cursor of the previous page."`
-	Follow   bool   `short:"f"`
+}
+
+type auditListCmd struct {
+	auditFlags
+	Limit  int    `default:"50" help:"The most entries to list; 0 lists all."`
+	Cursor string `help:"Continue a list: the next_cursor of the previous page."`
+	Follow bool   `short:"f"`
 }
 
 func (c *auditListCmd) Help() string {

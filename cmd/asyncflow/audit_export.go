@@ -11,12 +11,7 @@ import (
 
 type auditExportCmd struct {
 	exportFlags
-	Since    timeFlag `placeholder:"TIME"`
-	Until    timeFlag `placeholder:"TIME" help:"Only entries before this time."`
-	Action   string   `placeholder:"WORD" help:"Only this action, such as task_type.put."`
-	Subject  string   `placeholder:"NAME" help:"Only entries of this subject: the sub of its token."`
-	Outcome  string   `enum:"done,refused,denied,failed," default:""`
-	Operator bool
+	auditFlags
 }
 
 func (c *auditExportCmd) Help() string {

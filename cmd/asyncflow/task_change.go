@@ -47,7 +47,7 @@ Examples:
 
 // Run changes a task and shows it, or changes many.
 func (c *tasksChangeCmd) Run(ctx context.Context, g *globals) error {
-	if err := c.check(c.ID, c.Status); err != nil {
+	if err := c.check(c.ID, c.Status, endedFlags{}); err != nil {
 		return usageError(err)
 	}
 	patch := client.TaskPatch{RunAt: c.RunAt, Delay: c.Delay, StartBy: c.StartBy, EndBy: c.EndBy}
@@ -153,7 +153,7 @@ Examples:
 
 // Run cancels a task and shows it, or cancels many.
 func (c *tasksCancelCmd) Run(ctx context.Context, g *globals) error {
-	if err := c.check(c.ID, c.Status); err != nil {
+	if err := c.check(c.ID, c.Status, endedFlags{}); err != nil {
 		return usageError(err)
 	}
 	if c.ID == "" {
@@ -240,11 +240,7 @@ func (c *tasksRedriveCmd) Run(ctx context.Context, g *globals) error {
 	if c.ID != "" && c.Dependents {
 		flags.DryRun = false // it lists them
 	}
-	status := c.Status
-	if c.endedFlags != (endedFlags{}) {
-		status = "any" // they are part of the filter, too
-	}
-	if err := flags.check(c.ID, status); err != nil {
+	if err := flags.check(c.ID, c.Status, c.endedFlags); err != nil {
 		return usageError(err)
 	}
 	if c.ID == "" {

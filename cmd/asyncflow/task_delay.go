@@ -32,7 +32,7 @@ Examples:
 
 // Run changes when a task runs and shows it, or does so for many.
 func (c *tasksDelayCmd) Run(ctx context.Context, g *globals) error {
-	if err := c.check(c.ID, c.Status); err != nil {
+	if err := c.check(c.ID, c.Status, endedFlags{}); err != nil {
 		return usageError(err)
 	}
 	if c.Delay == nil && c.RunAt.IsZero() {
@@ -80,7 +80,7 @@ Examples:
 
 // Run ends the delay of a task and shows it, or does so for many.
 func (c *tasksRunNowCmd) Run(ctx context.Context, g *globals) error {
-	if err := c.check(c.ID, c.Status); err != nil {
+	if err := c.check(c.ID, c.Status, endedFlags{}); err != nil {
 		return usageError(err)
 	}
 	now := client.NewDuration(0)

@@ -31,11 +31,7 @@ Examples:
 
 // Run erases a task and shows what remains of it, or erases many.
 func (c *tasksEraseCmd) Run(ctx context.Context, g *globals) error {
-	status := c.Status
-	if c.endedFlags != (endedFlags{}) {
-		status = "any" // they are part of the filter, too
-	}
-	if err := c.check(c.ID, status); err != nil {
+	if err := c.check(c.ID, c.Status, c.endedFlags); err != nil {
 		return usageError(err)
 	}
 	if c.ID != "" {

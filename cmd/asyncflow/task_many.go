@@ -39,8 +39,8 @@ tasks that the filter matches, in the background. On a terminal, it asks for con
 ends only the watching; see asyncflow operations.`
 
 // check refuses flags that don't go together.
-func (f *manyFlags) check(id, status string) error {
-	filter := f.Type != "" || f.AllTypes || status != "" || f.Stage != "" || f.Error != "" ||
+func (f *manyFlags) check(id, status string, ended endedFlags) error {
+	filter := ended != (endedFlags{}) || f.Type != "" || f.AllTypes || status != "" || f.Stage != "" || f.Error != "" ||
 		!f.Since.IsZero() || !f.Until.IsZero() || f.Key != "" || f.Parent != "" ||
 		f.happenedFlags != (happenedFlags{}) || f.Children != nil
 	switch {

@@ -44,11 +44,7 @@ Examples:
 
 // Run runs a task again and shows the new one, or runs many again.
 func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
-	status := c.Status
-	if c.endedFlags != (endedFlags{}) {
-		status = "any" // they are part of the filter, too
-	}
-	if err := c.check(c.ID, status); err != nil {
+	if err := c.check(c.ID, c.Status, c.endedFlags); err != nil {
 		return usageError(err)
 	}
 	if c.ID != "" {
