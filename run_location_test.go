@@ -59,8 +59,8 @@ func TestRunLocation(t *testing.T) {
 				require.Equal(t, worker != "" && node+worker != "",
 					strings.HasSuffix(text, asyncflow.RunLocationEnd(worker)) && worker != "")
 				claimer, _ := asyncflow.ClaimerOf(endpoint)
-				read, _ := asyncflow.ClaimerOf(place)
-				require.Equal(t, claimer, read, "as a node of the version before reads %q", place)
+				read, _ := asyncflow.ClaimerOf(text)
+				require.Equal(t, claimer, read, "as a node of the version before reads %q", text)
 			}
 		}
 	}

@@ -23,8 +23,8 @@ type auditCmd struct {
 	Export auditExportCmd `cmd:"" help:"Write the entries since the last export, as JSON lines."`
 }
 
-// auditFlags select entries of the audit.
-type auditFlags struct {
+// entryFlags select entries of the audit.
+type entryFlags struct {
 	Since    timeFlag `placeholder:"TIME"`
 	Until    timeFlag `placeholder:"TIME" help:"Only entries before this time."`
 	Action   string   `placeholder:"WORD" help:"Only this action, such as task_type.put."`
@@ -34,7 +34,7 @@ type auditFlags struct {
 }
 
 type auditListCmd struct {
-	auditFlags
+	entryFlags
 	Limit  int    `default:"50" help:"The most entries to list; 0 lists all."`
 	Cursor string `help:"Continue a list: the next_cursor of the previous page."`
 	Follow bool   `short:"f"`

@@ -11,7 +11,7 @@ import (
 
 type auditExportCmd struct {
 	exportFlags
-	auditFlags
+	entryFlags
 }
 
 func (c *auditExportCmd) Help() string {

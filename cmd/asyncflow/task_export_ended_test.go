@@ -393,7 +393,8 @@ func TestAuditExport(t *testing.T) {
 		spec.Stages[0].Timeout = asyncflow.NewDuration(time.Duration(i+1) * time.Second)
 		_, err := c.PutTaskType(t.Context(), "pipe", spec)
 		require.NoError(t, err)
-		export := auditExportCmd{Action: "task_type.put", exportFlags: exportFlags{State: s.state}}
+		export := auditExportCmd{entryFlags: entryFlags{Action: "task_type.put"},
+			exportFlags: exportFlags{State: s.state}}
 		require.NoError(t, export.run(t.Context(), g, s.now()))
 		require.NoError(t, os.Rename(s.state+".next", s.state))
 	}
