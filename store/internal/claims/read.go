@@ -56,7 +56,8 @@ func (c *claiming) queueTake(b *pgx.Batch) {
 	c.queueTaken(b, &c.found, takeForClaimsSQL, c.most)
 }
 
-// queueTaken adds a statement that takes tasks of the stage to a batch, which appends them to found.
+// queueTaken adds a statement that takes tasks of the stage to a batch, which appends them to
+// found.
 func (c *claiming) queueTaken(b *pgx.Batch, found *[]hot.Candidate, sql string, args ...any) {
 	for _, name := range c.t.NamesOf(c.stage) {
 		b.Queue(c.t.SQL(0, sql), append([]any{c.t.Number(), name, c.now}, args...)...).

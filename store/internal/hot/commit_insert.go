@@ -261,8 +261,8 @@ func (s *Path) insertedOf(
 
 // Renumber gives tasks of one roll ids of the roll that is open now, except tasks that an earlier
 // try inserted. Their roll is sealed, so this is certain; or the roll doesn't exist, in a database
-// that lost its latest transactions. Renumber returns the type's current definition, and the tasks still
-// to insert.
+// that lost its latest transactions. Renumber returns the type's current definition, and the tasks
+// still to insert.
 func (s *Path) Renumber(
 	ctx context.Context, t *config.Type, items []*Insertion,
 ) (*config.Type, []*Insertion, error) {

@@ -17,8 +17,8 @@ import (
 // doesn't know the ids that were handed out since, which must not be handed out again. So each roll
 // belongs to one incarnation of the database, which the column history names. Each time numbers are
 // taken from a roll, the database names its present incarnation. If that differs from the roll's,
-// the table set first gets a new roll. Its numbers begin far from those of the lost incarnation, see
-// ADR 27.
+// the table set first gets a new roll. Its numbers begin far from those of the lost incarnation,
+// see ADR 27.
 
 // errOtherIncarnation is the error of taking numbers from a roll of another incarnation.
 var errOtherIncarnation error = &asyncflow.Error{Code: asyncflow.CodeUnavailable,
@@ -29,8 +29,8 @@ var errOtherIncarnation error = &asyncflow.Error{Code: asyncflow.CodeUnavailable
 // incarnationTries is how often the incarnation may change while numbers are taken.
 const incarnationTries = 2
 
-// EnterIncarnation opens a new roll of a table set if the open one belongs to another incarnation of
-// the database, or is out of numbers, and reports whether it opened one. It doesn't wait until
+// EnterIncarnation opens a new roll of a table set if the open one belongs to another incarnation
+// of the database, or is out of numbers, and reports whether it opened one. It doesn't wait until
 // earlier rolls are drained.
 func (s *Path) EnterIncarnation(ctx context.Context, set *config.TableSet) (bool, error) {
 	opened := 0
