@@ -41,8 +41,8 @@ ends only the watching; see asyncflow operations.`
 // check refuses flags that don't go together.
 func (f *manyFlags) check(id, status string, ended endedFlags) error {
 	filter := ended != (endedFlags{}) || f.Type != "" || f.AllTypes || status != "" ||
-		f.Stage != "" || f.Error != "" || !f.Since.IsZero() || !f.Until.IsZero() || f.Key != "" || f.Parent != "" ||
-		f.happenedFlags != (happenedFlags{}) || f.Children != nil
+		f.Stage != "" || f.Error != "" || !f.Since.IsZero() || !f.Until.IsZero() ||
+		f.Key != "" || f.Parent != "" || f.happenedFlags != (happenedFlags{}) || f.Children != nil
 	switch {
 	case id != "" && (filter || f.DryRun || f.Pace != nil || f.Detach):
 		return asyncflow.Errorf(asyncflow.CodeInvalid,
