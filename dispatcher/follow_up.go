@@ -30,7 +30,7 @@ const (
 )
 
 func newFollowUps(c *Committer) *followUps {
-	f := &followUps{Committer: c, timers: map[string]time.Time{}}
+	f := &followUps{c: c, timers: map[string]time.Time{}}
 	f.tells = batch.New(c.writing, f.run)
 	f.tells.Linger = func(linger time.Duration) time.Duration { return linger }
 	return f
@@ -47,15 +47,15 @@ func (f *followUps) tell(tenant string, linger time.Duration) {
 }
 
 func (f *followUps) run(ctx context.Context, tenant string, _ []time.Duration) {
-	found, _ := f.slots.LoadOrStore(f.store.FollowServer(tenant), make(chan struct{}, followers))
+	found, _ := f.slots.LoadOrStore(f.c.store.FollowServer(tenant), make(chan struct{}, followers))
 	slots := found.(chan struct{})
 	slots <- struct{}{}
 	ctx, cancel := context.WithTimeout(ctx, followTime)
 	more, err := f.c.FollowUp(ctx, tenant)
 	cancel()
 	<-slots
-	if err != nil && f.writing.Err() == nil {
-		f.log.Warn("can't follow up what has ended; a background job will", "tenant", tenant,
+	if err != nil && f.c.writing.Err() == nil {
+		f.c.log.Warn("can't follow up what has ended; a background job will", "tenant", tenant,
 			"error", err)
 	}
 	if more {

@@ -416,7 +416,7 @@ func (s *Store) MarksOf(key TypeKey) string {
 	}
 	for it := marks.MapRange(); it.Next(); {
 		mark := inside[time.Time](it.Value(), "mark")
-		fmt.Fprintf(&all, "%d: mark %v, %+v\n", it.Key(), mark, it.Value().Elem())
+		fmt.Fprintf(&all, "%v: mark %v, %+v\n", it.Key(), mark, it.Value().Elem())
 	}
 	return all.String()
 }

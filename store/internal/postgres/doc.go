@@ -15,7 +15,7 @@
 //     ErrIdle
 //   - hot: HotPool, NewHotPool
 //   - page: PageBytes, CollectPage, Place
-//   - placed: PlacedTables, NewPlacedTables, CanPlaceSQL
+//   - placed: PlacedTables, NewPlacedTables
 //   - pool: PoolConfig, Server, NewPool, PoolGroup, PoolStat
 //   - pooler: Pooler, OpenPooler, ServerOf, Direct, IsDirect
 //   - prober: Prober, NewProber
