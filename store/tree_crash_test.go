@@ -101,9 +101,9 @@ func (n *line) cutAll() {
 // statement is run, and its answer is lost: at the first statement, the second and so on, until the
 // node outlives a round, which comes after least others. Then the statement isn't run.
 //
-// The short form leaves out rounds with the outcome of another one. Within a transaction it makes no
-// difference whether a statement is run, as the death rolls it back: only the statements that ended
-// a transaction are tried again. Statements that are sent together count as one: they are one
+// The short form leaves out rounds with the outcome of another one. Within a transaction it doesn't
+// matter whether a statement is run, as the death rolls it back: only the statements that ended a
+// transaction are tried again. Statements that are sent together count as one: they are one
 // transaction, or within one. A node that opens a connection has done nothing yet.
 func (n *line) deaths(t *testing.T, least int) iter.Seq2[int, bool] {
 	return func(yield func(at int, lost bool) bool) {

@@ -125,9 +125,10 @@ func (c *cluster) fill(
 	return describeCatalog(ctx, c.urlOf(name))
 }
 
-// describeCatalog makes Postgres keep the description of its own tables in a file of the database,
-// as a new connection does where there is none: changes of the schema remove it. Copies of a
-// template have the file, too. Otherwise the first connections to each of them would make it.
+// describeCatalog makes Postgres keep the description of its own tables in a file of the database.
+// A new connection does that where there is none, unless something changes meanwhile: beside other
+// tests, the connections of prepare sometimes don't. Copies of a template have the file, too.
+// Otherwise the first connections to each of them would make it.
 func describeCatalog(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
