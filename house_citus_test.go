@@ -39,6 +39,10 @@ var citusRules = []citusRule{
 		"no volatile function in an UPDATE: give the value as a parameter or a variable, or take " +
 			"it from a query in FROM",
 		`UPDATE t SET a = random() WHERE b = 1`},
+	{regexp.MustCompile(`(?is)\bUPDATE\s+[^;()]*?\bSET\b[^;]*?=\s*` +
+		`((\w+\.)?(\w+_at|\w+_time|at|until|since)|\$\d+::timestamptz)\s*[-+]`),
+		"no interval added to a time with a column in SET: take the time from a query in FROM",
+		`UPDATE t SET trim_at = drained_at + $3 WHERE a = $1`},
 	{regexp.MustCompile(`(?is)\bDELETE\s+FROM\b[^;]*\bWHERE\b[^;]*` + volatile),
 		"no volatile function in a DELETE", `DELETE FROM t WHERE a < clock_timestamp()`},
 	{regexp.MustCompile(`(?is)` + volatile +

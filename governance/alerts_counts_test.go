@@ -513,6 +513,7 @@ func TestAlertRulesOfAThousandTypes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 1000, n, name)
 	}
+	pgtest.NotOnCitus(t, "Postgres counts what was read where the rows are, on the worker")
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	defer conn.Close(context.Background())

@@ -51,12 +51,12 @@ func TestHistoryOfLiveTypes(t *testing.T) {
 		exec(t, url, `INSERT INTO tenant_acme.tallies (type, at, submitted, attempts, succeeded)
 			SELECT name, date_trunc('minute', now()) - interval '1 min', 60, 60, 60
 			FROM tenant_acme.task_types WHERE name LIKE 't____';
-			INSERT INTO tenant_acme.type_minutes
+			INSERT INTO tenant_acme.type_minutes AS m
 			  (type, stage, at, latencies, late_votes, closed_windows, attempts, busy)
 			SELECT name, 'only', date_trunc('minute', now()) - interval '1 min', '{0,0,0,5}', 0, 0,
 			  60, 6 FROM tenant_acme.task_types WHERE name LIKE 't____'
 			ON CONFLICT (type, stage, at) DO UPDATE
-			SET attempts = type_minutes.attempts + 60, busy = type_minutes.busy + 6`)
+			SET attempts = m.attempts + 60, busy = m.busy + 6`)
 		own, database, began := pgtest.OwnCPU(t), pgtest.CPU(t, url), time.Now()
 		rows := b.run(t, "history")
 		took := time.Since(began)

@@ -73,8 +73,8 @@ func TestHistoryNotesTrouble(t *testing.T) {
 	got = b.trouble(t)
 	assert.True(t, got.Unread)
 	assert.Equal(t, 1, got.Alerts, "what was last known")
-	exec(t, url, `ALTER TABLE tenant_acme.away RENAME TO type_history;
-		UPDATE asyncflow.tenant_trouble SET sampled_at = now() - interval '4 min'`)
+	exec(t, url, `ALTER TABLE tenant_acme.away RENAME TO type_history`)
+	exec(t, url, `UPDATE asyncflow.tenant_trouble SET sampled_at = now() - interval '4 min'`)
 	got = b.trouble(t)
 	assert.Zero(t, got.Due, "nodes have not counted them for long")
 	assert.Zero(t, got.OldestDue)

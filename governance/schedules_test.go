@@ -40,8 +40,10 @@ func TestSchedules(t *testing.T) {
 	_, _, err = a.PutSchedule(t.Context(), "beta", s)
 	require.NoError(t, err)
 	due := func() {
-		exec(t, url, `UPDATE tenant_acme.schedules SET next_at = (spec->>'starts_at')::timestamptz;
-			UPDATE tenant_beta.schedules SET next_at = (spec->>'starts_at')::timestamptz`)
+		for _, name := range []string{tenant, "beta"} {
+			exec(t, url, `UPDATE tenant_`+name+
+				`.schedules SET next_at = (spec->>'starts_at')::timestamptz`)
+		}
 	}
 	due()
 	var mu sync.Mutex

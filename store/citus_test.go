@@ -31,7 +31,7 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestBatchesThroughTheCoordinatorAreTransactions", "TestSubmitAfterAMove",
 		"TestHotStatementsWithoutTheLock", "TestRowsAreNumberedAtTheWorker",
 		"TestFollowUpsGoStraightToTheWorker", "TestSubmitsGetNumbersBesideAFollowUp",
-		"TestTenantsWithAnotherOwner", "TestWorkersThatAreNotTold")
+		"TestTenantsWithAnotherOwner", "TestWorkersThatAreNotTold", "TestCitusTakesStatementsByIDs")
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of
@@ -258,6 +258,26 @@ REVOKE ALL ON FUNCTION papers_now() FROM PUBLIC;`))
 	}
 	b.submit(newTask(`1`))
 	require.Len(t, b.lease(pipe, 1), 1)
+}
+
+// Citus takes each statement that finds rows by ids, also through the coordinator.
+func TestCitusTakesStatementsByIDs(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	b := setup(t)
+	spec := twoStages()
+	spec.Searchable = []string{"user"} // its rolls come with a table of what is found by it
+	pipe := b.put(spec)
+	conn, err := pgx.Connect(t.Context(), b.url)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	for name, c := range store.ByIDSQL {
+		_, err := conn.Exec(t.Context(), fill(pipe, 1, `DEALLOCATE ALL; PREPARE one AS `+c.SQL))
+		require.NoError(t, err, name)
+		_, err = conn.Exec(t.Context(), fill(pipe, 1, `EXECUTE one (`+byIDArgs(c.Args)+`)`))
+		assert.NoError(t, err, name)
+	}
 }
 
 // distributed returns the schemas that are on workers.

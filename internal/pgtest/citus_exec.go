@@ -58,9 +58,6 @@ func execAtWorker(
 		return tag, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if _, err := conn.Exec(ctx, `SET citus.enable_manual_changes_to_shards = on`); err != nil {
-		return tag, err
-	}
 	return conn.Exec(ctx, nameAtWorker(schema, names, sql), args...)
 }
 
@@ -140,6 +137,11 @@ func connectToWorker(
 	}); err != nil {
 		return nil, nil, err
 	}
-	worker, err = pgx.Connect(ctx, u.String()) // the coordinator, if the tenant is on no worker
+	if len(names) > 0 { // otherwise the tenant is at the coordinator
+		q := u.Query()
+		q.Set("citus.enable_manual_changes_to_shards", "on")
+		u.RawQuery = q.Encode()
+	}
+	worker, err = pgx.Connect(ctx, u.String())
 	return worker, names, err
 }

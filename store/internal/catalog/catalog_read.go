@@ -115,7 +115,8 @@ func (c *Catalog) readTypesOf(tenant string) (read typesRead, err error) {
 		read.version = k.wanted
 	}
 	err = pgx.BeginFunc(ctx, c.store.DB(tenant), func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, catalogLock.String())
+		// Citus passes this on to the worker.
+		_, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+catalogLock.String()+`'`)
 		if err != nil {
 			return err
 		}

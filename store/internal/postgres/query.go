@@ -62,9 +62,14 @@ const DistributedSQL = `coalesce(pg_catalog.pg_relation_size(
 	pg_catalog.to_regclass('pg_catalog.pg_dist_schema')) > 0, false)`
 
 // QueueSettings sets settings for the rest of the transaction. Citus can't plan some statements for
-// all parameters at once, so where tenants are distributed, the mode of plans stays as it is.
+// all parameters at once, so where tenants are distributed, the mode of plans stays as it is. A
+// lock_timeout gets a statement of its own: only that is passed on to the workers.
 func QueueSettings(b *pgx.Batch, settings map[string]string) {
-	names := slices.Sorted(maps.Keys(settings))
+	if limit, ok := settings["lock_timeout"]; ok {
+		b.Queue(`SET LOCAL lock_timeout = '` + limit + `'`)
+	}
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(settings)),
+		func(name string) bool { return name == "lock_timeout" })
 	values := make([]string, len(names))
 	for i, name := range names {
 		values[i] = settings[name]

@@ -148,11 +148,15 @@ func (r *Redriving) redriveRoll(
 	return done, r.reopen(ctx, t, ids)
 }
 
-// ReopenSQL opens the edges of tasks on tasks that live again.
+// ReopenSQL opens the edges of tasks on tasks that live again. It adds an interval to a time in a
+// query in FROM: Citus refuses that in SET.
 const ReopenSQL = `
-UPDATE {edges} e SET status = NULL, until = $3::timestamptz + e.wait_for
-FROM (SELECT $1::int AS type, id FROM unnest($2::bigint[]) AS id OFFSET 0) u
-WHERE e.type = ANY (ARRAY[u.type]) AND e.id BETWEEN u.id AND u.id
+UPDATE {edges} e SET status = NULL, until = u.until
+FROM (SELECT $1::int AS type, i.id, k.n, $3::timestamptz + k.wait_for AS until
+  FROM unnest($2::bigint[]) AS i (id), LATERAL (
+    SELECT n, wait_for FROM {edges} WHERE type = $1 AND id BETWEEN i.id AND i.id OFFSET 0) k
+  OFFSET 0) u
+WHERE e.type = ANY (ARRAY[u.type]) AND e.id BETWEEN u.id AND u.id AND e.n = u.n
   AND e.status <> 'succeeded' AND e.on_failure <> 'run'`
 
 // reopen opens the edges of tasks on tasks that live again, and queues looks at the dependents.

@@ -42,12 +42,17 @@ func (s *Upkeep) PlanTrim(
 		return false, postgres.Wrap(err, "PlanTrim(%q, %q, %d)", set.Tenant, set.Name, position)
 	}
 	after := config.CompactAfter(s.core.Catalog.Retention(set, position))
-	tag, err := db.Exec(ctx, set.Tables.SQL(0, `UPDATE {rolls} SET trim_at = drained_at + $3
-		WHERE table_set = $1 AND position = $2 AND ready_dropped AND trim_at IS NULL`),
-		set.Name, position, after)
+	tag, err := db.Exec(ctx, set.Tables.SQL(0, planTrimSQL), set.Name, position, after)
 	planned = err == nil && tag.RowsAffected() > 0
 	return planned, postgres.Wrap(err, "PlanTrim(%q, %q, %d)", set.Tenant, set.Name, position)
 }
+
+// planTrimSQL adds an interval to a time in a query in FROM: Citus refuses that in SET.
+const planTrimSQL = `
+UPDATE {rolls} r SET trim_at = d.at
+FROM (SELECT drained_at + $3::interval AS at FROM {rolls}
+  WHERE table_set = $1 AND position = $2 LIMIT 1) d
+WHERE r.table_set = $1 AND r.position = $2 AND r.ready_dropped AND r.trim_at IS NULL`
 
 // TrimRoll takes some of the steps that are due of the trimming of a roll: it deletes tasks that
 // had ended by a time. It reports whether it took any. Each step is a transaction that holds the
