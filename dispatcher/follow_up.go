@@ -15,7 +15,8 @@ import (
 type followUps struct {
 	c     *Committer
 	tells *batch.Batcher[string, time.Duration] // by tenant: how long what is to do may linger
-	slots sync.Map                              // by server, of chan struct{}: one that is silent holds up no other
+	// slots has a chan struct{} for each server: one that is silent holds up no other.
+	slots sync.Map
 
 	mu     sync.RWMutex
 	closed bool                 // the store may be closed: nothing begins any more

@@ -35,7 +35,7 @@ func (s *Claims) TakeBackClaims(
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
 		settled = nil
 		ts = nil
-		return pgx.BeginFunc(ctx, s.core.FollowDB(t.Tenant), func(tx pgx.Tx) error {
+		return pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
 			if err := postgres.Pin(ctx, tx); err != nil {
 				return err
 			}

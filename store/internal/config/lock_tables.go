@@ -27,8 +27,8 @@ WHERE s.logicalrelid = to_regclass($1)
 // later ones out. The worker runs the statement, as it reads a table of the tenant, with one row.
 // Before, the transaction takes the lock at the coordinator as any writer does, and as moves do.
 //
-// Only the owner of the tables can have that lock. For another user it is CodeUnavailable: a node of
-// the owner may write meanwhile, and what it writes would be lost.
+// Only the owner of the tables can have that lock. For another user it is CodeUnavailable: a node
+// of the owner may write meanwhile, and what it writes would be lost.
 func LockTables(
 	ctx context.Context, tx pgx.Tx, tenant string, tables []string, mode string,
 ) error {

@@ -45,7 +45,7 @@ func (s *Path) trySettleLate(
 	ctx context.Context, t *config.Type, id asyncflow.TaskID, seq int, o asyncflow.Outcome,
 	ts *records.Tokens,
 ) (written []asyncflow.Settlement, taken bool, err error) {
-	err = pgx.BeginFunc(ctx, s.core.FollowDB(t.Tenant), func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
 		l, orderTime, err := lostAttempt(ctx, tx, t, id, seq)
 		if err != nil {
 			return err

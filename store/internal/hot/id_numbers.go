@@ -25,8 +25,8 @@ const (
 	// refillTime bounds the wait for a block: all submits to the table set wait for it.
 	refillTime = 5 * time.Second
 
-	// runPatience is how long AllotRun tries to lock the row of a roll. Its caller may keep a tenant
-	// from moving meanwhile.
+	// runPatience is how long AllotRun tries to lock the row of a roll. Its caller may keep a
+	// tenant from moving meanwhile.
 	runPatience = 100 * time.Millisecond
 )
 

@@ -124,7 +124,8 @@ func (s *PlacedTables) absent() string {
 	return Quote("the schema " + s.schema + " has left this worker")
 }
 
-// queue adds the statements that each transaction begins with to a batch. patience is how long they wait for the place; "": as long as for any lock.
+// queue adds the statements that each transaction begins with to a batch. patience is how long they
+// wait for the place; "": as long as for any lock.
 func (s *PlacedTables) queue(b *pgx.Batch, shown bool, patience string) {
 	mode := planOnce
 	if shown {
@@ -234,7 +235,8 @@ func (s *PlacedTables) replace(sql string) (text placedText) {
 			renamed.WriteString(found[0])
 		case table.numbers && insertInto.MatchString(sql[:at[0]]):
 			columns := insertSelect.FindStringSubmatch(sql[end:])
-			if columns == nil || table.next == "" || distinct.MatchString(sql[end+len(columns[0]):]) {
+			if columns == nil || table.next == "" ||
+				distinct.MatchString(sql[end+len(columns[0]):]) {
 				return s.keep(sql, placedText{sql: sql, shown: true}, all)
 			}
 			fmt.Fprintf(&renamed, "%s (%s, %s) SELECT %s, ", table.name, table.column, columns[1],

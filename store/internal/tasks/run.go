@@ -65,7 +65,11 @@ func (s *Tasks) SetProgress(
 		args = append(args, string(p.Checkpoint.Document), p.Checkpoint.Arrived,
 			s.core.Clock.Now().Add(records.FirstCheck))
 	}
-	tag, err := s.core.FollowDB(t.Tenant).Exec(ctx, t.SQL(0, sql), args...)
+	err = s.core.FollowOr(t.Tenant, func(db postgres.TenantDB) error {
+		tag, err := db.Exec(ctx, t.SQL(0, sql), args...)
+		stands = tag.RowsAffected() == 1
+		return err
+	})
 	s.core.Watchers.Tell(t.Key(), id.Number)
-	return tag.RowsAffected() == 1, postgres.Wrap(err, "SetProgress(%s, %d)", id, seq)
+	return stands, postgres.Wrap(err, "SetProgress(%s, %d)", id, seq)
 }

@@ -21,7 +21,7 @@ func (s *Trees) BoundSpawn(
 	n := len(o.Spawn)
 	if seq*asyncflow.MaxSpawn+n > asyncflow.MaxStarted { // else it can't have started as many
 		var started int
-		err := s.core.FollowDB(t.Tenant).QueryRow(ctx, t.SQL(0, `SELECT coalesce(sum(count), 0)
+		err := s.core.DB(t.Tenant).QueryRow(ctx, t.SQL(0, `SELECT coalesce(sum(count), 0)
 			FROM {spawns} WHERE type = $1 AND id = $2 AND seq <> $3`), t.Number(), id.Number, seq).
 			Scan(&started)
 		if err != nil {
@@ -38,7 +38,7 @@ func (s *Trees) BoundSpawn(
 	}
 	b := &pgx.Batch{}
 	options := records.QueueOptions(b, t, []int64{id.Number})
-	if err := s.core.FollowDB(t.Tenant).Send(ctx, b); err != nil {
+	if err := s.core.DB(t.Tenant).Send(ctx, b); err != nil {
 		return postgres.Wrap(err, "BoundSpawn(%s)", id)
 	}
 	return s.GrowTree(ctx, t, options[id.Number], n)
@@ -73,7 +73,7 @@ func (s *Trees) GrowTree(
 func (s *Trees) addToTree(
 	ctx context.Context, t *config.Type, root asyncflow.Awaited, n int,
 ) (fits bool, err error) {
-	err = s.core.FollowDB(t.Tenant).QueryRow(ctx, t.SQL(0, `
+	err = s.core.DB(t.Tenant).QueryRow(ctx, t.SQL(0, `
 		WITH grown AS (UPDATE {fan_outs} SET tree = tree + $4, tree_at = $6
 		  WHERE type = $1 AND id = $2 AND seq = $3 AND count + tree + $4 <= $5 RETURNING id)
 		SELECT EXISTS (SELECT FROM grown) OR NOT EXISTS (SELECT FROM {fan_outs}
@@ -111,7 +111,7 @@ func (s *Trees) recountTree(
 ) (fewer bool, err error) {
 	var before int
 	var at *time.Time
-	err = s.core.FollowDB(t.Tenant).QueryRow(ctx, t.SQL(0, `SELECT tree, tree_at FROM {fan_outs}
+	err = s.core.DB(t.Tenant).QueryRow(ctx, t.SQL(0, `SELECT tree, tree_at FROM {fan_outs}
 		WHERE type = $1 AND id = $2 AND seq = $3`), root.Type, root.ID, root.Seq).
 		Scan(&before, &at)
 	now := s.core.Clock.Now()
@@ -120,13 +120,13 @@ func (s *Trees) recountTree(
 	}
 	found := before // an older node may have counted attempts lately
 	if at != nil {
-		err = s.core.FollowDB(t.Tenant).QueryRow(ctx, t.SQL(0, treeSQL), root.Type, root.ID, root.Seq,
+		err = s.core.DB(t.Tenant).QueryRow(ctx, t.SQL(0, treeSQL), root.Type, root.ID, root.Seq,
 			asyncflow.MaxDepth+1).Scan(&found)
 	}
 	if err != nil {
 		return false, err
 	}
-	tag, err := s.core.FollowDB(t.Tenant).Exec(ctx, t.SQL(0, `UPDATE {fan_outs}
+	tag, err := s.core.DB(t.Tenant).Exec(ctx, t.SQL(0, `UPDATE {fan_outs}
 		SET tree = $4, tree_at = $5
 		WHERE type = $1 AND id = $2 AND seq = $3 AND tree = $6
 		  AND tree_at IS NOT DISTINCT FROM $7`),

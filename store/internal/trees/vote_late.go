@@ -35,14 +35,14 @@ func (s *Trees) LateVote(
 			_, subject = asyncflow.ClaimerOf(endpoint)
 			return err
 		})
-	if err = s.core.FollowDB(t.Tenant).Send(ctx, b); err != nil {
+	if err = s.core.DB(t.Tenant).Send(ctx, b); err != nil {
 		return false, postgres.Wrap(err, "LateVote(%s)", id)
 	}
 	child := options[id.Number].Child
 	if child.VoteKey() == "" {
 		return false, nil
 	}
-	o, err := records.LatestFanOut(ctx, s.core.FollowDB(t.Tenant), t, child.Parent, child.Seq, "")
+	o, err := records.LatestFanOut(ctx, s.core.DB(t.Tenant), t, child.Parent, child.Seq, "")
 	if err != nil || o == nil || !o.Closed || o.Stopped {
 		return false, postgres.Wrap(err, "LateVote(%s)", id)
 	}
@@ -52,7 +52,7 @@ func (s *Trees) LateVote(
 	}
 	kept := false
 	now := s.core.Clock.Now()
-	err = pgx.BeginFunc(ctx, s.core.FollowDB(t.Tenant), func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.core.DB(t.Tenant), func(tx pgx.Tx) error {
 		for _, number := range []int64{id.Number, child.Parent} {
 			if has, err := holdContents(ctx, tx, t, number); err != nil || !has {
 				return err
