@@ -159,7 +159,8 @@ func TestMoveOfASilentProcess(t *testing.T) {
 	err := receive(t, ended)
 	require.Error(t, err)
 	assert.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(err), "%v", err)
-	n.awaitAll(t, n.submitSome(t, 10)) // the process is still stopped
+	// The process is still stopped.
+	n.awaitAll(t, n.submitSome(t, 10))
 	unlock()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
 	require.Equal(t, m.place, m.placed())
@@ -238,7 +239,7 @@ var holds = []struct {
 		`query LIKE '%SUBSCRIPTION%'`},
 	{"switching", 0, []string{`LOCK TABLE pg_dist_placement IN SHARE MODE`}, 0,
 		`query LIKE 'SELECT citus_schema_move(%'`},
-	{"committing", 0, []string{`LOCK TABLE pg_dist_transaction IN SHARE MODE`}, 0,
+	{"identifying", 0, []string{`LOCK TABLE pg_dist_transaction IN SHARE MODE`}, 0,
 		`query ILIKE 'commit%'`},
 }
 

@@ -139,8 +139,14 @@ func (m *move) scanOne(ctx context.Context, into any, sql string, args ...any) e
 func (m *move) regain(ctx context.Context) (moved bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), regainPatience)
 	defer cancel()
+	var reached time.Time // the coordinator, by which the process hadn't ended
 	for {
-		if moved, err = m.tryRegain(ctx); err == nil || !sleep.For(ctx, endPause) {
+		moved, err = m.tryRegain(ctx)
+		if errors.Is(err, errNotEnded) && reached.IsZero() {
+			reached = time.Now()
+		}
+		if err == nil || !reached.IsZero() && time.Since(reached) > endPatience ||
+			!sleep.For(ctx, endPause) {
 			break
 		}
 	}
