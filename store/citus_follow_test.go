@@ -177,10 +177,6 @@ func TestTenantsWithAnotherOwner(t *testing.T) {
 	user := "app_" + strings.TrimPrefix(u.Path, "/")
 	before := u.User.Username()
 	b.exec(`CREATE ROLE ` + user + ` LOGIN`)
-	t.Cleanup(func() {
-		own("tenant_acme", before)
-		own("tenant_other", before)
-	})
 	grant := func(schema string) {
 		for _, what := range []string{"SCHEMA ", "ALL TABLES IN SCHEMA ",
 			"ALL SEQUENCES IN SCHEMA ", "ALL FUNCTIONS IN SCHEMA "} {
