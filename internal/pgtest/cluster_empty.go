@@ -12,8 +12,8 @@ import (
 
 // emptyCluster is the data directory of a server that was started and stopped, and did nothing else
 // but change how passwords are checked. Its databases have no maps; see removeMaps. Each server of
-// the tests begins as a copy of it: a copy costs a tenth of initdb. They have one system identifier,
-// therefore.
+// the tests begins as a copy of it: a copy costs a tenth of initdb. They have one system
+// identifier, therefore.
 type emptyCluster struct {
 	cache string // where clusters are kept for the next processes; "" keeps none
 
