@@ -22,7 +22,7 @@ import (
 // Why tests don't run on Citus.
 const (
 	noTenantRoles = "tenants have no database roles there"
-	otherPlan     = "Citus shows a plan of its own; hot statements run on plain tables of the worker"
+	otherPlan     = "Citus shows its own plan; hot statements run on plain tables of the worker"
 	countedThere  = "Postgres counts rows and pages where they are, on the worker"
 )
 

@@ -110,8 +110,8 @@ func nameAtWorker(schema string, names map[string]string, sql string) string {
 	})
 }
 
-// connectToWorker connects to the worker of a tenant, and returns the names that the tenant's tables
-// have there.
+// connectToWorker connects to the worker of a tenant, and returns the names that the tenant's
+// tables have there.
 func connectToWorker(
 	ctx context.Context, address, schema string,
 ) (worker *pgx.Conn, names map[string]string, err error) {

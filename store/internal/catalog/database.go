@@ -51,9 +51,10 @@ func (s *Core) HotDB(tenant string) postgres.TenantDB {
 // tenants wait for their turn.
 const placePatience = "300ms"
 
-// FollowDB returns the database for what follows from submits and settlements. It is DB, or it leads straight to the tenant's worker, which runs no statement that
-// locks tables, and none on the tables of asyncflow. A transaction keeps the tenant there: it must
-// not wait for another one of the tenant, except for one that only tries to begin.
+// FollowDB returns the database for what follows from submits and settlements. It is DB, or it leads
+// straight to the tenant's worker, which runs no statement that locks tables, and none on the
+// tables of asyncflow. A transaction keeps the tenant there: it must not wait for another one of the
+// tenant, except for one that only tries to begin.
 func (s *Core) FollowDB(tenant string) postgres.TenantDB {
 	if way := s.wayTo(tenant); way != nil {
 		return way.db(s, tenant, way.at.shares.Acquire).WithPatience(placePatience)
@@ -111,19 +112,19 @@ func (s *Core) Confirm(ctx context.Context, db postgres.Execer, tenant string) e
 	return err
 }
 
-// HotOr runs do over the connections of HotDB or, while the tenant moves to another worker of Citus,
-// through the coordinator, which waits for the end of the move. do must be safe to repeat.
+// HotOr runs do over the connections of HotDB or, while the tenant moves to another worker of
+// Citus, through the coordinator, which waits for the end of the move. do must be safe to repeat.
 func (s *Core) HotOr(tenant string, do func(db postgres.TenantDB) error) error {
-	return s.orMoving(tenant, s.HotDB(tenant), do)
+	return orMoving(s, tenant, s.HotDB(tenant), do)
 }
 
 // FollowOr is HotOr with FollowDB.
 func (s *Core) FollowOr(tenant string, do func(db postgres.TenantDB) error) error {
-	return s.orMoving(tenant, s.FollowDB(tenant), do)
+	return orMoving(s, tenant, s.FollowDB(tenant), do)
 }
 
-func (s *Core) orMoving(
-	tenant string, straight postgres.TenantDB, do func(db postgres.TenantDB) error,
+func orMoving(
+	s *Core, tenant string, straight postgres.TenantDB, do func(db postgres.TenantDB) error,
 ) error {
 	err := do(straight)
 	if s.distributed && postgres.IsMoving(err) {

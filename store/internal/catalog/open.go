@@ -118,7 +118,7 @@ func (c *Core) Run(ctx context.Context, loops ...Loop) error {
 	loops = append(loops, Loop{Name: "node", Period: nodeEvery, Do: c.beat},
 		Loop{Name: "catalog", Delay: RefreshEvery, Period: RefreshEvery, Do: c.Catalog.follow},
 		Loop{Name: "clock", Delay: news.ClockEvery / 2, Period: news.ClockEvery,
-			Do: c.refreshClock})
+			Do: func(ctx context.Context) error { return news.RefreshClock(ctx, c.Clock) }})
 	if c.workers != nil {
 		loops = append(loops, Loop{Name: "placements", Delay: RefreshEvery, Period: RefreshEvery,
 			Do: c.workers.follow})
@@ -139,8 +139,6 @@ func (c *Core) Run(ctx context.Context, loops ...Loop) error {
 	c.leave()
 	return err
 }
-
-func (c *Core) refreshClock(ctx context.Context) error { return news.RefreshClock(ctx, c.Clock) }
 
 // every runs a loop: after its delay, and then once a period. It logs failures and goes on, as the
 // database may be away for a while.

@@ -14,8 +14,8 @@ type place struct {
 	table  int64 // the number of one of its tables, see postgres.PlacedTables
 	// owned says that the user owns the tables. Otherwise statements name those that Citus shows.
 	owned bool
-	// told says that the server is told of moves. What another one says of places may be old.
-	told bool
+	// synced says that the server is told of moves. What another one says of places may be old.
+	synced bool
 }
 
 // placesSQL reads where the schemas of tenants are, and the number of one table of each: of tenants
@@ -39,7 +39,7 @@ func readPlaces(
 	found := map[string]place{}
 	var tenant string
 	var p place
-	into := []any{&tenant, &p.server.Host, &p.server.Port, &p.table, &p.owned, &p.told}
+	into := []any{&tenant, &p.server.Host, &p.server.Port, &p.table, &p.owned, &p.synced}
 	_, err := pgx.ForEachRow(rows, into, func() error {
 		found[tenant] = p
 		return nil

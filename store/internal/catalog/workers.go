@@ -114,7 +114,7 @@ func (w *workers) follow(ctx context.Context) error {
 		return nil
 	}
 	for tenant, p := range w.found {
-		if at[p.server].reached.Load() && p.told {
+		if at[p.server].reached.Load() && p.synced {
 			now.tenants[tenant] = w.way(tenant, before.tenants[tenant], at[p.server], p)
 		}
 	}

@@ -92,8 +92,8 @@ func IsSealed(err error) bool {
 		(pg.ConstraintName == Sealed || strings.HasPrefix(pg.ConstraintName, Sealed+"_"))
 }
 
-// IsMoving reports whether a table was locked for too long, or wasn't there, as while a tenant moves
-// to another worker of Citus.
+// IsMoving reports whether a table was locked for too long, or wasn't there, as while a tenant
+// moves to another worker of Citus.
 func IsMoving(err error) bool {
 	state := State(err)
 	return state == pgerrcode.LockNotAvailable || state == pgerrcode.UndefinedTable
