@@ -147,7 +147,8 @@ func (v *voters) add(o *records.FanOut) {
 	}
 }
 
-// queue writes them down, in one order, so that two transactions don't wait for each other.
+// queue writes them down, in one order, so that two transactions don't wait for each other. Without
+// the join Citus loses the parameters of ON CONFLICT.
 func (v voters) queue(b *pgx.Batch, t *config.Type, now time.Time) {
 	if len(v) == 0 {
 		return
@@ -159,7 +160,7 @@ func (v voters) queue(b *pgx.Batch, t *config.Type, now time.Time) {
 		INSERT INTO {voters} AS v (type, stage, claimer, agreed, until)
 		SELECT $1, u.stage, u.claimer, u.agreed, $2
 		FROM unnest($3::text[], $4::text[], $5::int[], $6::bool[]) AS u (stage, claimer, agreed,
-		  anew)
+		  anew) JOIN {types} y ON y.number = $1
 		ON CONFLICT (type, stage, claimer) DO UPDATE SET until = excluded.until,
 		  agreed = excluded.agreed + CASE WHEN
 		    (SELECT anew FROM unnest($3::text[], $4::text[], $6::bool[]) AS n (stage, claimer, anew)
