@@ -291,3 +291,21 @@ func (f *followUp) lookAt(number int32, id int64, due time.Time) {
 	f.outbox = append(f.outbox, records.OutboxRow{Kind: records.OutboxLook, Due: due,
 		Number: number, ID: id})
 }
+
+// write writes what the transaction collected, and commits it.
+func (f *followUp) write() error {
+	numbers := slices.Sorted(maps.Keys(f.byType))
+	all := records.Inserts{Node: f.s.core.Config.Node}
+	for _, number := range numbers {
+		changes := f.byType[number]
+		f.begin(changes)
+		all.AddLeases(changes.t, changes.begin.Leases, nil)
+		records.QueueSettlements(&f.last, changes.t, changes.settled, &changes.tokens, f.now)
+		changes.voters.queue(&f.last, changes.t, f.now)
+		all.AddTally(changes.t, records.Tally{Submitted: len(changes.begin.New)})
+	}
+	all.Outbox = f.outbox
+	all.Tables = config.NewTables(f.tenant, config.SharedSet)
+	all.Queue(&f.last, f.now)
+	return postgres.CommitWith(f.ctx, f.tx, &f.last)
+}

@@ -1,14 +1,9 @@
 package trees
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
-	"github.com/asyncflow/asyncflow/store/internal/postgres"
-	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
 // changesOf returns what the transaction does with a type.
@@ -37,24 +32,6 @@ func (f *followUp) settle(t *config.Type, s asyncflow.Settlement) {
 func (f *followUp) line(changes *typeChanges, s asyncflow.Settlement) {
 	key := changes.t.LineKeyOf(s.Lease.Options)
 	changes.tokens.Add(s.Lease.ID.Number, s.Lease.Seq+1, key, s.Verdict, f.now, f.now)
-}
-
-// write writes what the transaction collected, and commits it.
-func (f *followUp) write() error {
-	numbers := slices.Sorted(maps.Keys(f.byType))
-	all := records.Inserts{Node: f.s.core.Config.Node}
-	for _, number := range numbers {
-		changes := f.byType[number]
-		f.begin(changes)
-		all.AddLeases(changes.t, changes.begin.Leases, nil)
-		records.QueueSettlements(&f.last, changes.t, changes.settled, &changes.tokens, f.now)
-		changes.voters.queue(&f.last, changes.t, f.now)
-		all.AddTally(changes.t, records.Tally{Submitted: len(changes.begin.New)})
-	}
-	all.Outbox = f.outbox
-	all.Tables = config.NewTables(f.tenant, config.SharedSet)
-	all.Queue(&f.last, f.now)
-	return postgres.CommitWith(f.ctx, f.tx, &f.last)
 }
 
 // announceReady announces the tasks that the transaction put in line. If its end is unknown, they
