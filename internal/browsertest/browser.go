@@ -54,12 +54,10 @@ var shared = sync.OnceValues(func() (ctx context.Context, err error) {
 // starts is how often a browser is started at most.
 const starts = 3
 
-// unusedFeatures are the ones that chromedp turns off, and two kinds more. The two popups of the
-// address bar are loaded by each window as pages of its own, a second of processor time before a
-// test begins. The last two begin a renderer anew for a page of the same site: without them 23
-// tests of the console took 20 s of processor time, not 26.
-const unusedFeatures = "Translate,BlinkGenPropertyTrees," +
-	"WebUIOmniboxPopup,WebUIOmniboxAimPopup,BackForwardCache,RenderDocument"
+// unusedFeatures are the ones that chromedp turns off, and the two popups of the address bar: each
+// window loads them as pages of its own, a second of processor time before a test begins.
+const unusedFeatures = "Translate,BlinkGenPropertyTrees,WebUIOmniboxPopup," +
+	"WebUIOmniboxPopup,WebUIOmniboxAimPopup"
 
 func start() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(find()),
