@@ -17,11 +17,11 @@ build: ## Build bin/asyncflow and bin/thumbnails
 		-o bin/asyncflow ./cmd/asyncflow
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/thumbnails ./examples/thumbnails/cmd/thumbnails
 
-test: ## Run all tests
-	$(GO) test ./...
+test: ## Run all tests, also those that cost most
+	ASYNCFLOW_TEST_ALL=1 $(GO) test ./...
 
 race: ## Run all tests with the race detector
-	CGO_ENABLED=1 $(GO) test -race ./...
+	ASYNCFLOW_TEST_ALL=1 CGO_ENABLED=1 $(GO) test -race ./...
 
 test-long: ## Run all tests in their long form, with the race detector but for model and signals
 	.ci/long

@@ -70,6 +70,7 @@ func (w *writer) lockWaits() (n int) {
 // While callers repeat keys that an open transaction locks, no batch waits for them, so that
 // submits with other keys don't wait either.
 func TestHeldKeysStallNobody(t *testing.T) {
+	longform.Costly(t)
 	w := setupWriter(t)
 	w.put(writerType())
 	w.holdKeys(2)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -128,6 +129,7 @@ type joinMachine struct {
 // task that is over or paused, the results come in the order of the list, an attempt gets the
 // checkpoint that an earlier one of its stage left, and no task waits for ever.
 func TestJoinModel(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for lane := range modelLanes {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) { eachSet(t, holdJoinsAgainstModel) })

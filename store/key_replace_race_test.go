@@ -215,6 +215,7 @@ func (m *replaceMachine) check(t *rapid.T) {
 // Random submits of some keys, leases, ends, changes, cancels and rolls, with connections that are
 // lost at any statement: the context of the last submit of a key is in line until it begins, once.
 func TestReplaceModel(t *testing.T) {
+	longform.Costly(t)
 	eachSet(t, func(t *testing.T, b *bundle) {
 		b.put(patient())
 		pair := newNodePair(t, b)
@@ -230,7 +231,10 @@ func TestReplaceModel(t *testing.T) {
 
 // A node that dies at any statement of a submit leaves the task as it was, or replaced; and the
 // next submit is the one that is run.
-func TestReplaceKilledAtAnyStatement(t *testing.T) { eachSet(t, replaceKilled) }
+func TestReplaceKilledAtAnyStatement(t *testing.T) {
+	longform.Costly(t)
+	eachSet(t, replaceKilled)
+}
 
 func replaceKilled(t *testing.T, b *bundle) {
 	b.put(twoStages())

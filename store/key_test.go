@@ -220,7 +220,10 @@ func TestKeyOfADependent(t *testing.T) {
 // However many submits of one key come at once, to two nodes, while tasks end: of a key that stands
 // until its task is final no two tasks are live, and of the newest that wins one is left, which
 // holds the key.
-func TestKeyRaces(t *testing.T) { eachSet(t, keyRaces) }
+func TestKeyRaces(t *testing.T) {
+	longform.Costly(t)
+	eachSet(t, keyRaces)
+}
 
 func keyRaces(t *testing.T, one *bundle) {
 	pipe := one.put(twoStages())

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -73,6 +74,7 @@ func TestFairCostOfManyKeys(t *testing.T) {
 // While an old snapshot keeps the entries of tasks that were leased, leases don't read these again
 // and again.
 func TestFairCostDuringAnOldSnapshot(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.put(fairStages(nil))
 	b.fillKeys(1, 2, 150_000)
@@ -92,6 +94,7 @@ func TestFairCostDuringAnOldSnapshot(t *testing.T) {
 // The same holds beside thousands of keys with tasks that are due later, where leases don't find
 // all keys.
 func TestFairCostBesideIdleKeysDuringAnOldSnapshot(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.put(fairStages(nil))
 	b.fillDueLater(5000)

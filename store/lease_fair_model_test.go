@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -259,7 +260,10 @@ func (m *fairMachine) finish() {
 // and with connections that are lost at any statement: no task of a fair type is lost or done
 // twice, the tasks of a key start in order, and while a task of a key is due, another key starts no
 // more tasks than its weight before it. With priority first, head starts go before that.
-func TestFairModel(t *testing.T) { eachSet(t, fairModel) }
+func TestFairModel(t *testing.T) {
+	longform.Costly(t)
+	eachSet(t, fairModel)
+}
 
 func fairModel(t *testing.T, b *bundle) {
 	b.put(fairStages(nil))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // priorityStages is fairStages where priority counts before the turns.
@@ -184,6 +185,7 @@ func TestPriorityIsSeen(t *testing.T) {
 // While an old snapshot keeps the entries of tasks that were leased, leases don't read these again
 // and again to find head starts.
 func TestPriorityCostDuringAnOldSnapshot(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.put(priorityStages())
 	b.fillKeys(1, 2, 150_000)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -116,6 +117,7 @@ func fairOrderWithinKey(t *testing.T, b *bundle) {
 // Of 1,000 keys with constant backlog, none is ever served more than a turn ahead of another one,
 // on one node and on three.
 func TestFairSharesOfManyKeys(t *testing.T) {
+	longform.Costly(t)
 	for _, nodes := range []int{1, 3} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			b := setup(t)

@@ -122,7 +122,10 @@ func leaseOver(b *bundle, pipe *store.Type) (asyncflow.TaskID, asyncflow.Lease) 
 // Two nodes that want to move on the same task at the same moment: whichever comes first, there is
 // one token row of the task (none if it is final) and one journal row for each seq, and of two that
 // exclude each other one wins.
-func TestTwoNodesRace(t *testing.T) { eachSet(t, twoNodesRace) }
+func TestTwoNodesRace(t *testing.T) {
+	longform.Costly(t)
+	eachSet(t, twoNodesRace)
+}
 
 func twoNodesRace(t *testing.T, one *bundle) {
 	two := open(t, one.url, "node-2")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -286,6 +287,7 @@ func TestTrimWaitsForRedrives(t *testing.T) {
 // A step happens once, or is taken again, whichever statement its node dies at, also if only the
 // answer is lost.
 func TestTrimSurvivesCrashes(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.put(twoStages())
 	var ids []asyncflow.TaskID

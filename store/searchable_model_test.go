@@ -194,6 +194,7 @@ func (m *searchMachine) finds(t *rapid.T, f store.LabelFilter, has func(asyncflo
 // on a node that loses connections at any statement: a search by an index finds each task by what
 // is in it, and by nothing else.
 func TestSearchModel(t *testing.T) {
+	longform.Costly(t)
 	eachSet(t, func(t *testing.T, b *bundle) {
 		b.put(searchable(patient()))
 		pair := newNodePair(t, b)

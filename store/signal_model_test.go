@@ -58,6 +58,7 @@ type signalMachine struct {
 // model says: each signal counts once and in its order, and no task that was started is lost or
 // made twice.
 func TestSignalModel(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for lane := range longform.Size(1, 5) {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) { eachSet(t, holdSignalsAgainstModel) })

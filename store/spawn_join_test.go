@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -314,6 +315,7 @@ func TestJoinNested(t *testing.T) {
 // If a node dies at any statement, or the answer to its COMMIT is lost, another one goes on: each
 // task is made once, and the parent joins once.
 func TestJoinSurvivesCrashes(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.byHand()
 	b.SetChunks(2, 2, 2)

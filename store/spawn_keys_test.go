@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -156,6 +157,7 @@ func testSpawnWithHeldKeys(t *testing.T, b *bundle) {
 // If a node dies at any statement while keys of a list are held, or the answer to its COMMIT is
 // lost, another one goes on: each task is made once.
 func TestSpawnWithHeldKeysSurvivesCrashes(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.byHand()
 	b.SetChunks(3, 3, 3)

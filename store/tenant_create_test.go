@@ -121,6 +121,7 @@ func TestCreateTenantAtOnce(t *testing.T) {
 
 // Copies of a database make the roles of tenants with one name, also at the same time.
 func TestCopiesCreateATenantAtOnce(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	var copies []*bundle
 	for range 4 {

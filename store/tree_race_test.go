@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -102,6 +103,7 @@ func TestCancelWhileChildrenAreMade(t *testing.T) {
 // Two nodes end the children of a task and follow up on that at the same time, and one of them dies
 // at any statement: the task goes on once, with all results.
 func TestNodesRaceOverAJoin(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.byHand()
 	b.put(base())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -54,6 +55,7 @@ func (b *bundle) checkHistory(ago time.Duration, at int) {
 // A node dies at any statement of a recording, which is several transactions. Another node's next
 // recording writes what is missing, and counts nothing twice.
 func TestHistoryRecordingSurvivesCrashes(t *testing.T) {
+	longform.Costly(t)
 	b := setupHistory(t)
 	second, line := mortal(t, b)
 	for at, lost := range line.deaths(t, 6) {

@@ -252,6 +252,7 @@ func (m *machine) roll(t *rapid.T) {
 
 // The model holds while rolls open and go, and the type moves from set to set.
 func TestModelAcrossMoves(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.put(named("beside"))
 	b.holdAgainst(t, 10, func(m *machine) map[string]func(*rapid.T) {
@@ -269,6 +270,7 @@ func TestModelAcrossMoves(t *testing.T) {
 // While a type moves from set to set, transactions of all kinds and two nodes submit and lease:
 // committed tasks are leased once, and no others.
 func TestSQLSubmitsAndMovesAtOnce(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.put(twoStages())
 	b.put(named("beside"))

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -142,6 +143,7 @@ func TestTypeRollsEstimate(t *testing.T) {
 }
 
 func TestTypeRollsAreBounded(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.own = true
 	b.put(twoStages())

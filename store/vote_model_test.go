@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -30,6 +31,7 @@ const voters = 6
 // claimer votes twice on a task or gets one that its rules keep from it, there are never more votes
 // at once than are needed, and each task ends.
 func TestVoteModel(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for lane := range modelLanes {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) { eachSet(t, holdVotesAgainstModel) })

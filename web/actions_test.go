@@ -18,6 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // act is a button, what is filled in after it is pressed, and what the page then says.
@@ -78,6 +79,7 @@ func gone[T any](p *page, call func() (T, error)) func() {
 
 // All that can be done with a type, and with its tasks.
 func TestActionsOnTypes(t *testing.T) {
+	longform.Costly(t)
 	p := openPage(t, all...)
 	ctx := t.Context()
 	p.makeType("actions")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -42,6 +43,7 @@ const (
 // shown, and with -watch what an open one takes; docs/console.md has the figures. With -quick the
 // times have limits.
 func TestManyTasks(t *testing.T) {
+	longform.Costly(t)
 	p := openPageOf(t, "many")
 	_, err := p.api.PutTaskType(t.Context(), "huge", client.TaskTypeSpec{
 		Stages: []client.Stage{{Name: "only"}}})

@@ -20,6 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -162,6 +163,7 @@ func (b *backedUp) check(c *client.Client) {
 // The commands of docs/backup.md restore an installation to a moment from a base backup and the
 // archive: nodes go on with what there was, also one that ran all the time.
 func TestRestoreToAMoment(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	b := &backedUp{backupSite: newBackupSite(t)}
 	primary := pgtest.Server(t, devpg.Config{Settings: b.settings()})
@@ -216,6 +218,7 @@ func awaitPrimary(t *testing.T, url string) {
 // The commands of docs/backup.md restore a dump into another cluster, where the user goes by
 // another name, isn't a superuser, and no role is there.
 func TestRestoreADump(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	b := &backedUp{backupSite: newBackupSite(t)}
 	url := database(t)

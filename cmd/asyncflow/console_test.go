@@ -10,10 +10,12 @@ import (
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // An open console says that its node is gone, keeps what it shows, and goes on with the next one.
 func TestConsoleOverARestart(t *testing.T) {
+	longform.Costly(t)
 	page := browsertest.Open(t)
 	t.Parallel()
 	url := database(t)

@@ -20,6 +20,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -164,6 +165,7 @@ func (c *composition) startNode(service string) *process {
 // order of depends_on. Only addresses, and the folders of the sample worker, are those of this
 // machine. Then the task in the file's first lines is submitted, and done.
 func TestComposeRuns(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	c := readComposition(t)
 	order := []string{"postgres", "setup-database", "thumbnails", "node-1", "node-2", "setup-types"}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -58,6 +59,7 @@ var unreachable = regexp.MustCompile(`ENOTFOUND|EAI_AGAIN|ECONNRE|ETIMEDOUT|npm 
 
 // The first command of the README works on a machine with Go, and maybe npm, and nothing else.
 func TestDevWithoutPostgres(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	dir := pgtest.Dir(t)
 	p := startBare(t, "dev", "--addr=127.0.0.1:0", "--worker-addr=127.0.0.1:0", "--data="+dir)

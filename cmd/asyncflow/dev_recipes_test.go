@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -25,6 +26,7 @@ var recipeResults = regexp.MustCompile(`(?m)^# (result  .*)$`)
 
 // The commands in docs/recipes.md, in their order, give the results that it shows.
 func TestDocumentedRecipes(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for _, tool := range []string{"bash", "python3", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {

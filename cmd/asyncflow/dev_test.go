@@ -24,6 +24,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -203,6 +204,7 @@ func TestPasswordBesideTheURL(t *testing.T) {
 
 // The lines that dev prints must work when pasted.
 func TestDevTour(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Fatal("curl is needed: apt-get install curl")

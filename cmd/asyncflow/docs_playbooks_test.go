@@ -15,6 +15,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // playbookFinds are the tasks of a playbookSite that each command of a playbook finds or changes,
@@ -36,6 +37,7 @@ var playbookFinds = map[string]string{
 // The commands of the playbooks that go by a filter find the tasks that the playbook is about, and
 // no others. So each of them has its line in playbookFinds, and each line its command.
 func TestPlaybooksFindTheirTasks(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := database(t)
 	node := startNode(t, url)

@@ -86,6 +86,7 @@ const lostHost = "lost host"
 // submits, trees, votes and signals. No acknowledged task is lost if the standby was synchronous;
 // otherwise none that is on the other server. No id names two tasks.
 func TestFailover(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	sums := map[string]*failoverSum{}
 	for round := range longform.Size(1, 10) {

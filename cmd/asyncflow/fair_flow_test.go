@@ -12,6 +12,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // fairDeliveries are the flow keys of tasks, in the order in which they were delivered first: the
@@ -31,6 +32,7 @@ func (w *worker) fairDeliveries() (keys []string) {
 // with them, and no key waits for longer than its turn. Until then the commands say which key is
 // next in turn, and which keys come with the most tasks.
 func TestTurnsSurviveAKill(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	const most = 40 // tasks of a key with the weight 1
 	url := database(t)

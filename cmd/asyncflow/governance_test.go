@@ -16,6 +16,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -143,6 +144,7 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 // A node that is killed or stopped in the middle of a job blocks nothing: its transaction ends,
 // and another node does the job.
 func TestAnotherNodeTakesOver(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for name, end := range map[string]syscall.Signal{"killed": syscall.SIGKILL,
 		"stopped": syscall.SIGSTOP} {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -35,6 +36,7 @@ func prepareWithoutRoles(ctx context.Context, url string) error {
 // migrate status fails and says what is missing. migrate up brings back all that there was, also
 // the grants of roles that submit by SQL, once these roles exist.
 func TestRightsComeBackAfterARestore(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name    string

@@ -125,6 +125,7 @@ func (b *balancer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // While nodes are replaced one by one, behind a load balancer that watches /readyz, no call fails,
 // and long polls, streams and claims are answered before their node ends.
 func TestRollingRestart(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	replaceNodes(t, os.Args[0])
 }

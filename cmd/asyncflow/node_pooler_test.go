@@ -17,6 +17,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
@@ -38,6 +39,7 @@ func TestNodeThroughASessionPooler(t *testing.T) {
 // Two nodes do every kind of work through PgBouncer in transaction mode, beside a direct
 // connection. A pooled URL that leads to one in statement mode is refused.
 func TestNodeThroughATransactionPooler(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for name, prepared := range map[string]int{"unprepared": 0, "prepared": 100} {
 		t.Run(name, func(t *testing.T) {
@@ -73,6 +75,7 @@ func TestNodeThroughATransactionPooler(t *testing.T) {
 // A pooler in another mode is refused before anything is set or written, by each command, however
 // few its clients. The error names the pooler and what would be lost.
 func TestTransactionModeOfTheMainURL(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for _, mode := range []string{"transaction", "statement"} {
 		for _, servers := range []int{1, 3} {

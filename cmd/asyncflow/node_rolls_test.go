@@ -109,6 +109,7 @@ func (a *acknowledged) submitUntil(
 // well), and one of them is killed: no acknowledged task is lost, each is final, and nothing is
 // left in an old roll.
 func TestRollsUnderLoad(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := database(t)
 	often := "--job=roll=@every 1s"

@@ -97,6 +97,7 @@ func (s *sharers) take() map[string][]time.Duration {
 
 // A node that takes all submits leaves nodes that only dispatch their share.
 func TestDispatcherOnlyNodesGetTheirShare(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for _, rest := range []int{1, 2}[:longform.Size(1, 2)] {
 		s := startSharers(t, rest)

@@ -22,6 +22,7 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -114,6 +115,7 @@ func TestTwoNodesShareTheWork(t *testing.T) {
 // A stopped node (SIGSTOP) delays no task for longer than its lease and 10 s. When it goes on, it
 // can't settle what others took over.
 func TestStoppedNode(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := database(t)
 	a := startNode(t, url, "--concurrency=30")
@@ -236,6 +238,7 @@ func submitUntilKilled(t *testing.T, p *process, acknowledged *ledger) {
 
 // A task that was answered with 201 is done even if Postgres is killed under load.
 func TestKilledPostgres(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	pg := pgtest.Server(t, devpg.Config{Durable: true})
 	require.NoError(t, pg.EnsureDatabase(t.Context(), "asyncflow"))
@@ -292,6 +295,7 @@ func (p *process) survives(kills ...func()) {
 
 // After SIGTERM under load, the process ends cleanly, and no attempt is lost.
 func TestGracefulStop(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := database(t)
 	a := startNode(t, url, "--concurrency=50")

@@ -22,6 +22,7 @@ import (
 // A node is killed while a tree spawns, and another while its last children end: each item is
 // delivered, each child is settled once, and the next stage gets all results, once.
 func TestTreeSurvivesKills(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	size := longform.Size(1200, 10000) // more than are in a chunk
 	url := database(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // The commands for schedules run against a node that ticks them.
@@ -84,6 +85,7 @@ func TestCLISchedules(t *testing.T) {
 
 // Nodes with the same schedules are killed and restarted: there is exactly one task for each tick.
 func TestSchedulesOutliveNodes(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := database(t)
 	nodes := []*process{startNode(t, url), startNode(t, url)}

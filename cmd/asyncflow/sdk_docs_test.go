@@ -20,6 +20,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/workercheck"
 )
 
@@ -98,6 +99,7 @@ func (d documented) run(t *testing.T) string {
 
 // Every worker in docs/workers.md does a task of a real server, and passes asyncflow verify.
 func TestDocumentedWorkers(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	workers := documentedWorkers(t, "workers.md")
 	languages := map[string]int{}

@@ -28,6 +28,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -128,6 +129,7 @@ func (b *brokenPipe) Write(p []byte) (int, error) {
 // exports break. Each end is stored once, in the order of the ends, and a task that was redriven
 // again with its last end.
 func TestExportsHaveEachEndOnce(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	s := newExportSite(t)
 	c := s.node.client()
@@ -227,6 +229,7 @@ func TestExportFindsALateCommit(t *testing.T) {
 // A run that is killed while it writes is done again from the same place, by the same command. It
 // writes contents if asked to, keeps to its filter, and says what there is to do.
 func TestExportGoesOnAfterAKill(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	s := newExportSite(t)
 	c := s.node.client()

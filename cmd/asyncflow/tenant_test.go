@@ -19,6 +19,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -200,6 +201,7 @@ func TestAdminListen(t *testing.T) {
 // A node is killed (kill -9) while it drops a tenant with 200 task types with tables of their own;
 // another node continues, and the tenant can be created again.
 func TestKilledWhileDropping(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := database(t)
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "setup",

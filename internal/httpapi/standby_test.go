@@ -14,6 +14,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -42,6 +43,7 @@ POST /v1/claims/{held}/release`
 // A call that waits for a standby, and is cancelled there, is answered that it may
 // have made its change.
 func TestCallsUnderACutWaitForTheStandby(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := pgtest.PreparedServer(t, prepare).URL("postgres")
 	b := setupOn(t, func(c *store.Config) { c.URL = url }, func(*httpapi.Config) {})
