@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,8 +23,8 @@ import (
 // Moves of tenants whose servers fail.
 func TestMovesOnFailingCitus(t *testing.T) {
 	t.Parallel()
-	pgtest.OnCitusToo(t, "TestMoveUndoesInOrder",
-		"TestMoveAfterALostCommand", "TestMoveSurvivesKilledServers")
+	pgtest.OnCitusToo(t, "TestMoveUndoesInOrder", "TestMoveAfterALostCommand",
+		"TestMoveOfASilentProcess", "TestMoveSurvivesKilledServers")
 }
 
 // at connects to a server of Citus.
@@ -170,6 +171,42 @@ func TestMoveAfterALostCommand(t *testing.T) {
 	m.nothingAtServers()
 	assert.Equal(t, 1, m.count(`pg_description WHERE description = 'it''s ours'`))
 	assert.Zero(t, m.count(`pg_description WHERE description LIKE '%asyncflow%'`))
+}
+
+// A process of the coordinator that stops in the middle of a move doesn't keep the command for
+// ever, nor the tenant's writes at the workers. The next move goes on.
+func TestMoveOfASilentProcess(t *testing.T) {
+	m := setupMovable(t)
+	n := m.start("a", dispatcher.Config{}, done200)
+	unlock := m.lockPlacements()
+	var pid int
+	ended := make(chan error, 1)
+	go func() {
+		_, err := m.move(time.Millisecond, func(p store.MoveProgress) {
+			if p.Phase != store.MoveSwitching {
+				return
+			}
+			conn := m.at(m.coordinator())
+			assert.NoError(t, conn.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity
+				WHERE query LIKE 'SELECT citus_schema_move(%' AND state = 'active'
+				  AND datname = current_database()`).Scan(&pid))
+			assert.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+		})
+		ended <- err
+	}()
+	err := receive(t, ended)
+	require.Error(t, err)
+	assert.Equal(t, asyncflow.CodeUncertain, asyncflow.CodeOf(err), "%v", err)
+	// The process is still stopped.
+	n.awaitAll(t, n.submitSome(t, 10))
+	unlock()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+	require.Equal(t, m.place, m.placed())
+	_, err = m.move(patience, func(store.MoveProgress) {})
+	require.NoError(t, err)
+	n.awaitAll(t, n.submitSome(t, 10))
+	m.noLeftovers()
+	m.nothingAtServers()
 }
 
 // failing is a database on servers of its own, to be killed.
