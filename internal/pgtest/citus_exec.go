@@ -58,6 +58,10 @@ func execAtWorker(
 		return tag, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	// What is made there, such as a trigger, is for the worker alone.
+	if _, err = conn.Exec(ctx, `SET citus.enable_ddl_propagation = off`); err != nil {
+		return tag, err
+	}
 	return conn.Exec(ctx, nameAtWorker(schema, names, sql), args...)
 }
 
