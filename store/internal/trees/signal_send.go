@@ -13,9 +13,9 @@ import (
 )
 
 // signalPatience is how long a signal waits for a transaction that sends one with the same
-// idempotency key: meanwhile it has a connection that others need. A submit waits as long for a
-// key.
-const signalPatience = "2s"
+// idempotency key, or for a tenant that moves to another worker of Citus, for which claims wait as
+// long: meanwhile it has a connection that others need.
+const signalPatience = "3s"
 
 // SendSignal sends a signal to a task, or keeps it for the one that will have its key. The rules
 // are those of the function signal_send in the tenant's schema, which send_signal uses, too.
