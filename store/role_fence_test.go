@@ -55,7 +55,7 @@ type calls struct {
 
 // withoutSQL are the methods that run no statement of a tenant, or return no error.
 var withoutSQL = []string{"Follow", "DropTenantRole", "RoleOf", "TypeOf", "Roles", "Outside",
-	"Accepted", "Home", "FollowServer", "NumbersAtHand", "QuiesceTenant", "StatsStatements",
+	"Accepted", "Home", "FollowServer", "NumbersAtHand", "RunAtHand", "QuiesceTenant", "StatsStatements",
 	"ChargeSubmits", "AgingTypes", "DBOf", "FollowDBOf", "DBsOfCoordinator",
 	// it names no table, but for tenants that are on a worker of Citus
 	"Confirm",

@@ -288,7 +288,7 @@ func (s *Path) Renumber(
 	if position == fresh.End || len(again) == 0 { // the roll was just made
 		return fresh, again, nil
 	}
-	fresh, numbers, err := s.numbers.allot(ctx, fresh, len(again))
+	fresh, numbers, err := s.AllotNumbers(ctx, fresh, len(again))
 	if err != nil {
 		return t, items, err
 	}

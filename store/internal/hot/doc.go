@@ -15,7 +15,7 @@
 //   - flow: ReadKeys, AnnounceFreed, ReleaseKey, ReleaseKeys, LeasePatience, ReleaseStuck,
 //     UnblockKey, KeysBefore, TurnsBefore
 //   - incarnation: EnterIncarnation, NumberTenant
-//   - id: NumbersAtHand, AllotNumbers, AllotRun, UsedUp
+//   - id: NumbersAtHand, RunAtHand, AllotNumbers, AllotRun, UsedUp
 //   - journal: Latest, LatestOf, Written, WentTo, WrittenAs, FirstSent, Passed, WaitsThen
 //   - lease: LeaseMargin, Lease, LeasesInOrder, BeginLeases, AnnounceTaken, InFlight, Admission,
 //     Candidate, QueueBegun, SetBegun, RaisedBefore, LimitedLease, LeaseLimited, ReadPast,

@@ -25,9 +25,9 @@ const (
 	// refillTime bounds the wait for a block: all submits to the table set wait for it.
 	refillTime = 5 * time.Second
 
-	// runPatience is how long AllotRun tries to lock the row of a roll. Its caller may keep a
-	// tenant from moving meanwhile.
-	runPatience = 100 * time.Millisecond
+	// runPatience is how long AllotRun tries to lock the row of a roll: other tenants wait for
+	// their turn meanwhile.
+	runPatience = time.Second
 )
 
 type numbers struct {
@@ -37,7 +37,9 @@ type numbers struct {
 }
 
 type block struct {
-	mu       sync.Mutex // stays locked while the database hands out numbers
+	refills chan struct{} // has an element while the database hands out numbers
+
+	mu       sync.Mutex // nobody has it while it waits
 	position int
 	next     int64
 	end      int64
@@ -50,129 +52,137 @@ func newNumbers(s *Path) *numbers {
 }
 
 // NumbersAtHand is AllotNumbers without the database; nil: the database is needed.
-func (s *Path) NumbersAtHand(t *config.Type, n int) []int64 { return s.numbers.atHand(t, n) }
+func (s *Path) NumbersAtHand(t *config.Type, n int) []int64 {
+	first, ok := s.RunAtHand(t, n)
+	if !ok {
+		return nil
+	}
+	return consecutive(make([]int64, 0, n), first, n)
+}
+
+// RunAtHand is AllotRun without the database, and without a wait; false: the database is needed.
+func (s *Path) RunAtHand(t *config.Type, n int) (first int64, ok bool) {
+	b := s.numbers.block(t.Set().Key())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.has(t) || b.end-b.next < int64(n) {
+		return 0, false
+	}
+	first = b.next
+	b.next += int64(n)
+	return first, true
+}
 
 // AllotNumbers returns n fresh numbers of the open roll of a type, ascending, and the type with
 // that open roll.
 func (s *Path) AllotNumbers(
 	ctx context.Context, t *config.Type, n int,
-) (*config.Type, []int64, error) {
-	return s.numbers.allot(ctx, t, n)
+) (_ *config.Type, out []int64, err error) {
+	t, err = s.numbers.allot(ctx, t, func(b *block, t *config.Type) error {
+		out = b.take(t, n)
+		if len(out) == n {
+			return nil
+		}
+		missing := n - len(out)
+		first, err := s.numbers.refill(ctx, t, b, int64(missing))
+		out = consecutive(out, first, missing)
+		return err
+	})
+	if err != nil {
+		out = nil
+	}
+	return t, out, err
 }
 
-// AllotRun returns the first of n consecutive fresh numbers of the roll that is open as far as a
-// type says. If the database has lost history, it is config.ErrElsewhere: a submit opens a roll.
-//
-// The numbers aren't taken in the caller's transaction: it would have the row of the roll locked to
-// its end, while all submits to the roll wait for numbers.
-func (s *Path) AllotRun(ctx context.Context, t *config.Type, n int) (first int64, err error) {
+// AllotRun is AllotNumbers for consecutive numbers, of which it returns the first one. It soon
+// gives up while the row of the roll is locked. A type that is newer than this node's catalog stays
+// as it is.
+func (s *Path) AllotRun(
+	ctx context.Context, t *config.Type, n int,
+) (_ *config.Type, first int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, refillTime)
+	defer cancel()
 	for began := time.Now(); ; {
-		first, err = s.numbers.allotRun(ctx, t, int64(n))
-		if err == errOtherIncarnation {
-			return 0, config.ErrElsewhere
-		}
+		t, err = s.numbers.allot(ctx, t, func(b *block, t *config.Type) (err error) {
+			first, err = s.numbers.refill(ctx, t, b, int64(n))
+			return err
+		})
 		// Each try waits for the lock.
 		locked := postgres.State(err) == pgerrcode.LockNotAvailable
 		if !locked || time.Since(began) > runPatience {
-			return first, err
+			return t, first, err
 		}
 	}
 }
 
-// allotRun is AllotRun without patience.
-func (ns *numbers) allotRun(ctx context.Context, t *config.Type, n int64) (int64, error) {
-	b := ns.block(t.Set().Key())
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.expire(t); b.end-b.next < n {
-		if err := ns.refill(ctx, t, b, n); err != nil {
-			return 0, err
-		}
-	}
-	first := b.next
-	b.next += n
-	return first, nil
-}
-
-// allot returns n fresh numbers of the open roll of a type, ascending, and the type with that open
-// roll.
+// allot runs take, which gets numbers of the open roll of a type, while no other call asks the
+// database for numbers of its table set. It returns the type with that open roll.
 func (ns *numbers) allot(
-	ctx context.Context, t *config.Type, n int,
-) (*config.Type, []int64, error) {
+	ctx context.Context, t *config.Type, take func(*block, *config.Type) error,
+) (*config.Type, error) {
 	// it may be newer by now
-	if now, err := ns.store.core.Catalog.Type(t.Tenant, t.Name); err == nil {
+	now, err := ns.store.core.Catalog.Type(t.Tenant, t.Name)
+	if err == nil && (now.End >= t.End || now.Set().Name != t.Set().Name) {
 		t = now
 	}
 	b := ns.block(t.Set().Key())
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	select {
+	case b.refills <- struct{}{}:
+		defer func() { <-b.refills }()
+	case <-ctx.Done():
+		return t, ctx.Err()
+	}
 	for tries := 0; ; tries++ {
-		out, err := ns.allotFrom(ctx, b, t, n)
+		err := take(b, t)
 		if err != errOtherIncarnation || tries == incarnationTries {
-			return t, out, err
+			return t, err
 		}
 		if _, err := ns.store.EnterIncarnation(ctx, t.Set()); err != nil {
-			return t, nil, err
+			return t, err
+		}
+		now, err := ns.store.core.Refreshed(ctx, t)
+		if err != nil {
+			return t, err
 		}
 		before := t.Set().Name
-		if t, err = ns.store.core.Refreshed(ctx, t); err != nil {
-			return t, nil, err
-		}
-		if t.Set().Name != before {
-			return t, nil, errOtherIncarnation
+		if t = now; t.Set().Name != before {
+			return t, errOtherIncarnation
 		}
 	}
 }
 
-func (ns *numbers) allotFrom(
-	ctx context.Context, b *block, t *config.Type, n int,
-) ([]int64, error) {
-	b.expire(t)
-	out := make([]int64, 0, n)
-	for len(out) < n {
-		if b.next == b.end {
-			if err := ns.refill(ctx, t, b, int64(n-len(out))); err != nil {
-				return nil, err
-			}
-		}
-		out = append(out, b.next)
-		b.next++
-	}
-	return out, nil
-}
-
-// atHand returns n fresh numbers of the current block, ascending; nil: there are fewer, or it is
-// expired.
-func (ns *numbers) atHand(t *config.Type, n int) []int64 {
-	b := ns.block(t.Set().Key())
+// take returns up to n fresh numbers of the block, ascending.
+func (b *block) take(t *config.Type, n int) []int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.expire(t)
-	if b.end-b.next < int64(n) {
-		return nil
+	out := make([]int64, 0, n)
+	if b.has(t) {
+		n = min(n, int(b.end-b.next))
+		out = consecutive(out, b.next, n)
+		b.next += int64(n)
 	}
-	out := make([]int64, n)
-	for i := range out {
-		out[i] = b.next + int64(i)
-	}
-	b.next += int64(n)
 	return out
 }
 
-// expire drops the numbers of a block that is too old, or of another roll.
-func (b *block) expire(t *config.Type) {
-	if b.position != t.End || time.Since(b.taken) > blockLife {
-		b.next = 0
-		b.end = 0
+// consecutive appends n numbers.
+func consecutive(to []int64, first int64, n int) []int64 {
+	for i := range n {
+		to = append(to, first+int64(i))
 	}
+	return to
 }
 
+// has reports whether the numbers of the block are young enough, and of the open roll of a type.
+// b.mu is held. Numbers of another roll stay: the caller may know an older one.
+func (b *block) has(t *config.Type) bool {
+	return b.position == t.End && time.Since(b.taken) <= blockLife
+}
 func (ns *numbers) block(key config.TypeKey) *block {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
 	b := ns.blocks[key]
 	if b == nil {
-		b = &block{}
+		b = &block{refills: make(chan struct{}, 1)}
 		ns.blocks[key] = b
 	}
 	return b
@@ -182,41 +192,62 @@ func (ns *numbers) block(key config.TypeKey) *block {
 // may reach the numbers of submits by SQL.
 const UsedUp = asyncflow.FirstBySQL - 1<<32
 
-// refill takes a block. It is twice as long as the last one if that was used up within its life,
-// otherwise half as long. The block is durable before its first number is used: after a crash of
-// the server another node must not get the same numbers. The same statement checks that the
-// database lost no transactions since the roll was opened.
-func (ns *numbers) refill(ctx context.Context, t *config.Type, b *block, need int64) error {
-	if time.Since(b.taken) < blockLife {
-		b.size *= 2
-	} else {
-		b.size /= 2
-	}
-	b.size = max(min(b.size, blockMost), blockLeast, need)
+// refill takes a block of at least need numbers, and returns the first of so many, which are the
+// caller's. It is twice as long as the last one if that was used up within its life, otherwise half
+// as long. The block is durable before its first number is used: after a crash of the server
+// another node must not get the same numbers. The same statement checks that the database lost no
+// transactions since the roll was opened.
+func (ns *numbers) refill(
+	ctx context.Context, t *config.Type, b *block, need int64,
+) (first int64, err error) {
+	size := b.nextSize(need)
 	ctx, cancel := context.WithTimeout(ctx, refillTime)
 	defer cancel()
-	var first int64
 	set := t.Set()
-	err := ns.store.core.HotDB(t.Tenant).QueryRow(ctx, takeNumbersSQL(set), set.Name, set.End,
-		b.size, UsedUp).Scan(&first)
+	err = ns.store.core.HotDB(t.Tenant).QueryRow(ctx, takeNumbersSQL(set), set.Name, set.End,
+		size, UsedUp).Scan(&first)
 	if err == pgx.ErrNoRows {
-		return errOtherIncarnation
+		return 0, errOtherIncarnation
 	}
 	// A worker of Citus that the tenant has left also says that there is no such table.
 	if IsUndefinedTable(err) && !ns.store.core.Distributed() {
-		return config.UnknownType(t.Name) // deleted meanwhile
+		return 0, config.UnknownType(t.Name) // deleted meanwhile
 	}
 	if err != nil {
-		return postgres.Wrap(err, "numbers.refill(%q, %q)", t.Tenant, t.Name)
+		return 0, postgres.Wrap(err, "numbers.refill(%q, %q)", t.Tenant, t.Name)
 	}
-	b.position = t.End
-	b.next = first
-	b.end = first + b.size
-	b.taken = time.Now()
-	return nil
+	b.put(t, first+need, first+size, size)
+	return first, nil
 }
 
-// TakeNumbersSQL takes $3 numbers from a roll, and returns the first one. The LIMIT keeps
+// nextSize returns how many numbers the next block has.
+func (b *block) nextSize(need int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	size := b.size / 2
+	if time.Since(b.taken) < blockLife {
+		size = b.size * 2
+	}
+	return max(min(size, blockMost), blockLeast, need)
+}
+
+// put makes numbers the block's, unless it has more of them, or some of a later roll: they stay
+// until they are too old.
+func (b *block) put(t *config.Type, next, end, size int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.size = size
+	young := time.Since(b.taken) <= blockLife
+	if young && (b.position > t.End || b.position == t.End && b.end-b.next > end-next) {
+		return
+	}
+	b.position = t.End
+	b.next = next
+	b.end = end
+	b.taken = time.Now()
+}
+
+// takeNumbersSQL takes $3 numbers from a roll, and returns the first one. The LIMIT keeps
 // history() out of the condition, where Citus doesn't take it.
 func takeNumbersSQL(set *config.TableSet) string {
 	return set.Tables.SQL(0, `

@@ -53,12 +53,22 @@ func (s *spawns) queueParents(b *pgx.Batch) {
 	hot.QueuePayloads(s.s.hot, b, s.t, all, s.parents)
 }
 
-// takeRuns takes ids for all children still to be made, for the tasks without ids in the open roll.
+// takeRuns takes ids for all children still to be made of the tasks that get some now, as far as
+// they have no ids in the open roll. It leaves the other tasks to later transactions.
 func (s *spawns) takeRuns() error {
 	t := s.t
 	var without []*records.FanOut
 	sum := 0
-	for _, o := range s.all {
+	made := s.spawned
+	for i, o := range s.all {
+		if made >= s.s.chunks.spawn {
+			for _, later := range s.all[i:] {
+				s.followLater(later)
+			}
+			s.all = s.all[:i]
+			break
+		}
+		made += min(o.Count-o.Spawned, o.Capacity())
 		if n := len(o.Firsts); n == 0 ||
 			(records.ChildRun{First: o.Firsts[n-1]}).Position() != t.End {
 			without = append(without, o)
@@ -68,7 +78,7 @@ func (s *spawns) takeRuns() error {
 	if sum == 0 {
 		return nil
 	}
-	first, err := s.s.hot.AllotRun(s.ctx, t, sum)
+	first, err := s.takeNumbers(t, sum)
 	if err != nil {
 		return err
 	}

@@ -184,7 +184,7 @@ func (f finalFollowUp) awaitTarget(ends []*toldEnd) {
 
 // notify makes the notifications of ends, which are tasks of their target.
 func (f finalFollowUp) notify(target *config.Type, ends []*toldEnd) error {
-	target, numbers, err := f.s.hot.AllotNumbers(f.ctx, target, len(ends))
+	first, err := f.takeNumbers(target, len(ends))
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (f finalFollowUp) notify(target *config.Type, ends []*toldEnd) error {
 		task := asyncflow.NewTask{Type: target.Name, Context: event.Document(),
 			Options: asyncflow.Options{Notification: &asyncflow.Notification{Event: event.ID,
 				Task: id.String(), URL: e.to.URL}}}
-		item := hot.NewInsertion(target, numbers[i], &task, f.now)
+		item := hot.NewInsertion(target, first+int64(i), &task, f.now)
 		items[i] = &item
 		ids[i] = item.ID.Number
 	}

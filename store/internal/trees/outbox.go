@@ -105,6 +105,7 @@ type followUp struct {
 	types  typesOf
 	last   pgx.Batch           // what it writes at its end
 	outbox []records.OutboxRow // what is left to do after it
+	runs   []*run              // numbers that were taken for it
 	await  map[int32]bool      // types that are to be marked as awaited after it
 	known  map[int32]bool      // types of children whose rolls were read in it
 

@@ -3,6 +3,7 @@ package trees
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -51,7 +52,31 @@ func (s *Trees) FollowServer(tenant string) string { return s.core.StraightTo(te
 // BeginFollowUp takes up to n rows of a tenant's outbox and handles them, up to the point where the
 // caller says which tasks begin. Call Commit in any case: it also says what has failed so far.
 func (s *Trees) BeginFollowUp(ctx context.Context, tenant string, n int) *FollowUp {
+	var runs []*run
+	for {
+		u := s.tryFollowUp(ctx, tenant, n, runs)
+		var missing *missingNumbers
+		if !errors.As(u.err, &missing) {
+			return u
+		}
+		u.Rollback()
+		more, err := s.takeRun(ctx, missing)
+		if err != nil {
+			u.err = err
+			return u
+		}
+		for _, r := range runs {
+			r.used = 0
+		}
+		runs = append(runs, more)
+	}
+}
+
+// tryFollowUp is BeginFollowUp with the numbers that were taken for it. If they and those at hand
+// are too few, the error has a missingNumbers.
+func (s *Trees) tryFollowUp(ctx context.Context, tenant string, n int, runs []*run) *FollowUp {
 	u := &FollowUp{work: s.newFollowUp(ctx, tenant)}
+	u.work.runs = runs
 	u.work.tx, u.err = s.core.FollowDB(tenant).Begin(ctx)
 	if u.err != nil {
 		u.done = true

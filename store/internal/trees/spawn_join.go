@@ -236,6 +236,6 @@ func (f fanOutFollowUp) enterRun(o *records.FanOut, list *startList, t *config.T
 
 // takeIDs returns the first of n new ids in the open roll of a type.
 func (f fanOutFollowUp) takeIDs(t *config.Type, n int) (int64, error) {
-	first, err := f.s.hot.AllotRun(f.ctx, t, n)
+	first, err := f.takeNumbers(t, n)
 	return asyncflow.NewTaskID(t.Name, t.End, first).Number, err
 }

@@ -161,7 +161,7 @@ func (f startFollowUp) makeStarted(all []*started) error {
 
 // makeOf makes tasks of one type.
 func (f startFollowUp) makeOf(t *config.Type, all []startedTask) error {
-	t, numbers, err := f.s.hot.AllotNumbers(f.ctx, t, len(all))
+	first, err := f.takeNumbers(t, len(all))
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (f startFollowUp) makeOf(t *config.Type, all []startedTask) error {
 	for i, s := range all {
 		parent := asyncflow.TaskID{Type: f.types[s.row.Number].Name, Number: s.row.ID}
 		task := s.tasks[s.at].NewTask(&asyncflow.Spawned{Parent: parent.String(), Depth: s.depth})
-		item := hot.NewInsertion(t, numbers[i], &task, f.now)
+		item := hot.NewInsertion(t, first+int64(i), &task, f.now)
 		items[i] = &item
 	}
 	holders, locked, err := f.claimKeys(t, items)
