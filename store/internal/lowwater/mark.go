@@ -20,8 +20,8 @@ const (
 	wholePause = time.Second
 	wholeShare = 20
 	wholeMost  = 15 * time.Second
-	// hopelessLease is how long a failed lease took if it has too much to read: a next one from the
-	// same place would fail as well.
+	// hopelessLease is how long a failed lease took if it may have had too much to read. A silent
+	// database looks the same, so a node gives up only at the second one in a row.
 	hopelessLease = 3 * time.Second
 )
 
@@ -36,6 +36,14 @@ type lowWater struct {
 	underway int       // leases
 	least    time.Time // announced since no lease was under way; zero: nothing
 	void     bool      // since then rows may have been inserted anywhere
+
+	// When the last lease from a mark, and the last whole lease, ended if they failed as hopeless;
+	// zero: they didn't.
+	failed, wholeFailed time.Duration
+	known               time.Time // the mark before whole leases that failed; zero: none
+	// floor is the mark at which the node gave up. Until a whole lease succeeds, no announcement
+	// brings leases below it.
+	floor time.Time
 }
 
 // begin returns the order_time at which a lease begins to look; zero: it looks at
@@ -67,6 +75,10 @@ type looked struct {
 // end is called with what a lease has found.
 func (w *lowWater) end(l looked) {
 	w.underway--
+	w.failed = 0
+	if l.from.IsZero() {
+		w.wholeFailed, w.known, w.floor = 0, time.Time{}, time.Time{}
+	}
 	mark := l.now.Add(-markTrail)
 	if !l.last.IsZero() {
 		mark = earlier(mark, l.last)
@@ -93,50 +105,90 @@ func (w *lowWater) lookedAtAll(l looked) {
 
 // undone is called instead of end when a lease has taken nothing, or nobody knows what. What it
 // took is back where it began to look or later; leases that passed it meanwhile don't know of it.
+// So the next lease looks there as well, unless that is hopeless.
 func (w *lowWater) undone(l looked) {
 	w.underway--
+	whole := l.from.IsZero()
 	switch {
-	case l.took >= hopelessLease:
+	case !whole || l.mark.IsZero():
+	case !w.void:
+		w.known = l.mark
+	case !w.known.IsZero(): // another lease failed meanwhile
+		w.known = earlier(w.known, l.mark)
+	}
+	switch {
+	case w.hopeless(l):
 		w.giveUp(l)
-	case l.from.IsZero():
-		w.reset()
+	case whole:
+		w.mark, w.void = time.Time{}, true
 	default:
-		w.lower(l.from)
+		w.back(l.from)
 	}
 }
 
-// giveUp is for a lease that failed because it has too much to read. If the next leases began
-// there, too, no task would begin any more. So they begin at the mark from before a whole lease; if
-// there was none, or if even the lease from it failed, just before their time, and where rows were
-// announced meanwhile. What is below is hidden until the next whole lease, or until a background
-// job announces the first due row.
+// hopeless reports whether this failed lease and the one of its kind before both took so long that
+// they have too much to read. Leases at the same time count as one.
+func (w *lowWater) hopeless(l looked) bool {
+	failed := &w.failed
+	if l.from.IsZero() {
+		failed = &w.wholeFailed
+	}
+	if l.took < hopelessLease {
+		*failed = 0
+		return false
+	}
+	if *failed > 0 {
+		return l.at >= *failed
+	}
+	*failed = l.at + l.took
+	return false
+}
+
+// giveUp is for leases that have too much to read. If the next ones began there, too, no task would
+// begin any more. After whole leases they begin at the mark from before. If there was none, or if
+// even the leases from it failed, they begin just before the time of the last one. What is below is
+// hidden until a whole lease succeeds.
 func (w *lowWater) giveUp(l looked) {
 	mark := l.now.Add(-markTrail)
 	if l.from.IsZero() {
 		w.lookedAtAll(l)
-		if !l.mark.IsZero() && !w.void {
-			mark = l.mark
+		if !w.known.IsZero() {
+			mark = earlier(w.known, mark)
 		}
 	}
-	if !w.least.IsZero() {
-		mark = earlier(mark, w.least)
-	}
-	w.mark = mark
-	w.lower(mark)
+	w.mark, w.floor = mark, mark
+	w.back(mark)
 }
 
 // lower is called when a row with this order_time was inserted.
 func (w *lowWater) lower(order time.Time) {
+	if order.Before(w.floor) {
+		w.note(order)
+		return
+	}
+	w.back(order)
+}
+
+// back makes the next lease look from an order_time on, or before.
+func (w *lowWater) back(order time.Time) {
 	if w.mark.After(order) {
 		w.mark = order
 	}
+	w.note(order)
+}
+
+// note keeps leases that are under way from setting the mark past a row.
+func (w *lowWater) note(order time.Time) {
 	if w.least.IsZero() || order.Before(w.least) {
 		w.least = order
 	}
 }
 
 // reset is called when rows may have been inserted anywhere.
-func (w *lowWater) reset() { w.mark, w.void = time.Time{}, true }
+func (w *lowWater) reset() {
+	w.mark, w.void = time.Time{}, true
+	w.failed, w.wholeFailed, w.known, w.floor = 0, 0, time.Time{}, time.Time{}
+}
 
 // next returns in how long the next lease has to look at everything; negative: only when a
 // row is due.

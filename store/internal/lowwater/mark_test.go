@@ -18,6 +18,11 @@ type ready struct {
 	rows  []*readyRow
 	scans []*readyScan  // under way
 	bound time.Duration // how long a row may be hidden
+	// What failed leases allow to be hidden: nothing before the second one in a row, of whole
+	// leases and of those from a mark.
+	failed, wholeFailed *readyScan
+	known               time.Time // the mark before whole leases failed; zero: none
+	floor               time.Time // rows below it may be hidden once they are announced
 }
 
 type readyRow struct {
@@ -32,6 +37,8 @@ type readyScan struct {
 	looked
 	n     int
 	taken []*readyRow
+	over  time.Duration // when it ended
+	void  bool          // news were lost meanwhile, or another lease failed
 }
 
 var epoch = time.Unix(1_700_000_000, 0)
@@ -65,7 +72,7 @@ func (r *ready) tell() {
 	}
 	if len(quiet) > 0 {
 		row := rapid.SampledFrom(quiet).Draw(r.t, "row")
-		row.told = true
+		row.told = !day(row.order).Before(r.floor)
 		r.mark.lower(day(row.order))
 	}
 }
@@ -80,6 +87,9 @@ func (r *ready) begin() {
 	s.now, s.at = day(r.now), r.now
 	s.looked.mark = r.mark.mark
 	s.from = r.mark.begin(s.now, s.at)
+	if s.from.After(s.now.Add(-markTrail)) {
+		r.t.Fatalf("the lease passes what may just be committed: %v", s.from)
+	}
 	due := slices.DeleteFunc(slices.Clone(r.rows), func(row *readyRow) bool {
 		return row.order > r.now || row.locked
 	})
@@ -104,8 +114,7 @@ func (r *ready) begin() {
 	})
 }
 
-// end ends a lease: by a commit, or by a rollback that brings its rows back. After a rollback of a
-// lease that had too much to read, rows below the mark are hidden anew.
+// end ends a lease: by a commit, or by a rollback that brings its rows back.
 func (r *ready) end() {
 	if len(r.scans) == 0 {
 		return
@@ -115,19 +124,21 @@ func (r *ready) end() {
 	r.scans = slices.Delete(r.scans, i, i+1)
 	s.took = time.Duration(rapid.SampledFrom([]int{1, 5, 6, 70, 200, 2000, 6000}).
 		Draw(r.t, "took")) * time.Millisecond
+	s.over = s.at + s.took
+	r.now = max(r.now, s.over)
 	if rapid.IntRange(0, 3).Draw(r.t, "fate") == 0 {
 		for _, row := range s.taken {
 			row.told, row.visible = true, r.now
 		}
 		r.rows = append(r.rows, s.taken...)
+		r.fail(s)
 		r.mark.undone(s.looked)
-		if s.took >= hopelessLease {
-			r.hideBelow(r.mark.mark)
-		}
 		return
 	}
+	r.failed = nil
 	if s.from.IsZero() {
 		r.bound = min(max(time.Second, 20*s.took), 15*time.Second)
+		r.wholeFailed, r.known, r.floor = nil, time.Time{}, time.Time{}
 	}
 	if len(s.taken) == s.n {
 		for _, row := range s.taken {
@@ -139,15 +150,56 @@ func (r *ready) end() {
 	r.mark.end(s.looked)
 }
 
-// hideBelow notes that the rows below a mark may be hidden from now on, until the next lease that
-// looks at everything.
-func (r *ready) hideBelow(mark time.Time) {
+// fail notes what a failed lease allows to be hidden, until the next lease that looks at
+// everything: below the mark from before, if the second whole lease in a row failed after seconds;
+// if there was no mark, or if both began at one, what was due half a second before.
+func (r *ready) fail(s *readyScan) {
+	last := &r.failed
+	if s.from.IsZero() {
+		last = &r.wholeFailed
+		switch mark := s.looked.mark; {
+		case mark.IsZero():
+		case !s.void:
+			r.known = mark
+		case mark.Before(r.known):
+			r.known = mark
+		}
+	}
+	again := *last != nil && s.at >= (*last).over
+	switch {
+	case s.took < 3*time.Second:
+		*last = nil
+	case *last == nil:
+		*last = s
+	}
+	if s.took < 3*time.Second || !again {
+		for _, other := range r.scans {
+			other.void = other.void || s.from.IsZero()
+		}
+		return
+	}
+	r.floor = s.now.Add(-500 * time.Millisecond)
+	if s.from.IsZero() && !r.known.IsZero() && r.known.Before(r.floor) {
+		r.floor = r.known
+	}
 	r.bound = 15 * time.Second
 	for _, row := range r.rows {
-		if day(row.order).Before(mark) {
+		if day(row.order).Before(r.floor) {
 			row.told, row.visible = false, r.now
 		}
 	}
+}
+
+// loseNews makes the node look at everything: nothing may be hidden any more.
+func (r *ready) loseNews() {
+	for _, s := range r.scans {
+		s.void = true
+	}
+	r.failed, r.wholeFailed, r.known, r.floor = nil, nil, time.Time{}, time.Time{}
+	for _, row := range r.rows {
+		row.told = true
+	}
+	r.mark.reset()
 }
 
 // lock lets another node lease a row, and give it back after a while.
@@ -162,7 +214,7 @@ func (r *ready) lock() {
 }
 
 // However rows come in and are announced: an announced row is never hidden from the node's
-// leases, unless one of them failed for too much to read, and no due row is hidden for longer than
+// leases, unless two of them in a row failed for too much to read, and no due row is hidden for longer than
 // the bound. The bound is a second, or 20 times as long as the last lease that looked at everything
 // took, but at most 15 seconds.
 func TestNothingStaysHidden(t *testing.T) {
@@ -180,7 +232,7 @@ func TestNothingStaysHidden(t *testing.T) {
 			"while":  func(t *rapid.T) { r.t = t; r.pass(2 * time.Second) },
 			"news lost": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "lost") == 0 {
-					r.mark.reset()
+					r.loseNews()
 				}
 			},
 		})
@@ -246,31 +298,127 @@ func TestLowWaterOfAFullLease(t *testing.T) {
 	assert.Equal(t, day(time.Second), w.mark, fmt.Sprint(w))
 }
 
+// snapshot is a ready table with so many dead entries that leases from before a time fail.
+type snapshot struct {
+	lowWater
+	at       time.Duration
+	readable time.Duration // how far back a lease can read
+	closed   bool          // it can read everything
+	failed   int           // leases in a row
+}
+
+// lease makes one lease, which fails after 6 s if it has too much to read. It returns where it
+// began. during is called while it is under way.
+func (s *snapshot) lease(during func(*lowWater)) (from time.Time) {
+	l := looked{mark: s.mark, now: day(s.at), at: s.at}
+	l.from = s.begin(l.now, l.at)
+	during(&s.lowWater)
+	if !s.closed && l.from.Before(day(s.at-s.readable)) {
+		l.took = 6 * time.Second
+		s.failed++
+		s.undone(l)
+	} else {
+		l.took = time.Millisecond
+		s.failed = 0
+		s.end(l)
+	}
+	s.at += l.took
+	return l.from
+}
+
+func quiet(*lowWater) {}
+
 // While leases have too much to read and fail, tasks that come begin all the same, and the next
-// leases look at everything only once in a while. What is hidden is found once it is announced.
+// leases look at everything only once in a while. The first failure hides nothing: the database may
+// have been silent.
 func TestLeasesThatFailForTooMuchToRead(t *testing.T) {
 	t.Parallel()
-	const tooLong = 6 * time.Second
-	var w lowWater
-	at := time.Hour
-	fail := func() (from time.Time) {
-		l := looked{mark: w.mark, from: w.begin(day(at), at), now: day(at), at: at, took: tooLong}
-		at += tooLong
-		w.undone(l)
-		return l.from
+	s := &snapshot{at: time.Hour, readable: time.Minute}
+	assert.Zero(t, s.lease(quiet), "a node that begins looks at everything")
+	assert.Zero(t, s.lease(quiet), "once more")
+	before := day(s.at - 6*time.Second - markTrail)
+	assert.Equal(t, before, s.lease(quiet), "not a third time")
+	known := s.mark
+	s.at += wholeMost
+	assert.Zero(t, s.lease(quiet), "once in a while")
+	assert.Equal(t, known, s.lease(quiet), "from where nothing was left")
+	s.lower(day(time.Minute))
+	assert.True(t, s.lease(quiet).After(known), "what can't be read is hidden")
+	s.closed = true
+	s.at += wholeMost
+	assert.Zero(t, s.lease(quiet), "the snapshot is closed")
+	s.slow = true
+	s.lower(day(time.Minute))
+	assert.Equal(t, day(time.Minute), s.lease(quiet), "nothing is hidden any more")
+}
+
+// A mark below which nothing was left outlasts whole leases that fail, whatever is announced.
+func TestTheMarkFromBeforeFailedLeases(t *testing.T) {
+	t.Parallel()
+	s := &snapshot{at: time.Hour, readable: time.Minute}
+	lease(&s.lowWater, s.at, time.Second)
+	known := s.mark
+	s.at += wholeMost
+	headStart := func(w *lowWater) { w.lower(day(time.Minute)) }
+	assert.Zero(t, s.lease(headStart))
+	assert.Zero(t, s.lease(headStart))
+	assert.Equal(t, known, s.lease(quiet))
+}
+
+// A lease that fails after the node may have missed announcements, and one beside another, are no
+// second one in a row.
+func TestFailuresThatAreNotInARow(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(s *snapshot){
+		"news lost meanwhile": func(s *snapshot) { s.lease((*lowWater).reset) },
+		"news lost before":    func(s *snapshot) { s.reset(); s.lease(quiet) },
+		"at the same time": func(s *snapshot) {
+			s.reset()
+			l := looked{now: day(s.at), at: s.at, took: 6 * time.Second}
+			s.begin(l.now, l.at)
+			s.begin(l.now, l.at)
+			s.undone(l)
+			s.undone(l)
+			s.at += l.took
+		},
+		"a quick failure between": func(s *snapshot) {
+			s.undone(looked{from: s.begin(day(s.at), s.at), now: day(s.at), at: s.at})
+			s.lease(quiet)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &snapshot{at: time.Hour, readable: time.Minute}
+			assert.Zero(t, s.lease(quiet))
+			fail(s)
+			assert.Zero(t, s.lease(quiet), "nothing is hidden")
+			assert.NotZero(t, s.lease(quiet))
+		})
 	}
-	assert.Zero(t, fail(), "a node that begins looks at everything")
-	assert.Equal(t, day(at-tooLong-markTrail), lease(&w, at, time.Millisecond), "not again")
-	known := day(at - markTrail)
-	at += wholeMost
-	assert.Zero(t, fail(), "once in a while")
-	assert.Equal(t, known, lease(&w, at, time.Millisecond), "from where nothing was left")
-	w.lower(day(time.Minute))
-	assert.Equal(t, day(time.Minute), fail(), "a row far below was announced")
-	assert.Equal(t, day(at-tooLong-markTrail), w.begin(day(at), at), "and is too far")
-	w.lower(day(time.Minute))
-	w.undone(looked{from: day(at - markTrail)})
-	assert.Equal(t, day(time.Minute), w.mark)
+}
+
+// Whatever is announced, and whenever: of a type whose whole leases fail, some leases succeed, and
+// they see what is new.
+func TestNewTasksGoOnWhileLeasesFail(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := &snapshot{at: time.Hour}
+		s.readable = time.Duration(rapid.IntRange(30, 1000).Draw(t, "readable")) * time.Second
+		announce := func(w *lowWater) {
+			if rapid.Bool().Draw(t, "announce") {
+				ago := time.Duration(rapid.IntRange(0, 3000).Draw(t, "head start")) * time.Second
+				w.lower(day(s.at - ago))
+			}
+		}
+		for range 100 {
+			announce(&s.lowWater)
+			from := s.lease(announce)
+			assert.False(t, from.After(day(s.at-markTrail)))
+			if s.failed > 5 {
+				t.Fatalf("%d leases failed in a row", s.failed)
+			}
+			s.at += time.Duration(rapid.IntRange(0, 2000).Draw(t, "pause")) * time.Millisecond
+		}
+	})
 }
 
 // An announcement while a lease is under way counts: the lease may not have seen the row.

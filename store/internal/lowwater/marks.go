@@ -66,6 +66,7 @@ func (s *Scan) End(next time.Time, err error) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
+		s.Taken() // also if it failed before all statements were done
 		s.mark.undone(s.looked)
 		return next
 	}
