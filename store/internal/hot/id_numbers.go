@@ -177,6 +177,7 @@ func consecutive(to []int64, first int64, n int) []int64 {
 func (b *block) has(t *config.Type) bool {
 	return b.position == t.End && time.Since(b.taken) <= blockLife
 }
+
 func (ns *numbers) block(key config.TypeKey) *block {
 	ns.mu.Lock()
 	defer ns.mu.Unlock()
