@@ -26,10 +26,10 @@ type writer struct {
 
 // prepareWriter fills the template database.
 func prepareWriter(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.NoRoles())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.OnCitus()))
+	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.NoRoles()))
 	return err
 }
 
@@ -43,7 +43,7 @@ func openWriter(t *testing.T, url, node string) *writer {
 	t.Helper()
 	s := pgtest.Insist(t, func() (*store.Store, error) {
 		return store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true,
-			NoRoles: pgtest.OnCitus(), Pool: 4, HotPool: 4})
+			NoRoles: pgtest.NoRoles(), Pool: 4, HotPool: 4})
 	})
 	c := dispatcher.NewCommitter(s, nil)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -65,7 +65,7 @@ func openWriter(t *testing.T, url, node string) *writer {
 func (w *writer) deaf(node string) *writer {
 	w.t.Helper()
 	s, err := store.Open(w.t.Context(), store.Config{URL: w.url, Node: node, Pool: 2,
-		HotPool: 2, NoRoles: pgtest.OnCitus()})
+		HotPool: 2, NoRoles: pgtest.NoRoles()})
 	require.NoError(w.t, err)
 	c := dispatcher.NewCommitter(s, nil)
 	w.t.Cleanup(func() {

@@ -51,15 +51,15 @@ func setup(t *testing.T) *bundle {
 }
 
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.NoRoles())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.OnCitus()))
+	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.NoRoles()))
 	if err != nil {
 		return err
 	}
 	s, err := store.Open(ctx, store.Config{URL: url, Node: "prepare",
-		NoRoles: pgtest.OnCitus()})
+		NoRoles: pgtest.NoRoles()})
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (b *bundle) startAs(
 func (b *bundle) open(cfg store.Config) *node {
 	b.t.Helper()
 	cfg.URL = b.url
-	cfg.NoRoles = pgtest.OnCitus()
+	cfg.NoRoles = pgtest.NoRoles()
 	s := pgtest.Insist(b.t, func() (*store.Store, error) {
 		return store.Open(b.t.Context(), cfg)
 	})

@@ -17,7 +17,7 @@ import (
 func TestFollowUpAfterClose(t *testing.T) {
 	b := setup(t)
 	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "closed",
-		NoRoles: pgtest.OnCitus()})
+		NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	var log bytes.Buffer
 	c := dispatcher.NewCommitter(s, slog.New(slog.NewTextHandler(&log, nil)))

@@ -25,7 +25,7 @@ const patience = 2 * time.Minute
 const tenant = "acme"
 
 // noRoles is for what makes tenants: on Citus they have no roles.
-func noRoles() store.Option { return store.WithoutRoles(pgtest.OnCitus()) }
+func noRoles() store.Option { return store.WithoutRoles(pgtest.NoRoles()) }
 
 func prepare(ctx context.Context, url string) error {
 	if _, err := store.Migrate(ctx, url, noRoles()); err != nil {
@@ -50,7 +50,7 @@ func setup(t *testing.T, url, node string, cfg governance.Config) *bundle {
 
 func setupOn(t *testing.T, of store.Config, cfg governance.Config) *bundle {
 	t.Helper()
-	of.NoRoles = of.NoRoles || pgtest.OnCitus()
+	of.NoRoles = of.NoRoles || pgtest.NoRoles()
 	s := pgtest.Insist(t, func() (*store.Store, error) { return store.Open(t.Context(), of) })
 	t.Cleanup(s.Close)
 	c := dispatcher.NewCommitter(s, nil)

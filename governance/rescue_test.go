@@ -94,7 +94,7 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 	marked := make(chan struct{}, 100)
 	node := func(name string) (*bundle, func()) {
 		s, err := store.Open(t.Context(), store.Config{URL: url, Node: name, Notify: true,
-			NoRoles: pgtest.OnCitus()})
+			NoRoles: pgtest.NoRoles()})
 		require.NoError(t, err)
 		c := dispatcher.NewCommitter(s, nil)
 		gov, err := governance.New(s, c, governance.Config{})
@@ -174,7 +174,7 @@ func TestRescueOfAShortStage(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Notify: true,
-		NoRoles: pgtest.OnCitus()})
+		NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	c := dispatcher.NewCommitter(s, nil)

@@ -160,7 +160,7 @@ func TestAChangeIsSeenWhenItsCallReturns(t *testing.T) {
 	url := pgtest.Database(t, prepare)
 	s, err := store.Open(
 		t.Context(),
-		store.Config{URL: url, Node: "alone", NoRoles: pgtest.OnCitus(),
+		store.Config{URL: url, Node: "alone", NoRoles: pgtest.NoRoles(),
 			Log: slog.New(slog.DiscardHandler)},
 	) // nothing else runs
 	require.NoError(t, err)

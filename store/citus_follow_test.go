@@ -154,10 +154,10 @@ func TestSubmitsGetNumbersBesideAFollowUp(t *testing.T) {
 // tenant is. When the owner changes, nodes notice without a restart. Another user than the owner
 // can't lock the tables against hot transactions, and is told so.
 func TestTenantsWithAnotherOwner(t *testing.T) {
-	if !pgtest.OnCitus() {
+	if !pgtest.NoRoles() {
 		t.Skip("TestStoreOnCitus runs it")
 	}
-	b := setup(t)
+	b := setupTwo(t)
 	ctx := t.Context()
 	b.put(twoStages())
 	pipe := b.putOf("other", twoStages())

@@ -22,7 +22,7 @@ func setupNoted(t *testing.T) (*bundle, *pgtest.Statements) {
 	noted, url := pgtest.Noted(t, pgtest.Database(t, prepare))
 	s := pgtest.Insist(t, func() (*store.Store, error) {
 		return store.Open(t.Context(), store.Config{URL: url, Node: "node-1", Pool: 4, HotPool: 4,
-			NoRoles: pgtest.OnCitus(), Log: slog.New(slog.DiscardHandler)})
+			NoRoles: pgtest.NoRoles(), Log: slog.New(slog.DiscardHandler)})
 	})
 	c := dispatcher.NewCommitter(s, nil)
 	t.Cleanup(func() {

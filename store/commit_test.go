@@ -166,7 +166,7 @@ func (m *mixed) check(b *bundle, i int) {
 func TestCommitOfSeveralTenants(t *testing.T) { eachSetOn(t, setupTwo, commitOfSeveralTenants) }
 
 func commitOfSeveralTenants(t *testing.T, b *bundle) {
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	m := setupMixed(b)
 	b.exec(`
 		CREATE TABLE public.seen (role text, schema text, xid xid8);
@@ -235,7 +235,7 @@ var offenders = map[string]func(*bundle, *store.Writes) (repair func()){
 		return func() { w.New[0].ID = lost }
 	},
 	"another tenant's role": func(b *bundle, w *store.Writes) func() {
-		pgtest.NotOnCitus(b.t, noTenantRoles)
+		needsRoles(b.t)
 		swap := func(role string) {
 			b.exec(`UPDATE asyncflow.tenants SET role = $1 WHERE slug = $2`, role, w.Type.Tenant)
 			require.NoError(b.t, b.Catalog.Refresh(b.t.Context()))

@@ -22,7 +22,7 @@ func TestAFanOutOfATypeThatANodeDoesNotKnow(t *testing.T) {
 	b := setup(t)
 	b.byHand()
 	ignorant, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "node-2", Pool: 2,
-		HotPool: 2, NoRoles: pgtest.OnCitus()})
+		HotPool: 2, NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err) // it doesn't run, so it doesn't read the type
 	t.Cleanup(ignorant.Close)
 	follower := dispatcher.NewCommitter(ignorant, nil)

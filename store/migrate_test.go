@@ -133,7 +133,7 @@ func TestMigrateToASecondVersion(t *testing.T) {
 	require.Len(t, b.lease(pipe, 1), 1)
 	later := open(t, url, "node-2")
 	later.submit(newTask(`2`))
-	_, err = store.Migrate(t.Context(), url, store.WithoutRoles(pgtest.OnCitus()))
+	_, err = store.Migrate(t.Context(), url, store.WithoutRoles(pgtest.NoRoles()))
 	require.NoError(t, err, "the program of the version before")
 	require.EqualValues(t, own+1,
 		b.count(`SELECT max(version_id) FROM tenant_acme.schema_versions`))

@@ -66,7 +66,7 @@ func TestPatchedContextsKeepToTheLimit(t *testing.T) {
 	const limit = 100
 	url := pgtest.Database(t, prepare)
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "n", Notify: true, Pool: 4,
-		HotPool: 4, MaxContext: limit, NoRoles: pgtest.OnCitus(),
+		HotPool: 4, MaxContext: limit, NoRoles: pgtest.NoRoles(),
 		Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	b := keepRunning(t, s, url)

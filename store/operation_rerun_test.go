@@ -185,7 +185,7 @@ func TestRerunsSurviveCrashes(t *testing.T) {
 		nodes.Go(func() {
 			for life := range brief {
 				node, err := store.Open(t.Context(), store.Config{URL: b.url, Pool: 2, HotPool: 2,
-					Node: fmt.Sprintf("node-%d-%d", k, life), NoRoles: pgtest.OnCitus()})
+					Node: fmt.Sprintf("node-%d-%d", k, life), NoRoles: pgtest.NoRoles()})
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -294,7 +294,7 @@ func TestRerunHoldsNoConnection(t *testing.T) {
 	b.failMany(b.put(twoStages()), 3)
 	limit(t, asyncflow.QuotaPendingTasks, 1000, b)
 	node, err := store.Open(t.Context(), store.Config{URL: b.url, Pool: 2, HotPool: 2, Node: "n",
-		NoRoles: pgtest.OnCitus()})
+		NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	t.Cleanup(node.Close)
 	require.Equal(t, 1, node.PoolShare())

@@ -26,7 +26,7 @@ var prepareds = map[string]int{"unprepared": 0, "prepared": 100}
 // returns the URL through that.
 func openPooled(t *testing.T, servers, prepared int) (b *bundle, through string) {
 	t.Helper()
-	return openPooledOn(t, pgtest.Database(t, prepare), servers, prepared, pgtest.OnCitus())
+	return openPooledOn(t, pgtest.Database(t, prepare), servers, prepared, pgtest.NoRoles())
 }
 
 func openPooledOn(
@@ -56,7 +56,7 @@ func openPooledOn(
 // runs under the role of its own tenant, and nobody else sees a role, a setting or a prepared
 // statement of theirs.
 func TestPooledConnectionsLeakNothing(t *testing.T) {
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	t.Parallel()
 	for name, prepared := range prepareds {
 		t.Run(name, func(t *testing.T) {

@@ -20,7 +20,7 @@ func TestRescueLogsWhatItEnded(t *testing.T) {
 		b.put(twoStages())
 		var out bytes.Buffer
 		late, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "behind", Pool: 4,
-			HotPool: 4, NoRoles: pgtest.OnCitus(),
+			HotPool: 4, NoRoles: pgtest.NoRoles(),
 			Log: slog.New(slog.NewJSONHandler(&out, nil))})
 		require.NoError(t, err)
 		t.Cleanup(late.Close)

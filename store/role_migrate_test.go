@@ -22,7 +22,7 @@ import (
 // unfenced returns the URL of a database from before there were roles, with tasks.
 func unfenced(t *testing.T) string {
 	t.Helper()
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	url := pgtest.Database(t, nil)
 	off := store.WithoutRoles(true)
 	_, err := store.Migrate(t.Context(), url, off)
@@ -186,7 +186,7 @@ func TestOpenNeedsRoles(t *testing.T) {
 
 // A tenant that is created without a role while nodes run is left out, and delays nobody.
 func TestTenantWithoutRole(t *testing.T) {
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	b := setup(t)
 	_, err := store.CreateTenant(t.Context(), b.url, "later", store.WithoutRoles(true))
 	require.NoError(t, err)
@@ -211,7 +211,7 @@ func TestTenantWithoutRole(t *testing.T) {
 // and a connection of an administrator.
 func login(t testing.TB, attributes string) (url, user string, admin *pgx.Conn) {
 	t.Helper()
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	url = pgtest.Database(t, nil)
 	cfg, err := pgx.ParseConfig(url)
 	require.NoError(t, err)

@@ -21,15 +21,22 @@ import (
 
 // Why tests don't run on Citus.
 const (
-	noTenantRoles = "tenants have no database roles there"
-	otherPlan     = "Citus shows its own plan; hot statements run on plain tables of the worker"
-	countedThere  = "Postgres counts rows and pages where they are, on the worker"
+	otherPlan    = "Citus shows its own plan; hot statements run on plain tables of the worker"
+	countedThere = "Postgres counts rows and pages where they are, on the worker"
 )
+
+// needsRoles skips a test of database roles where tenants have none.
+func needsRoles(t testing.TB) {
+	t.Helper()
+	if pgtest.NoRoles() {
+		t.Skip("not on Citus without roles: tenants have no database roles there")
+	}
+}
 
 // Whatever happened on a connection before, each tenant's statements run under its role, and
 // work that belongs to no tenant under the base role.
 func TestEveryStatementHasItsRole(t *testing.T) {
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	b := setupTwo(t)
 	_, err := store.CreateTenant(t.Context(), b.url, "third")
 	require.NoError(t, err)
@@ -86,7 +93,7 @@ func TestEveryStatementHasItsRole(t *testing.T) {
 // A statement that can't be in a transaction also runs under the role, and the connection
 // doesn't keep it.
 func TestRoleOutsideOfATransaction(t *testing.T) {
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	b := setupTwo(t)
 	require.NoError(t, b.Outside(t.Context(), tenant,
 		`CREATE TABLE tenant_acme.made AS SELECT current_user::text AS by`))
@@ -118,7 +125,7 @@ func TestRoleOutsideOfATransaction(t *testing.T) {
 
 // A role is dropped with the last database that uses it.
 func TestDropTenantRole(t *testing.T) {
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	b := setupTwo(t)
 	_, err := store.CreateTenant(t.Context(), b.url, "mine")
 	require.NoError(t, err)
@@ -145,7 +152,7 @@ func TestDropTenantRole(t *testing.T) {
 
 // Names of roles fit into Postgres' 63 bytes, and no two databases share any by accident.
 func TestRoleNames(t *testing.T) {
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	t.Parallel()
 	longest := strings.Repeat("a", 40)
 	roles := map[string]bool{}
@@ -167,7 +174,7 @@ func TestRoleNames(t *testing.T) {
 // While a role is missing, as after a restore without its roles, nothing fails for good: calls are
 // 503, an operation goes on, and a settlement can be written once the role is there.
 func TestNothingFailsForGoodWithoutItsRole(t *testing.T) {
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	t.Parallel()
 	server := pgtest.PreparedServer(t, prepare) // of our own, as roles belong to all databases
 	b := open(t, server.URL("postgres"), "node-1")

@@ -40,7 +40,7 @@ func (b *bundle) roll() *store.Type {
 func behind(t *testing.T, b *bundle) *bundle {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "behind", Pool: 4,
-		HotPool: 4, NoRoles: pgtest.OnCitus()})
+		HotPool: 4, NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	c := dispatcher.NewCommitter(s, nil)

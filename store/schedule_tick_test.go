@@ -190,7 +190,7 @@ func TestTicksOfSeveralNodes(t *testing.T) {
 		nodes.Go(func() {
 			for life := range brief {
 				cfg := store.Config{URL: b.url, Node: fmt.Sprintf("node-%d-%d", n, life), Pool: 2,
-					HotPool: 2, NoRoles: pgtest.OnCitus()}
+					HotPool: 2, NoRoles: pgtest.NoRoles()}
 				node, err := store.Open(t.Context(), cfg)
 				if !assert.NoError(t, err) {
 					return

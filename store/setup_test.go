@@ -40,10 +40,10 @@ type bundle struct {
 
 // prepare fills the template database.
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.NoRoles())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.OnCitus()))
+	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.NoRoles()))
 	return err
 }
 
@@ -53,7 +53,7 @@ func prepareTwo(ctx context.Context, url string) error {
 	if err := prepare(ctx, url); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, "other", store.WithoutRoles(pgtest.OnCitus()))
+	_, err := store.CreateTenant(ctx, url, "other", store.WithoutRoles(pgtest.NoRoles()))
 	return err
 }
 
@@ -114,7 +114,7 @@ func openWith(t *testing.T, url, node string, before func(*store.Store)) *bundle
 	t.Helper()
 	s := pgtest.Insist(t, func() (*store.Store, error) {
 		return store.Open(t.Context(), store.Config{URL: url, Node: node, Notify: true, Pool: 4,
-			HotPool: 4, NoRoles: pgtest.OnCitus(), Log: slog.New(slog.DiscardHandler)})
+			HotPool: 4, NoRoles: pgtest.NoRoles(), Log: slog.New(slog.DiscardHandler)})
 	})
 	before(s)
 	return keepRunning(t, s, url)

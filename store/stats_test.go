@@ -394,7 +394,7 @@ func TestOldestDue(t *testing.T) {
 func TestStatsAfterADelete(t *testing.T) {
 	b := setup(t)
 	far, err := store.Open(t.Context(), store.Config{URL: b.url, Node: "deaf",
-		NoRoles: pgtest.OnCitus()})
+		NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	t.Cleanup(far.Close)
 	spec := twoStages()

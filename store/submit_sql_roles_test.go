@@ -87,6 +87,9 @@ func TestSQLSubmitIsNotMisled(t *testing.T) {
 		`SET search_path = pg_temp, pg_catalog, tenant_acme`,
 		`SET DateStyle = 'SQL, DMY'; SET IntervalStyle = 'sql_standard'; SET TimeZone = 'Asia/Kathmandu'`,
 	} {
+		if pgtest.OnCitus() && strings.HasPrefix(sql, `GRANT`) { // Citus looks for a schema pg_temp
+			continue
+		}
 		_, err := app.Exec(t.Context(), sql)
 		require.NoError(t, err, sql)
 	}
@@ -99,7 +102,7 @@ func TestSQLSubmitIsNotMisled(t *testing.T) {
 
 // In a database that had no roles, a migration gives the function to the tenant's new role.
 func TestMigrateSQLSubmitToRoles(t *testing.T) {
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	t.Parallel()
 	url := unfenced(t)
 	_, err := store.Migrate(t.Context(), url)
@@ -120,7 +123,7 @@ func TestMigrateSQLSubmitToRoles(t *testing.T) {
 }
 
 func TestGrantSubmit(t *testing.T) {
-	pgtest.NotOnCitus(t, noTenantRoles)
+	needsRoles(t)
 	b := setup(t)
 	b.put(twoStages())
 	app := b.app()

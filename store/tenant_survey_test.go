@@ -24,7 +24,7 @@ func TestManyTenants(t *testing.T) {
 	}
 	for n := range n {
 		_, err := store.CreateTenant(t.Context(), b.url, fmt.Sprintf("t%02d", n),
-			store.WithoutRoles(pgtest.OnCitus()))
+			store.WithoutRoles(pgtest.NoRoles()))
 		require.NoError(t, err)
 	}
 	require.NoError(t, b.Catalog.Refresh(t.Context()))

@@ -345,7 +345,7 @@ func mortal(t *testing.T, b *bundle) (*bundle, *line) {
 	n, address := newLine(t, b.url)
 	s, err := store.Open(t.Context(),
 		store.Config{URL: address, Node: "mortal", Pool: 2, HotPool: 2,
-			NoRoles: pgtest.OnCitus()})
+			NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	node := &bundle{Store: s, t: t, url: address, db: b.db}

@@ -26,7 +26,7 @@ import (
 func operatorRows(t *testing.T, database string) []asyncflow.AuditEntry {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{URL: database, Node: "reader",
-		NoRoles: pgtest.OnCitus()})
+		NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	defer s.Close()
 	all, err := s.Audit(t.Context(), store.AuditFilter{Limit: 1000})

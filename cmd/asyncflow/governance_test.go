@@ -83,7 +83,7 @@ func TestGovernanceFromTheCommandLine(t *testing.T) {
 	w.pipe(t, p.client(), oneStage())
 	submitMany(t, p.client(), 5)
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "leaser",
-		NoRoles: pgtest.OnCitus()})
+		NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	defer s.Close()
 	pipe, err := s.Catalog.Type(testTenant, "pipe")
@@ -156,7 +156,7 @@ func TestAnotherNodeTakesOver(t *testing.T) {
 			w.pipe(t, a.client(), oneStage())
 			ids := submitMany(t, a.client(), 3)
 			s, err := store.Open(t.Context(), store.Config{URL: url, Node: "leaser",
-				NoRoles: pgtest.OnCitus()})
+				NoRoles: pgtest.NoRoles()})
 			require.NoError(t, err)
 			defer s.Close()
 			pipe, err := s.Catalog.Type(testTenant, "pipe")

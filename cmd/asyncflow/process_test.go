@@ -262,10 +262,10 @@ func tokenOf(t *testing.T, tenant string, scopes ...auth.Scope) string {
 }
 
 func prepareDatabase(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.NoRoles())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, testTenant, store.WithoutRoles(pgtest.OnCitus()))
+	_, err := store.CreateTenant(ctx, url, testTenant, store.WithoutRoles(pgtest.NoRoles()))
 	return err
 }
 

@@ -205,7 +205,7 @@ func TestKilledWhileDropping(t *testing.T) {
 	t.Parallel()
 	url := database(t)
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "setup",
-		NoRoles: pgtest.OnCitus()})
+		NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	defer s.Close()
 	const types = 100

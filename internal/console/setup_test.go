@@ -30,10 +30,10 @@ const sessionCookie = "__Host-asyncflow_session"
 const patience = 2 * time.Minute
 
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.NoRoles())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, "acme", store.WithoutRoles(pgtest.OnCitus()))
+	_, err := store.CreateTenant(ctx, url, "acme", store.WithoutRoles(pgtest.NoRoles()))
 	return err
 }
 
@@ -64,7 +64,7 @@ func setup(t *testing.T, configure ...func(*console.Config)) *bundle {
 	url := pgtest.Database(t, prepare)
 	s := pgtest.Insist(t, func() (*store.Store, error) {
 		return store.Open(t.Context(), store.Config{URL: url, Node: "node-1",
-			NoRoles: pgtest.OnCitus(), Log: log})
+			NoRoles: pgtest.NoRoles(), Log: log})
 	})
 	t.Cleanup(s.Close)
 	b := &bundle{t: t, store: s, log: log}

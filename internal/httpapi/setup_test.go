@@ -49,10 +49,10 @@ type bundle struct {
 const maxContext = 1000
 
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.NoRoles())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, "acme", store.WithoutRoles(pgtest.OnCitus()))
+	_, err := store.CreateTenant(ctx, url, "acme", store.WithoutRoles(pgtest.NoRoles()))
 	return err
 }
 
@@ -61,7 +61,7 @@ func prepareTwo(ctx context.Context, url string) error {
 	if err := prepare(ctx, url); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, "other", store.WithoutRoles(pgtest.OnCitus()))
+	_, err := store.CreateTenant(ctx, url, "other", store.WithoutRoles(pgtest.NoRoles()))
 	return err
 }
 
@@ -116,7 +116,7 @@ func setupOver(
 	t testing.TB, url string, configureStore func(*store.Config), configure func(*httpapi.Config),
 ) *bundle {
 	t.Helper()
-	storeConfig := store.Config{URL: url, Node: "node-1", NoRoles: pgtest.OnCitus(),
+	storeConfig := store.Config{URL: url, Node: "node-1", NoRoles: pgtest.NoRoles(),
 		Log: slog.New(slog.DiscardHandler)}
 	configureStore(&storeConfig)
 	storeConfig.URL, storeConfig.PooledURL = pgtest.Ways(t, storeConfig.URL)

@@ -207,7 +207,7 @@ func TestEventsFromAnotherNode(t *testing.T) {
 	e, _ := b.follow(t.Context(), b.token, id, "")
 	e.task()
 	other, err := store.Open(t.Context(),
-		store.Config{URL: b.dbURL, Node: "node-2", NoRoles: pgtest.OnCitus(),
+		store.Config{URL: b.dbURL, Node: "node-2", NoRoles: pgtest.NoRoles(),
 			Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer other.Close()

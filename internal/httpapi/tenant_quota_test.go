@@ -260,7 +260,7 @@ func (b *bundle) node(name string) string {
 	b.t.Helper()
 	s := pgtest.Insist(b.t, func() (*store.Store, error) {
 		return store.Open(b.t.Context(), store.Config{URL: b.dbURL, Node: name, Roles: "api",
-			NoRoles: pgtest.OnCitus(), Log: slog.New(slog.DiscardHandler)})
+			NoRoles: pgtest.NoRoles(), Log: slog.New(slog.DiscardHandler)})
 	})
 	committer := dispatcher.NewCommitter(s, nil)
 	ctx, cancel := context.WithCancel(context.Background())

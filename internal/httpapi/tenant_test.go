@@ -126,7 +126,7 @@ func TestTenantsInPages(t *testing.T) {
 func TestTenantsRefused(t *testing.T) {
 	b := setup(t)
 	_, err := store.CreateTenant(t.Context(), b.dbURL, asyncflow.OperatorTenant,
-		store.WithoutRoles(pgtest.OnCitus()))
+		store.WithoutRoles(pgtest.NoRoles()))
 	require.NoError(t, err)
 	for _, c := range []struct {
 		method, path, body string

@@ -27,10 +27,10 @@ import (
 const tenant = "acme"
 
 func prepare(ctx context.Context, url string) error {
-	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.OnCitus())); err != nil {
+	if _, err := store.Migrate(ctx, url, store.WithoutRoles(pgtest.NoRoles())); err != nil {
 		return err
 	}
-	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.OnCitus()))
+	_, err := store.CreateTenant(ctx, url, tenant, store.WithoutRoles(pgtest.NoRoles()))
 	return err
 }
 
@@ -147,7 +147,7 @@ func TestWhatHappensIsCounted(t *testing.T) {
 	url := pgtest.Database(t, prepare)
 	m := metrics.New("v1")
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Meter: m,
-		NoRoles: pgtest.OnCitus()})
+		NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	c := dispatcher.NewCommitter(s, nil)
@@ -301,11 +301,11 @@ func TestTenantThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	_, err := store.CreateTenant(t.Context(), url, "locked",
-		store.WithoutRoles(pgtest.OnCitus()))
+		store.WithoutRoles(pgtest.NoRoles()))
 	require.NoError(t, err)
 	m := metrics.New("v1")
 	s, err := store.Open(t.Context(), store.Config{URL: url, Node: "a", Meter: m,
-		NoRoles: pgtest.OnCitus()})
+		NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	m.Watch(s)
@@ -335,7 +335,7 @@ func TestDatabaseAway(t *testing.T) {
 	m := metrics.New("v1")
 	s, err := store.Open(t.Context(),
 		store.Config{URL: pgtest.Database(t, prepare), Node: "a", Meter: m,
-			NoRoles: pgtest.OnCitus()})
+			NoRoles: pgtest.NoRoles()})
 	require.NoError(t, err)
 	m.Watch(s)
 	s.Close()

@@ -22,11 +22,17 @@ import (
 const citusTimeout = 5 * time.Minute
 
 // OnCitus reports whether databases are to be distributed: ASYNCFLOW_TEST_ENGINE is citus. Then
-// Database gives each test a database of a coordinator with two workers, where tenants have no
-// roles.
+// Database gives each test a database of a coordinator with two workers.
 func OnCitus() bool { return os.Getenv(engineVariable) == "citus" }
 
-const engineVariable = "ASYNCFLOW_TEST_ENGINE"
+// NoRoles reports whether tests do without database roles: on Citus, unless ASYNCFLOW_TEST_ROLES is
+// on.
+func NoRoles() bool { return OnCitus() && os.Getenv(rolesVariable) != "on" }
+
+const (
+	engineVariable = "ASYNCFLOW_TEST_ENGINE"
+	rolesVariable  = "ASYNCFLOW_TEST_ROLES"
+)
 
 // NotOnCitus skips a test that can't run on Citus, and says why.
 func NotOnCitus(t testing.TB, why string) {
@@ -50,6 +56,17 @@ const citusAtOnce = 4
 // docs/scale.md.
 func OnCitusToo(t *testing.T, tests ...string) {
 	t.Helper()
+	onCitusToo(t, "off", tests)
+}
+
+// OnCitusWithRoles is OnCitusToo with database roles.
+func OnCitusWithRoles(t *testing.T, tests ...string) {
+	t.Helper()
+	onCitusToo(t, "on", tests)
+}
+
+func onCitusToo(t *testing.T, roles string, tests []string) {
+	t.Helper()
 	if OnCitus() {
 		t.Skip("this process runs on Citus")
 	}
@@ -58,7 +75,7 @@ func OnCitusToo(t *testing.T, tests ...string) {
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v",
 		"-test.run", "^("+strings.Join(tests, "|")+")$")
-	cmd.Env = append(os.Environ(), engineVariable+"=citus")
+	cmd.Env = append(os.Environ(), engineVariable+"=citus", rolesVariable+"="+roles)
 	said, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("on Citus: %v\n%s", err, said)

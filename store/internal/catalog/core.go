@@ -118,8 +118,27 @@ func (c *Core) connect(ctx context.Context) (err error) {
 	if err = c.connectPooled(ctx, base); err != nil {
 		return err
 	}
-	c.Roles, err = postgres.NewRoles(ctx, c.Base, c.Config.NoRoles)
-	return err
+	if c.Roles, err = postgres.NewRoles(ctx, c.Base, c.Config.NoRoles); err != nil {
+		return err
+	}
+	return c.checkLogins(ctx)
+}
+
+// checkLogins logs that tenants on workers of Citus can't be served, as a worker doesn't let their
+// roles log in.
+func (c *Core) checkLogins(ctx context.Context) error {
+	if !c.distributed || c.Roles.Off() {
+		return nil
+	}
+	var any bool
+	err := c.Base.QueryRow(ctx, `SELECT `+postgres.DistributedSQL).Scan(&any)
+	if err != nil || !any {
+		return postgres.Wrap(err, "look for distributed tenants")
+	}
+	if err := schema.CheckLogins(ctx, c.Base, c.Roles.Base()); err != nil {
+		c.Log.Warn("tenants on workers of Citus can't be served", "error", err)
+	}
+	return nil
 }
 
 // lookForCitus finds out whether tenants are on several servers. Nodes that make no such tenant,
@@ -143,7 +162,7 @@ func (c *Core) lookForCitus(ctx context.Context) error {
 }
 
 // distributes reports whether this node gives new tenants to workers where there is Citus.
-func (c *Core) distributes() bool { return c.Config.NoRoles && !c.Config.NotDistributed }
+func (c *Core) distributes() bool { return !c.Config.NotDistributed }
 
 // connectPooled makes the pools that go through the pooler, if there is one, and the prober of all.
 func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err error) {
@@ -173,8 +192,12 @@ func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err
 
 // hotConfig configures the connections that submit, lease and settle at a server.
 func (c *Core) hotConfig(s postgres.Server) postgres.PoolConfig {
-	return postgres.PoolConfig{URL: c.Config.URL, Server: s, Size: c.Config.HotPool,
+	config := postgres.PoolConfig{URL: c.Config.URL, Server: s, Size: c.Config.HotPool,
 		NoRoles: c.Config.NoRoles, Group: c.newGroup(), Distributed: c.distributed}
+	if s != (postgres.Server{}) {
+		config.BaseRole = c.Roles.Base()
+	}
+	return config
 }
 
 // newGroup returns a group for pools.

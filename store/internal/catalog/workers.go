@@ -46,7 +46,7 @@ type placements struct {
 type placement struct {
 	at     *worker
 	placed *postgres.PlacedTables
-	owned  bool // the user owns the tables; otherwise statements name those that Citus shows
+	owned  bool // see place
 }
 
 // worker is a server.
@@ -130,7 +130,8 @@ func (w *workers) way(tenant string, before *placement, at *worker, p place) *pl
 	}
 	if !p.owned && (before == nil || before.owned) {
 		w.core.Log.Warn("can't name the tables of a tenant at its worker of Citus, which takes "+
-			"more CPU time: the user of DATABASE_URL must own them", "tenant", tenant)
+			"more CPU time: its role or, without roles, the user of DATABASE_URL must own them",
+			"tenant", tenant)
 	}
 	if before != nil && before.at == at && before.owned == p.owned && before.placed.Are(p.table) {
 		return before
@@ -158,7 +159,7 @@ func (w *workers) look(ctx context.Context) (looked bool, err error) {
 	if all {
 		some = nil
 	}
-	found, err := readPlaces(ctx, w.core.Base, some)
+	found, err := readPlaces(ctx, w.core.Base, some, !w.core.Roles.Off())
 	if err != nil {
 		return false, err
 	}

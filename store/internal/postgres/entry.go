@@ -83,7 +83,12 @@ func (e *entry) queue(b *pgx.Batch, role string) bool {
 // begin returns the statements that begin a transaction by themselves; "": BEGIN will do.
 func (e *entry) begin(role string) string {
 	var begin, statements string
-	if role != "" {
+	switch {
+	case role == "":
+	case e.distributed: // Citus would have each worker take it, whoever logs in there later
+		statements = "; SET LOCAL " + propagateSetting + " = 'none'; SET LOCAL ROLE " +
+			Quote(role) + "; SET LOCAL " + propagateSetting + " = 'local'"
+	default:
 		statements = "; SET LOCAL ROLE " + Quote(role)
 	}
 	if e.alone != "" { // its connection doesn't keep the isolation that others set

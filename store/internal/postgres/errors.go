@@ -121,7 +121,21 @@ func Wrap(err error, op string, args ...any) error {
 		out.Code = asyncflow.CodeUnavailable
 		out.Message = "the database can't be reached or is busy; try again"
 	}
+	if isLoginRefused(err) {
+		out.Message = "a worker of Citus doesn't let a tenant's database role log in: asyncflow " +
+			"doctor says what to do"
+	}
 	return out
+}
+
+// isLoginRefused reports whether a worker of Citus refused a connection as the present role.
+func isLoginRefused(err error) bool {
+	text := fmt.Sprint(err)
+	return State(err) == pgerrcode.ConnectionFailure &&
+		strings.Contains(text, "connection to the remote node") &&
+		(strings.Contains(text, "pg_hba.conf") || strings.Contains(text, "password") ||
+			strings.Contains(text, "authentication failed") ||
+			strings.Contains(text, "not permitted to log in"))
 }
 
 // ConnectError says in one line why there is no connection and what to do.

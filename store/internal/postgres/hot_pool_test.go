@@ -49,7 +49,7 @@ func prepare(ctx context.Context, url string) error {
 		if err != nil {
 			return err
 		}
-		return fence.Create(ctx, tx, tenant, func() error {
+		return fence.Create(ctx, tx, tenant, false, func() error {
 			_, err := tx.Exec(ctx, `
 				INSERT INTO asyncflow.tenants (slug, schema_version, role) VALUES ($1, $2, $3)`,
 				tenant, schema.LatestTenant(), fence.RoleOf(tenant))

@@ -51,6 +51,9 @@ type PoolConfig struct {
 	// Distributed says that tenants may be on workers of Citus.
 	Distributed bool
 	Server      Server // instead of the one of URL; zero: that one
+	// BaseRole is the base role, for connections to workers of Citus: no table there names it.
+	// "": the database says so.
+	BaseRole string
 }
 
 // Server is the address of a server.
@@ -141,8 +144,13 @@ func pgxConfig(config PoolConfig) (*pgxpool.Config, error) {
 	return cfg, nil
 }
 
-// propagateSetting makes Citus pass SET LOCAL on to workers.
-const propagateSetting = "citus.propagate_set_commands"
+const (
+	// propagateSetting makes Citus pass SET LOCAL on to workers.
+	propagateSetting = "citus.propagate_set_commands"
+	// KeptSetting is how many connections to a worker Citus keeps open for each role that a session
+	// takes: as many as there are tenants, in the end.
+	KeptSetting = "citus.max_cached_conns_per_worker"
+)
 
 // keepSession gives direct connections their settings and the base role once, when they are new.
 func keepSession(cfg *pgxpool.Config, config PoolConfig) {
@@ -152,7 +160,7 @@ func keepSession(cfg *pgxpool.Config, config PoolConfig) {
 			return err
 		}
 		if !config.NoRoles {
-			if err := assumeBaseRole(ctx, conn); err != nil {
+			if err := assumeBaseRole(ctx, conn, config.BaseRole); err != nil {
 				return err
 			}
 		}
@@ -164,8 +172,11 @@ func keepSession(cfg *pgxpool.Config, config PoolConfig) {
 			e := *direct
 			e.distribute(config.Hot)
 			conn.PgConn().CustomData()[entryKey] = &e
-			_, err := conn.Exec(ctx, `SET `+propagateSetting+` = 'local'`)
-			if err != nil {
+			sql := `SET ` + propagateSetting + ` = 'local'`
+			if !config.NoRoles {
+				sql += `; SET ` + KeptSetting + ` = 0`
+			}
+			if _, err := conn.Exec(ctx, sql); err != nil {
 				return err
 			}
 		}
@@ -201,6 +212,9 @@ func pool(cfg *pgxpool.Config, config PoolConfig, life lifetimes) {
 		distributed := config.Group.distributed.Load()
 		if distributed {
 			own[propagateSetting] = "local"
+			if !config.NoRoles {
+				own[KeptSetting] = "0"
+			}
 		}
 		e := newEntry(own)
 		if distributed {

@@ -106,9 +106,13 @@ func ErrNoRole(tenant string) error {
 // setRole takes a role until the end of the transaction.
 const setRole = `SELECT set_config('role', $1, true)`
 
-// assumeBaseRole gives a new connection the base role. It accepts a database without one:
-// schema.Check refuses that.
-func assumeBaseRole(ctx context.Context, conn *pgconn.PgConn) error {
+// assumeBaseRole gives a new connection the base role, by its name or ("") as the database says. It
+// accepts a database without one: schema.Check refuses that.
+func assumeBaseRole(ctx context.Context, conn *pgconn.PgConn, base string) error {
+	if base != "" {
+		_, err := conn.Exec(ctx, `SET ROLE `+Quote(base)).ReadAll()
+		return roleError(err)
+	}
 	_, err := conn.Exec(ctx, `SELECT set_config('role', base_role, false)
 		FROM asyncflow.fence WHERE base_role IS NOT NULL`).ReadAll()
 	if State(err) == pgerrcode.UndefinedTable {

@@ -50,22 +50,27 @@ func (c *TenantConn) sendOne(
 // queueEntry adds the statements that a transaction begins with to a batch. shown says that some of
 // its statements name tables as Citus shows them.
 func (c *TenantConn) queueEntry(b *pgx.Batch, shown bool) {
-	if c.placed == nil {
-		c.entry.queue(b, c.role)
-		return
-	}
-	c.anyTime = shown // there are no roles
-	c.placed.queue(b, shown, c.patience)
+	c.entry.queue(b, c.role)
+	c.queuePlace(b, shown)
 }
 
-// keepPlace runs the statements that a transaction on placed tables begins with, if there are any.
-// They aren't sent with BEGIN: pgx closes the connection if that fails.
+// queuePlace adds the statements that a transaction on placed tables begins with, if there are any.
+// They come after the role, which owns the tables.
+func (c *TenantConn) queuePlace(b *pgx.Batch, shown bool) {
+	if c.placed != nil {
+		c.anyTime = shown
+		c.placed.queue(b, shown, c.patience)
+	}
+}
+
+// keepPlace runs the statements of queuePlace in a transaction that has its role. They aren't sent
+// with BEGIN: pgx closes the connection if that fails.
 func (c *TenantConn) keepPlace(ctx context.Context, tx pgx.Tx) error {
 	if c.placed == nil {
 		return nil
 	}
 	b := &pgx.Batch{}
-	c.queueEntry(b, false)
+	c.queuePlace(b, false)
 	return c.note(tx.SendBatch(ctx, b).Close())
 }
 

@@ -30,7 +30,7 @@ func Create(ctx context.Context, tx pgx.Tx, tenant string, distributed bool) err
 	if err := create(ctx, tx, newTenant{tenant: tenant}); err != nil || !distributed {
 		return err
 	}
-	return Distribute(ctx, tx, tenant)
+	return Distribute(ctx, tx, tenant, "")
 }
 
 // newTenant says what to make for a new tenant.

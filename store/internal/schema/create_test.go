@@ -101,7 +101,7 @@ func describe(t *testing.T, conn *pgx.Conn, tenant string) []string {
 // create creates a tenant's schema by the script.
 func (f *RoleFence) create(ctx context.Context, tenant string, enter func() error) error {
 	return pgx.BeginFunc(ctx, f.conn, func(tx pgx.Tx) error {
-		return f.Create(ctx, tx, tenant, enter)
+		return f.Create(ctx, tx, tenant, false, enter)
 	})
 }
 

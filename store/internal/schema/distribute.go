@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
@@ -21,19 +20,10 @@ func CitusVersion(ctx context.Context, q postgres.Querier) (version string, err 
 	return version, postgres.Wrap(err, "look for Citus")
 }
 
-// Distributes reports whether the schema of a new tenant is to be distributed. It refuses to with
-// database roles: Citus connects to a worker as the role itself, which has no login.
-func Distributes(ctx context.Context, q querier, noRoles bool) (bool, error) {
+// Distributes reports whether the schema of a new tenant is to be distributed.
+func Distributes(ctx context.Context, q postgres.Querier) (bool, error) {
 	version, err := CitusVersion(ctx, q)
-	if err != nil || version == "" {
-		return false, err
-	}
-	if !noRoles {
-		return false, asyncflow.Errorf(asyncflow.CodeUnavailable, "the database has the extension "+
-			"Citus %s, with which tenants have no database roles: use --database-roles=off, or "+
-			"keep new tenants on this server by --distributed=off", version)
-	}
-	return true, nil
+	return version != "", err
 }
 
 // byItself has the rest of a transaction make all of a schema on this server, whatever the server's
@@ -44,8 +34,12 @@ const byItself = `SELECT set_config(name, value, true) FROM unnest(
 	    'citus.propagate_set_commands'], ARRAY['off', 'off', 'none']) AS s (name, value)
 	WHERE EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')`
 
-// Distribute gives a tenant's schema to a worker, unless it has one. It needs a transaction.
-func Distribute(ctx context.Context, tx pgx.Tx, tenant string) error {
+// propagateLocal has Citus pass SET LOCAL on to workers.
+const propagateLocal = `SET LOCAL citus.propagate_set_commands = 'local'`
+
+// Distribute gives a tenant's schema to a worker, unless it has one. It needs a transaction. owner is
+// the tenant's role, "" for none.
+func Distribute(ctx context.Context, tx pgx.Tx, tenant, owner string) error {
 	name := Of(tenant)
 	var done bool
 	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_dist_schema
@@ -57,7 +51,7 @@ func Distribute(ctx context.Context, tx pgx.Tx, tenant string) error {
 		`SET LOCAL citus.enable_ddl_propagation = on`,
 		`SET LOCAL citus.multi_shard_modify_mode = 'sequential'`,
 		// On workers, too: the names in functions lead nowhere yet.
-		`SET LOCAL citus.propagate_set_commands = 'local'`,
+		propagateLocal,
 		`SET LOCAL check_function_bodies = off`,
 	} {
 		if _, err := tx.Exec(ctx, statement); err != nil {
@@ -69,17 +63,20 @@ func Distribute(ctx context.Context, tx pgx.Tx, tenant string) error {
 	if err != nil {
 		return postgres.Wrap(err, "distribute the schema of %q", tenant)
 	}
-	return distributeRest(ctx, tx, tenant)
+	return distributeRest(ctx, tx, tenant, owner)
 }
 
 // distributeRest brings the functions of a schema to the workers, and has the numbers of its tasks
 // begin in the incarnation of the worker.
-func distributeRest(ctx context.Context, tx pgx.Tx, tenant string) error {
+func distributeRest(ctx context.Context, tx pgx.Tx, tenant, owner string) error {
 	name := postgres.Quote(Of(tenant))
 	_, err := tx.Exec(ctx, `SELECT create_distributed_function(p.oid::regprocedure)
 		FROM pg_proc p WHERE p.pronamespace = $1::text::regnamespace`, name)
 	if err != nil {
 		return postgres.Wrap(err, "distribute the functions of %q", tenant)
+	}
+	if err := RevokeOnWorkers(ctx, tx, tenant, owner); err != nil {
+		return err
 	}
 	var present string
 	err = tx.QueryRow(ctx, `SELECT `+name+`.history(tableoid) FROM `+name+`.numbering`).
@@ -89,6 +86,29 @@ func distributeRest(ctx context.Context, tx pgx.Tx, tenant string) error {
 	}
 	_, err = tx.Exec(ctx, `UPDATE `+name+`.numbering SET history = $1`, present)
 	return postgres.Wrap(err, "number the tasks of %q", tenant)
+}
+
+// workerRevokes are statements that take rights away on workers. Citus makes functions and tables
+// there with the rights that Postgres gives by itself, adds those that were granted, and leaves out
+// what was revoked. owner is the tenant's role, "" for none.
+func workerRevokes(tenant, owner string) []string {
+	name := postgres.Quote(Of(tenant))
+	all := []string{`REVOKE ALL ON ALL FUNCTIONS IN SCHEMA ` + name + ` FROM PUBLIC`}
+	if owner != "" {
+		all = append(all, `REVOKE UPDATE, DELETE, TRUNCATE ON `+name+`.audit FROM `+
+			postgres.Quote(owner))
+	}
+	return all
+}
+
+// RevokeOnWorkers runs workerRevokes. A move makes tables anew.
+func RevokeOnWorkers(ctx context.Context, q postgres.Execer, tenant, owner string) error {
+	for _, statement := range workerRevokes(tenant, owner) {
+		if _, err := q.Exec(ctx, statement); err != nil {
+			return postgres.Wrap(err, "revoke rights in the schema of %q", tenant)
+		}
+	}
+	return nil
 }
 
 // isDistributed reports whether a schema is distributed.

@@ -7,11 +7,11 @@
 //   - check: Check, CheckBase
 //   - create: ErrThere, Create
 //   - development: RefuseDevelopment
-//   - distribute: CitusVersion, Distributes, Distribute
+//   - distribute: CitusVersion, Distributes, Distribute, RevokeOnWorkers
 //   - gaps: Gap, Gaps
 //   - migrate: Status, Migrate, Statuses, MigrateOne, LatestTenant, MigrateTenant
 //   - names: Base, Of, ErrMissing
-//   - role: RoleFence, OpenRoleFence, RoleFenceIn, RestoreRights
+//   - role: RoleFence, OpenRoleFence, RoleFenceIn, RestoreRights, PrepareWorkers, CheckLogins
 //   - stale: MigrateStale
 //   - table: LockForMove, IsMoving
 package schema

@@ -35,12 +35,12 @@ func Gaps(ctx context.Context, url string, noRoles bool) ([]Gap, error) {
 		return nil, postgres.ConnectError(url, err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	f := &RoleFence{db: conn}
+	f := &RoleFence{db: conn, conn: conn}
 	var made bool
 	var version int64
 	err = conn.QueryRow(ctx, `SELECT current_user, prefix, base_role IS NOT NULL,
-		(SELECT max(version_id) FROM asyncflow.schema_versions) FROM asyncflow.fence`).
-		Scan(&f.user, &f.prefix, &made, &version)
+		(SELECT max(version_id) FROM asyncflow.schema_versions), `+postgres.DistributedSQL+`
+		FROM asyncflow.fence`).Scan(&f.user, &f.prefix, &made, &version, &f.logins)
 	switch state := postgres.State(err); {
 	case state == pgerrcode.UndefinedTable, state == pgerrcode.InvalidSchemaName,
 		err == nil && version < latestVersion(migrations.Asyncflow()):
@@ -51,7 +51,9 @@ func Gaps(ctx context.Context, url string, noRoles bool) ([]Gap, error) {
 	var all []Gap
 	find := []func(context.Context) ([]Gap, error){f.submitterGaps}
 	if made && !noRoles {
-		find = []func(context.Context) ([]Gap, error){f.baseGaps, f.tenantGaps, f.submitterGaps}
+		workerGaps := func(ctx context.Context) ([]Gap, error) { return f.workerGaps(ctx, url) }
+		find = []func(context.Context) ([]Gap, error){f.baseGaps, f.tenantGaps, f.submitterGaps,
+			workerGaps}
 	}
 	for _, one := range find {
 		gaps, err := one(ctx)

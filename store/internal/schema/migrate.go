@@ -78,7 +78,7 @@ func migrateWithRoles(
 	for _, tenant := range tenants {
 		names = append(names, f.RoleOf(tenant))
 	}
-	if err := f.need(ctx, names...); err != nil { // all at once, so that the error names all
+	if err := f.needEverywhere(ctx, url, names...); err != nil { // the error names all
 		return all, err
 	}
 	if err := f.grantBase(ctx); err != nil {

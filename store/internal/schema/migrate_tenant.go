@@ -28,6 +28,9 @@ func MigrateTenant(ctx context.Context, url, tenant string, noRoles bool) (Statu
 	if behind, err := isBehind(ctx, f.db, tenant); err != nil || !behind {
 		return Status{}, err
 	}
+	if err := f.needEverywhere(ctx, url, f.RoleOf(tenant)); err != nil {
+		return Status{}, err
+	}
 	status, err := f.migrate(ctx, url, tenant, besideNodes)
 	if err != nil {
 		return status, err

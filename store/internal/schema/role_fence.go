@@ -24,6 +24,8 @@ type RoleFence struct {
 	own    *tableLock // nil in a transaction
 	user   string     // the user of the connection
 	prefix string     // of the names of roles, and the base role's name itself
+	// logins says that tenants are, or come to be, on workers of Citus: see role_logins.go.
+	logins bool
 }
 
 // querier is a connection or a transaction.
@@ -69,10 +71,15 @@ func RoleFenceIn(ctx context.Context, tx pgx.Tx) (*RoleFence, error) {
 
 // read reads what roles there are to be.
 func (f *RoleFence) read(ctx context.Context) error {
-	err := f.db.QueryRow(ctx, `SELECT current_user, prefix FROM asyncflow.fence`).
-		Scan(&f.user, &f.prefix)
+	err := f.db.QueryRow(ctx, `SELECT current_user, prefix, `+postgres.DistributedSQL+`
+		FROM asyncflow.fence`).Scan(&f.user, &f.prefix, &f.logins)
 	if err != nil {
 		return missingFence(err)
+	}
+	if f.logins {
+		if _, err := f.db.Exec(ctx, keepNone); err != nil {
+			return err
+		}
 	}
 	return RefuseDevelopment(ctx, f.db)
 }
@@ -101,16 +108,22 @@ func (f *RoleFence) Conn() *pgx.Conn { return f.conn }
 func (f *RoleFence) RoleOf(tenant string) string { return f.prefix + "_" + tenant }
 
 // Create is the function Create, with roles: the tenant's owns the schema. It needs a transaction.
-// enter makes the tenant's row.
+// enter makes the tenant's row. With distributed, PrepareWorkers was called before.
 func (f *RoleFence) Create(
-	ctx context.Context, tx pgx.Tx, tenant string, enter func() error,
+	ctx context.Context, tx pgx.Tx, tenant string, distributed bool, enter func() error,
 ) error {
+	f.logins = f.logins || distributed
 	n := newTenant{tenant: tenant, role: f.RoleOf(tenant), grants: f.tenantGrants(tenant)}
 	if err := f.need(ctx, f.prefix, n.role); err != nil {
 		return err
 	}
 	if err := create(ctx, tx, n); err != nil {
 		return err
+	}
+	if distributed {
+		if err := Distribute(ctx, tx, tenant, n.role); err != nil {
+			return err
+		}
 	}
 	if err := enter(); err != nil {
 		return err
@@ -206,13 +219,12 @@ const (
 // give gives an object, such as "TABLE acme.tallies", to a role. Nodes may be using it.
 func (f *RoleFence) give(ctx context.Context, object, role string) (err error) {
 	for range giveTries {
-		_, err = f.db.Exec(ctx, `BEGIN; SET LOCAL lock_timeout = '`+givePatience+`';
-			ALTER `+object+` OWNER TO `+postgres.Quote(role)+`; COMMIT`)
-		if err == nil {
-			return nil
-		}
-		_, ended := f.db.Exec(ctx, `ROLLBACK`)
-		if ended != nil || postgres.State(err) != pgerrcode.LockNotAvailable {
+		// One by one: Citus passes the whole text that an ALTER is in on to workers.
+		err = pgx.BeginFunc(ctx, f.conn, func(tx pgx.Tx) error {
+			return f.run(ctx, tx, `SET LOCAL lock_timeout = '`+givePatience+`'`,
+				`ALTER `+object+` OWNER TO `+postgres.Quote(role))
+		})
+		if postgres.State(err) != pgerrcode.LockNotAvailable {
 			return err
 		}
 		select {
@@ -223,8 +235,25 @@ func (f *RoleFence) give(ctx context.Context, object, role string) (err error) {
 	return err
 }
 
-// need makes missing roles, and makes our user a member of each.
+// run runs statements in a transaction, the settings of which also hold on workers of Citus.
+func (f *RoleFence) run(ctx context.Context, tx pgx.Tx, statements ...string) error {
+	if f.logins {
+		statements = append([]string{propagateLocal}, statements...)
+	}
+	for _, statement := range statements {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// need makes missing roles, and makes our user a member of each. Where tenants are on workers of
+// Citus, the roles may log in, as members of one more role.
 func (f *RoleFence) need(ctx context.Context, names ...string) error {
+	if f.logins {
+		names = append([]string{f.loginGroup()}, names...)
+	}
 	missing, err := f.missing(ctx, names)
 	if err != nil {
 		return postgres.Wrap(err, "look at roles")
@@ -232,7 +261,7 @@ func (f *RoleFence) need(ctx context.Context, names ...string) error {
 	for i, role := range missing {
 		err := f.make(ctx, role)
 		if postgres.State(err) == pgerrcode.InsufficientPrivilege {
-			return mayNotMakeRoles(f.user, missing[i:], err)
+			return f.mayNotMakeRoles(missing[i:], err)
 		}
 		if err != nil {
 			return postgres.Wrap(err, "make role %s", role.name)
@@ -247,7 +276,7 @@ const makeTries = 10
 // make makes a role, in as many transactions as it takes until the connection knows it.
 func (f *RoleFence) make(ctx context.Context, role missingRole) (err error) {
 	for range makeTries {
-		_, err = f.db.Exec(ctx, role.makeSQL())
+		_, err = f.db.Exec(ctx, f.makeSQL(role))
 		if postgres.State(err) != pgerrcode.UndefinedObject {
 			return err
 		}
@@ -255,7 +284,8 @@ func (f *RoleFence) make(ctx context.Context, role missingRole) (err error) {
 	return err
 }
 
-// missingRole is a role that our user can't take. It doesn't exist, or the user is no member.
+// missingRole is a role that our user can't take, or that can't log in where it has to. It doesn't
+// exist, or the user is no member.
 type missingRole struct {
 	name   string
 	exists bool
@@ -263,15 +293,22 @@ type missingRole struct {
 
 // makeSQL makes the role unless it exists, and makes our user a member. A copy of the database may
 // make the role at the same time. For a moment our connection may then neither make it nor know it.
-func (r missingRole) makeSQL() string {
+func (f *RoleFence) makeSQL(r missingRole) string {
 	name := postgres.Quote(r.name)
 	grant := `GRANT ` + name + ` TO CURRENT_USER`
-	if r.exists {
-		return grant
+	if f.logins && r.name != f.loginGroup() {
+		grant += `; ` + f.loginSQL(r.name)
+	}
+	if f.logins { // each server makes them by itself
+		grant = `PERFORM set_config('citus.enable_ddl_propagation', 'off', true); ` + grant
+	}
+	create := ``
+	if !r.exists {
+		create = `BEGIN CREATE ROLE ` + name + ` NOLOGIN;
+		EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END;`
 	}
 	return `DO $make$ BEGIN
-		BEGIN CREATE ROLE ` + name + ` NOLOGIN;
-		EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END;
+		` + create + `
 		FOR i IN 1..100 LOOP
 			BEGIN ` + grant + `; RETURN;
 			EXCEPTION WHEN undefined_object THEN PERFORM pg_sleep(0.01); END;
@@ -280,32 +317,38 @@ func (r missingRole) makeSQL() string {
 		END $make$`
 }
 
-// missing returns the roles that our user can't take. From Postgres 16 on, the user that made a
-// role is a member that may neither take it nor use it.
+// missing returns the roles that our user can't take, or that can't log in where they have to. From
+// Postgres 16 on, the user that made a role is a member that may neither take it nor use it.
 func (f *RoleFence) missing(ctx context.Context, names []string) ([]missingRole, error) {
 	rows, _ := f.db.Query(ctx, `
 		SELECT name, r.oid IS NOT NULL FROM unnest($1::text[]) WITH ORDINALITY AS n (name, i)
-		LEFT JOIN pg_roles r ON rolname = name
+		LEFT JOIN pg_roles r ON r.rolname = name LEFT JOIN pg_roles g ON g.rolname = $2
 		WHERE r.oid IS NULL OR NOT CASE WHEN current_setting('server_version_num')::int >= 160000
 		  THEN pg_has_role(r.oid, 'SET') AND pg_has_role(r.oid, 'USAGE')
 		  ELSE pg_has_role(r.oid, 'MEMBER') END
-		ORDER BY i`, names)
+		  OR $3 AND r.oid IS DISTINCT FROM g.oid AND NOT (r.rolcanlogin
+		    AND coalesce(r.rolvaliduntil = '-infinity', false)
+		    AND coalesce(pg_has_role(r.oid, g.oid, 'MEMBER'), false))
+		ORDER BY i`, names, f.loginGroup(), f.logins)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r missingRole, err error) {
 		return r, row.Scan(&r.name, &r.exists)
 	})
 }
 
 // mayNotMakeRoles tells an administrator what to do.
-func mayNotMakeRoles(user string, missing []missingRole, err error) error {
+func (f *RoleFence) mayNotMakeRoles(missing []missingRole, err error) error {
 	var do strings.Builder
 	for _, role := range missing {
 		fmt.Fprintf(&do, "\n  CREATE ROLE %[1]s NOLOGIN; GRANT %[1]s TO %[2]s;",
-			postgres.Quote(role.name), postgres.Quote(user))
+			postgres.Quote(role.name), postgres.Quote(f.user))
+		if f.logins && role.name != f.loginGroup() {
+			do.WriteString(" " + f.loginSQL(role.name) + ";")
+		}
 	}
 	return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err, Message: fmt.Sprintf(
 		"the database user %s may not make the roles that keep tenants apart. "+
 			"An administrator can allow it to:\n"+
 			"  ALTER ROLE %s CREATEROLE;\nor make the roles for it:%s\n"+
 			"Then run asyncflow migrate up again. Or do without them: --database-roles=off",
-		user, postgres.Quote(user), do.String())}
+		f.user, postgres.Quote(f.user), do.String())}
 }

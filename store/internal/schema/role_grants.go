@@ -4,7 +4,8 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
@@ -80,7 +81,13 @@ func (f *RoleFence) tenantGrants(tenant string) []string {
 
 // grantTenant runs tenantGrants.
 func (f *RoleFence) grantTenant(ctx context.Context, tenant string) error {
-	_, err := f.db.Exec(ctx, `BEGIN; SET LOCAL ROLE `+postgres.Quote(f.RoleOf(tenant))+`; `+
-		strings.Join(f.tenantGrants(tenant), "; ")+`; COMMIT`)
+	statements := append([]string{`SET LOCAL ROLE ` + postgres.Quote(f.RoleOf(tenant))},
+		f.tenantGrants(tenant)...)
+	if f.logins {
+		statements = append(statements, workerRevokes(tenant, f.RoleOf(tenant))...)
+	}
+	err := pgx.BeginFunc(ctx, f.conn, func(tx pgx.Tx) error {
+		return f.run(ctx, tx, statements...)
+	})
 	return postgres.Wrap(err, "grant the base role's rights in the schema of %q", tenant)
 }

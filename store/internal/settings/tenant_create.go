@@ -32,6 +32,9 @@ func CreateTenant(
 	}
 	defer conn.Close(ctx)
 	how := with(opts)
+	if err := how.prepare(ctx, conn, url, tenant); err != nil {
+		return false, postgres.Wrap(err, "CreateTenant(%q)", tenant)
+	}
 	err = postgres.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
 		_, created, err = makeTenant(ctx, tx, tenant, asyncflow.Quotas{}, how)
 		return err
@@ -55,6 +58,9 @@ func (s *tenants) CreateTenant(
 		return t, postgres.Wrap(err, "CreateTenant(%q)", slug)
 	}
 	defer s.creating.Release(1)
+	if err := s.options().prepare(ctx, s.core.Base, s.core.Config.URL, slug); err != nil {
+		return t, postgres.Wrap(err, "CreateTenant(%q)", slug)
+	}
 	var created bool
 	whole := func(tx pgx.Tx) (err error) {
 		if t, created, err = makeTenant(ctx, tx, slug, own, s.options()); err != nil {
@@ -79,11 +85,27 @@ func (s *tenants) options() options {
 }
 
 // distributes reports whether a new tenant is distributed.
-func (o options) distributes(ctx context.Context, tx pgx.Tx) (bool, error) {
+func (o options) distributes(ctx context.Context, q postgres.Querier) (bool, error) {
 	if o.notDistributed {
 		return false, nil
 	}
-	return schema.Distributes(ctx, tx, o.noRoles)
+	return schema.Distributes(ctx, q)
+}
+
+// prepare makes ready what a new tenant with a role needs on the workers of Citus, if it is to be on
+// one of them.
+func (o options) prepare(ctx context.Context, q postgres.Querier, url, slug string) error {
+	if o.noRoles {
+		return nil
+	}
+	distributed, err := o.distributes(ctx, q)
+	if err != nil || !distributed {
+		return err
+	}
+	if there, err := isThere(ctx, q, slug); err != nil || there { // it stays where it is
+		return err
+	}
+	return schema.PrepareWorkers(ctx, url, slug)
 }
 
 // adopt is CreateTenant for a tenant with a schema that is there already.
@@ -123,13 +145,14 @@ func makeTenant(
 	if err := checkNew(ctx, tx, slug); err != nil {
 		return t, false, err
 	}
-	if _, err := how.distributes(ctx, tx); err != nil {
+	distributed, err := how.distributes(ctx, tx)
+	if err != nil {
 		return t, false, err
 	}
 	if err := f.EnsureBase(ctx); err != nil {
 		return t, false, err
 	}
-	err = f.Create(ctx, tx, slug, func() (err error) {
+	err = f.Create(ctx, tx, slug, distributed, func() (err error) {
 		t, created, err = enterTenant(ctx, tx, slug, f.RoleOf(slug), own)
 		return err
 	})
@@ -161,13 +184,18 @@ func checkNew(ctx context.Context, tx pgx.Tx, slug string) error {
 	if err := checkName(ctx, tx, slug); err != nil {
 		return err
 	}
-	var there bool
-	err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`,
-		schema.Of(slug)).Scan(&there)
+	there, err := isThere(ctx, tx, slug)
 	if err == nil && there {
 		err = schema.ErrThere
 	}
 	return err
+}
+
+// isThere reports whether there is a schema of a tenant's name.
+func isThere(ctx context.Context, q postgres.Querier, slug string) (there bool, err error) {
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`,
+		schema.Of(slug)).Scan(&there)
+	return there, err
 }
 
 // adoptTenant completes a tenant that is there in part, and reports whether its row was missing. If
@@ -229,7 +257,7 @@ func adoptPlain(
 		if err != nil || !distributed {
 			return err
 		}
-		return schema.Distribute(ctx, tx, slug)
+		return schema.Distribute(ctx, tx, slug, "")
 	})
 	return t, created, err
 }

@@ -84,9 +84,13 @@ func (s *tenants) DropStep(ctx context.Context, slug string) (out Dropped, err e
 	if asyncflow.CodeOf(err) == asyncflow.CodeNotFound { // another node has just ended it
 		return out, nil
 	}
+	endPos, err := s.lastPosition(ctx, slug)
+	if err != nil {
+		return out, postgres.Wrap(err, "DropStep(%q)", slug)
+	}
 	var gone bool
-	err = pgx.BeginFunc(ctx, s.core.DB(slug), func(tx pgx.Tx) error {
-		out.Tables, gone, err = s.dropTables(ctx, tx, slug)
+	err = pgx.BeginFunc(ctx, s.core.DB(""), func(tx pgx.Tx) error {
+		out.Tables, gone, err = s.dropTables(ctx, tx, slug, endPos)
 		return err
 	})
 	if postgres.State(err) == pgerrcode.LockNotAvailable {
@@ -104,9 +108,10 @@ func (s *tenants) DropStep(ctx context.Context, slug string) (out Dropped, err e
 	return out, postgres.Wrap(err, "DropStep(%q)", slug)
 }
 
-// dropTables drops some tables of a tenant, or ends the drop if there are none.
+// dropTables drops some tables of a tenant, or ends the drop if there are none. endPos is the
+// tenant's last position.
 func (s *tenants) dropTables(
-	ctx context.Context, tx pgx.Tx, slug string,
+	ctx context.Context, tx pgx.Tx, slug string, endPos int,
 ) (dropped int, gone bool, err error) {
 	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
 		return 0, false, err
@@ -131,7 +136,7 @@ func (s *tenants) dropTables(
 		return 0, false, err
 	}
 	if len(tables) == 0 {
-		return 0, true, s.finishDrop(ctx, tx, slug, now)
+		return 0, true, s.finishDrop(ctx, tx, slug, now, endPos)
 	}
 	// CASCADE is for foreign keys of tables that stay for now.
 	_, err = tx.Exec(ctx, `DROP TABLE IF EXISTS `+strings.Join(tables, ", ")+` CASCADE`)
@@ -150,23 +155,32 @@ func tablesOf(ctx context.Context, tx pgx.Tx, slug string) ([]string, error) {
 	})
 }
 
-// finishDrop drops what is left of a tenant, and keeps its last position and version.
-func (s *tenants) finishDrop(ctx context.Context, tx pgx.Tx, slug string, now time.Time) error {
+// lastPosition returns the last position that a tenant used; 0 if that isn't known any more.
+func (s *tenants) lastPosition(ctx context.Context, slug string) (endPos int, err error) {
 	schema := postgres.Quote(schema.Of(slug))
 	var there bool
-	if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`,
-		schema+".table_sets").Scan(&there); err != nil {
-		return err
+	err = s.core.DB(slug).QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`,
+		schema+".table_sets").Scan(&there)
+	if err != nil || !there {
+		return 0, err
 	}
-	endPos := 0
-	if there {
-		err := tx.QueryRow(ctx, `SELECT coalesce(max(end_pos), 0) FROM (
-			SELECT end_pos FROM `+schema+`.table_sets
-			UNION ALL SELECT end_pos FROM `+schema+`.retired_types) p`).Scan(&endPos)
-		if err != nil {
+	err = s.core.DB(slug).QueryRow(ctx, `SELECT coalesce(max(end_pos), 0) FROM (
+		SELECT end_pos FROM `+schema+`.table_sets
+		UNION ALL SELECT end_pos FROM `+schema+`.retired_types) p`).Scan(&endPos)
+	return endPos, err
+}
+
+// finishDrop drops what is left of a tenant, and keeps its last position and version. Citus' lists
+// of schemas aren't for roles of tenants, so there our user drops the schema.
+func (s *tenants) finishDrop(
+	ctx context.Context, tx pgx.Tx, slug string, now time.Time, endPos int,
+) error {
+	if postgres.Distributed(tx) {
+		if _, err := tx.Exec(ctx, `SELECT set_config('role', 'none', true)`); err != nil {
 			return err
 		}
 	}
+	schema := postgres.Quote(schema.Of(slug))
 	if _, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS `+schema+` CASCADE`); err != nil {
 		return err
 	}

@@ -77,6 +77,7 @@ type move struct {
 
 	url    string
 	from   postgres.Server
+	role   string    // the tenant's; "": it has none
 	conn   *pgx.Conn // has the transaction of the move
 	side   *pgx.Conn // looks how far it is, and wakes it
 	lock   *pgx.Conn // has a lock that keeps others from moving tenants
@@ -236,7 +237,13 @@ const moveSQL = `SELECT citus_schema_move($1::text::regnamespace, $2, $3, 'auto'
 // worker: nothing was lost, so their numbers go on. A roll of a history that was lost before stays
 // lost.
 func (m *move) transact(ctx context.Context) error {
-	before, err := m.histories(ctx, m.conn)
+	var before histories
+	err := pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) (err error) {
+		if _, err = tx.Exec(ctx, `SELECT set_config('role', $1, true)`, m.asOwner()); err == nil {
+			before, err = m.histories(ctx, tx)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -244,6 +251,9 @@ func (m *move) transact(ctx context.Context) error {
 		_, err := tx.Exec(ctx, moveSQL, m.schema(), m.To.Host, m.To.Port)
 		if err != nil {
 			return m.refused(err)
+		}
+		if err := m.takeRole(ctx, tx); err != nil {
+			return err
 		}
 		after, err := m.histories(ctx, tx)
 		if err != nil {
@@ -258,8 +268,35 @@ func (m *move) transact(ctx context.Context) error {
 		}
 		_, err = tx.Exec(ctx, `UPDATE `+m.schema()+`.numbering SET history = $1 WHERE history = $2`,
 			after.numbering, before.numbering)
+		if err == nil {
+			_, err = tx.Exec(ctx, `SET LOCAL ROLE NONE`) // on the workers, too, for their commit
+		}
 		return err
 	})
+}
+
+// asOwner returns the role that owns the tenant's tables, as a value of the setting role.
+func (m *move) asOwner() string {
+	if m.role == "" {
+		return "none"
+	}
+	return m.role
+}
+
+// takeRole gives the connections of the transaction at workers the tenant's role: our user must run
+// no function of the tenant's, and no constraint. Over other connections the tables aren't there
+// yet, so this server keeps the user, whose connections they are.
+func (m *move) takeRole(ctx context.Context, tx pgx.Tx) error {
+	if m.role == "" {
+		return nil
+	}
+	for _, statement := range []string{`SET LOCAL citus.propagate_set_commands = 'local'`,
+		`SET LOCAL ROLE ` + postgres.Quote(m.role), `SELECT set_config('role', 'none', true)`} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // refused explains why Citus didn't move a tenant.
@@ -282,6 +319,9 @@ func (m *move) refused(err error) error {
 // have none.
 func (m *move) tidy(ctx context.Context) error {
 	if err := m.forgetIdentities(ctx); err != nil {
+		return err
+	}
+	if err := schema.RevokeOnWorkers(ctx, m.conn, m.Tenant, m.role); err != nil {
 		return err
 	}
 	tables, err := m.all(ctx)

@@ -25,6 +25,11 @@ func (m *move) check(ctx context.Context) error {
 	if t.State() == asyncflow.TenantDropping {
 		return stillThere(t)
 	}
+	err = m.side.QueryRow(ctx, `SELECT coalesce(role, '') FROM asyncflow.tenants WHERE slug = $1`,
+		m.Tenant).Scan(&m.role)
+	if err != nil {
+		return err
+	}
 	at, err := catalog.Placements(ctx, m.side, []string{m.Tenant})
 	if err != nil {
 		return err
