@@ -305,7 +305,8 @@ func TestAuditIsFencedAfterAMove(t *testing.T) {
 	}
 	var rolls, lost int
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (
-		WHERE history <> tenant_acme.history(tableoid)) FROM tenant_acme.rolls`).Scan(&rolls, &lost))
+		WHERE history <> tenant_acme.history(tableoid)) FROM tenant_acme.rolls`).
+		Scan(&rolls, &lost))
 	assert.Positive(t, rolls)
 	assert.Zero(t, lost, "the rolls are in the history of the new worker")
 	gaps, err := store.Gaps(t.Context(), b.url)

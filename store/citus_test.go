@@ -117,8 +117,8 @@ func TestTenantsWithRolesStayOnTheCoordinator(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, made)
 	var schemas string
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT string_agg(schemaid::regnamespace::text, ' ')
-		FROM pg_dist_schema`).Scan(&schemas))
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT
+		string_agg(schemaid::regnamespace::text, ' ') FROM pg_dist_schema`).Scan(&schemas))
 	assert.Equal(t, "tenant_new", schemas)
 	require.NoError(t, conn.QueryRow(t.Context(), loginsSQL).Scan(&logins))
 	assert.Equal(t, 2, logins, "the base role and the new tenant's")

@@ -16,7 +16,7 @@
 //   - hot: HotPool, NewHotPool
 //   - page: PageBytes, CollectPage, Place
 //   - placed: PlacedTables, NewPlacedTables
-//   - pool: PoolConfig, Server, NewPool, PoolGroup, PoolStat
+//   - pool: KeptSetting, PoolConfig, Server, NewPool, PoolGroup, PoolStat
 //   - pooler: Pooler, OpenPooler, ServerOf, Direct, IsDirect
 //   - prober: Prober, NewProber
 //   - query: Querier, Unprepared, OrZero, CountRows, Execer, OrNull, QueueSettings, SearchSettings,

@@ -37,8 +37,8 @@ const byItself = `SELECT set_config(name, value, true) FROM unnest(
 // propagateLocal has Citus pass SET LOCAL on to workers.
 const propagateLocal = `SET LOCAL citus.propagate_set_commands = 'local'`
 
-// Distribute gives a tenant's schema to a worker, unless it has one. It needs a transaction. owner is
-// the tenant's role, "" for none.
+// Distribute gives a tenant's schema to a worker, unless it has one. It needs a transaction. owner
+// is the tenant's role, "" for none.
 func Distribute(ctx context.Context, tx pgx.Tx, tenant, owner string) error {
 	name := Of(tenant)
 	var done bool

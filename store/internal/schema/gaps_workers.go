@@ -26,7 +26,7 @@ func (f *RoleFence) workerGaps(ctx context.Context, url string) ([]Gap, error) {
 	}
 	all, err := f.loginGaps(ctx, "the coordinator", roles)
 	for i := 0; i < len(workers) && err == nil; i++ {
-		there, unreached := f.at(ctx, url, workers[i])
+		there, unreached := f.fenceAt(ctx, url, workers[i])
 		if unreached != nil {
 			gap := newGap("", "%v", unreached)
 			gap.Do = "start it, or let this machine and this user connect to it"
@@ -99,8 +99,8 @@ func (f *RoleFence) loginGaps(ctx context.Context, server string, roles []string
 	for _, r := range refused {
 		gap := newGap("", "the worker %s doesn't let Citus log in as roles of tenants from %s",
 			r.worker, server)
-		gap.Do = "add to pg_hba.conf of " + r.worker.String() + ", before other rules that match: " +
-			r.rule(f.prefix)
+		gap.Do = "add to pg_hba.conf of " + r.worker.String() +
+			", before other rules that match: " + r.rule(f.prefix)
 		all = append(all, gap)
 	}
 	return all, postgres.Wrap(err, "see whether roles can log in from %s", server)

@@ -70,15 +70,12 @@ func (f *RoleFence) needEverywhere(ctx context.Context, url string, names ...str
 func (f *RoleFence) needAt(
 	ctx context.Context, url string, worker postgres.Server, names []string,
 ) error {
-	there, err := f.at(ctx, url, worker)
+	there, err := f.fenceAt(ctx, url, worker)
 	if err != nil {
 		return err
 	}
 	defer there.conn.Close(context.WithoutCancel(ctx))
-	err = there.need(ctx, names...)
-	if err == nil {
-		err = there.closeInternals(ctx)
-	}
+	err = postgres.FirstError(there.need(ctx, names...), there.closeInternals(ctx))
 	if err != nil {
 		return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
 			Message: fmt.Sprintf("at the worker %s: %v", worker, err)}
@@ -86,19 +83,18 @@ func (f *RoleFence) needAt(
 	return nil
 }
 
-// at returns the fence at a worker. Its connection is to be closed.
-func (f *RoleFence) at(
+// fenceAt returns the fence at a worker. Its connection is to be closed.
+func (f *RoleFence) fenceAt(
 	ctx context.Context, url string, worker postgres.Server,
 ) (*RoleFence, error) {
 	conn, err := postgres.ConnectTo(ctx, url, worker)
-	if err == nil { // Citus hides the tables that it has there
-		_, err = conn.Exec(ctx, `SET citus.override_table_visibility = off`)
-	}
 	if err != nil {
 		return nil, &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
 			Message: fmt.Sprintf("can't connect to the worker %s of Citus with the user and "+
 				"password of DATABASE_URL", worker)}
 	}
+	// Citus hides the tables that it has there. A failure comes again with the next statement.
+	_, _ = conn.Exec(ctx, `SET citus.override_table_visibility = off`)
 	return &RoleFence{db: conn, conn: conn, user: f.user, prefix: f.prefix, logins: true}, nil
 }
 
@@ -174,9 +170,9 @@ func CheckLogins(ctx context.Context, db beginner, base string) error {
 		rules = append(rules, fmt.Sprintf("on %s:\n  %s", r.worker, r.rule(base)))
 	}
 	return asyncflow.Errorf(asyncflow.CodeUnavailable, "Citus can't log in at its workers as "+
-		"the role %s. Add this to pg_hba.conf, before other rules that match, reload, and try "+
-		"again:\n%s\nOr keep new tenants on this server by --distributed=off, or do without roles: "+
-		"--database-roles=off", base, strings.Join(rules, "\n"))
+		"the role %s. Add this to pg_hba.conf, before other rules that match, reload, and "+
+		"try again:\n%s\nOr keep new tenants on this server by --distributed=off, or do without "+
+		"roles: --database-roles=off", base, strings.Join(rules, "\n"))
 }
 
 // rule returns the line of pg_hba.conf that lets roles log in.
@@ -199,7 +195,8 @@ func (f *RoleFence) openInternals(ctx context.Context) ([]string, error) {
 	rows, _ := f.db.Query(ctx, `SELECT n.nspname || '.' || p.proname || '(' ||
 		  pg_get_function_identity_arguments(p.oid) || ')'
 		FROM pg_proc p JOIN pg_namespace n ON n.oid = pronamespace
-		WHERE (nspname = 'pg_catalog' AND proname IN (SELECT 'citus_internal_' || unnest($1::text[]))
+		WHERE (nspname = 'pg_catalog'
+		      AND proname IN (SELECT 'citus_internal_' || unnest($1::text[]))
 		    OR nspname = 'citus_internal' AND proname = ANY ($1))
 		  AND EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) a
 		    WHERE a.grantee = 0) ORDER BY 1`, internals)

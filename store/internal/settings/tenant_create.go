@@ -92,8 +92,8 @@ func (o options) distributes(ctx context.Context, q postgres.Querier) (bool, err
 	return schema.Distributes(ctx, q)
 }
 
-// prepare makes ready what a new tenant with a role needs on the workers of Citus, if it is to be on
-// one of them.
+// prepare makes ready what a new tenant with a role needs on the workers of Citus, if it is to be
+// on one of them.
 func (o options) prepare(ctx context.Context, q postgres.Querier, url, slug string) error {
 	if o.noRoles {
 		return nil
