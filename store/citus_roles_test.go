@@ -308,7 +308,7 @@ func TestAuditIsFencedAfterAMove(t *testing.T) {
 		WHERE history <> tenant_acme.history(tableoid)) FROM tenant_acme.rolls`).
 		Scan(&rolls, &lost))
 	assert.Positive(t, rolls)
-	assert.Zero(t, lost, "the rolls are in the history of the new worker")
+	assert.Zero(t, lost, "the rolls are in the incarnation of the new worker")
 	gaps, err := store.Gaps(t.Context(), b.url)
 	require.NoError(t, err)
 	assert.Empty(t, gaps)
