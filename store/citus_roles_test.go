@@ -26,6 +26,7 @@ func TestRolesOnCitus(t *testing.T) {
 	pgtest.OnCitusWithRoles(t, "TestTenantsAreOnWorkers", "TestSecondFence", "TestRolesMayLittle",
 		"TestForgottenRole", "TestEveryStatementHasItsRole", "TestRoleOutsideOfATransaction",
 		"TestSQLSubmit", "TestSQLSubmitRoleMayOnlySubmit", "TestGrantSubmit",
+		"TestFunctionsOfCitusAreClosed",
 		"TestRolesMayLittleOnWorkers", "TestSubmittersMayLittleOnWorkers",
 		"TestRolesKeepNoConnections", "TestAuditIsFencedAfterAMove", "TestMigrateToRolesOnCitus",
 		"TestTasksWhileATenantMoves", "TestHotStatementsNameTheTablesOfTheWorker",
@@ -242,6 +243,49 @@ func TestSubmittersMayLittleOnWorkers(t *testing.T) {
 			assert.Contains(t, []string{pgerrcode.InsufficientPrivilege,
 				pgerrcode.UndefinedTable}, sqlState(err), "%s: %s: %v", server, sql, err)
 		}
+	}
+}
+
+// Functions of Citus that take another tenant's tables from its lists are closed to other roles on
+// each server, without roles of tenants as well. Where they are open, the doctor says so, and a
+// migration closes them.
+func TestFunctionsOfCitusAreClosed(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	b := setup(t)
+	u, err := url.Parse(b.url)
+	require.NoError(t, err)
+	role := "stranger_" + strings.TrimPrefix(u.Path, "/")
+	b.exec(`CREATE ROLE ` + role + ` LOGIN`)
+	noRoles := store.WithoutRoles(pgtest.NoRoles())
+	for _, server := range b.servers() {
+		conn := b.login(server, role)
+		for _, sql := range []string{
+			`SELECT citus_internal.delete_tenant_schema('tenant_acme'::regnamespace)`,
+			`SELECT pg_catalog.citus_internal_delete_tenant_schema('tenant_acme'::regnamespace)`,
+			`SELECT citus_internal.add_tenant_schema('public'::regnamespace, 1)`,
+			`SELECT citus_internal.delete_placement_metadata(placementid) FROM pg_dist_placement`,
+		} {
+			_, err := conn.Exec(t.Context(), sql)
+			assert.ErrorContains(t, err, "permission denied for function", "%s: %s", server, sql)
+		}
+		admin, err := pgx.Connect(t.Context(), server)
+		require.NoError(t, err)
+		_, err = admin.Exec(t.Context(), `SET citus.enable_ddl_propagation = off; GRANT EXECUTE ON
+			FUNCTION citus_internal.delete_tenant_schema TO PUBLIC`)
+		require.NoError(t, err)
+		require.NoError(t, admin.Close(t.Context()))
+		gaps, err := store.Gaps(t.Context(), b.url, noRoles)
+		require.NoError(t, err)
+		require.Len(t, gaps, 1, server)
+		assert.Contains(t, gaps[0].Text, "every role may change Citus' lists")
+		assert.Contains(t, gaps[0].Do, "REVOKE ALL ON FUNCTION citus_internal.delete_tenant_schema")
+		_, err = store.Migrate(t.Context(), b.url, noRoles)
+		require.NoError(t, err)
+		gaps, err = store.Gaps(t.Context(), b.url, noRoles)
+		require.NoError(t, err)
+		require.Empty(t, gaps, server)
 	}
 }
 

@@ -31,7 +31,8 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestBatchesThroughTheCoordinatorAreTransactions", "TestSubmitAfterAMove",
 		"TestHotStatementsWithoutTheLock", "TestRowsAreNumberedAtTheWorker",
 		"TestFollowUpsGoStraightToTheWorker", "TestSubmitsGetNumbersBesideAFollowUp",
-		"TestTenantsWithAnotherOwner", "TestWorkersThatAreNotTold", "TestCitusTakesStatementsByIDs")
+		"TestTenantsWithAnotherOwner", "TestWorkersThatAreNotTold", "TestCitusTakesStatementsByIDs",
+		"TestFunctionsOfCitusAreClosed")
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of

@@ -96,7 +96,7 @@ var special = map[string][]any{
 	"StopOperation": {anyUUID}, "EndpointHistory": {anyUUID}, "EndpointCounts": {[]string{anyUUID}},
 	"RecordNotice": {anyUUID, asyncflow.AlertFiring, asyncflow.TaskID{Type: "pipe", Number: 1}},
 	"SealRoll":     {0}, "LeaseLimited": {0}, "AllotNumbers": {30_000}, "AllotRun": {30_000},
-	"SetHealth":      {anyUUID},
+	"SetHealth": {anyUUID}, "RestFollowUp": {int64(1)},
 	"ChangeEndpoint": {anyUUID}, "EnableEndpoint": {anyUUID}, "Reseal": {""},
 	"GrantSubmit": {"pg_monitor"}, "RevokeSubmit": {"pg_monitor"},
 	"GroupFailures":  {store.FailureFilter{Until: time.Now(), Limit: 10}},

@@ -28,7 +28,7 @@ func newGap(tenant, format string, args ...any) Gap {
 
 // Gaps returns the roles and grants that the database at url lacks, and changes nothing. Without
 // roles, by noRoles or as nobody has made them, these are only the grants of roles that submit by
-// SQL. As long as the schema asyncflow is behind, there are no gaps yet.
+// SQL, and functions of Citus that every role may call. As long as the schema asyncflow is behind, there are no gaps yet.
 func Gaps(ctx context.Context, url string, noRoles bool) ([]Gap, error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
@@ -49,11 +49,12 @@ func Gaps(ctx context.Context, url string, noRoles bool) ([]Gap, error) {
 		return nil, mayNotLook(postgres.Wrap(err, "Gaps"))
 	}
 	var all []Gap
-	find := []func(context.Context) ([]Gap, error){f.submitterGaps}
+	workerGaps := func(ctx context.Context) ([]Gap, error) {
+		return f.workerGaps(ctx, url, noRoles || !made)
+	}
+	find := []func(context.Context) ([]Gap, error){f.submitterGaps, workerGaps}
 	if made && !noRoles {
-		workerGaps := func(ctx context.Context) ([]Gap, error) { return f.workerGaps(ctx, url) }
-		find = []func(context.Context) ([]Gap, error){f.baseGaps, f.tenantGaps, f.submitterGaps,
-			workerGaps}
+		find = append([]func(context.Context) ([]Gap, error){f.baseGaps, f.tenantGaps}, find...)
 	}
 	for _, one := range find {
 		gaps, err := one(ctx)

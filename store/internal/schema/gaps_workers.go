@@ -9,13 +9,14 @@ import (
 )
 
 // workerGaps returns what the servers of Citus lack where tenants are on workers: roles that log in
-// there, rules of pg_hba.conf that let them, and rights that must be taken away on each worker.
-func (f *RoleFence) workerGaps(ctx context.Context, url string) ([]Gap, error) {
+// there, rules of pg_hba.conf that let them, and rights that must be taken away on each server.
+// Without roles, these are only functions of Citus that every role may call.
+func (f *RoleFence) workerGaps(ctx context.Context, url string, noRoles bool) ([]Gap, error) {
 	if !f.logins {
 		return nil, nil
 	}
-	rows, _ := f.db.Query(ctx, `SELECT $1 UNION ALL SELECT role FROM asyncflow.tenants
-		WHERE role IS NOT NULL AND dropping_at IS NULL ORDER BY 1`, f.prefix)
+	rows, _ := f.db.Query(ctx, `SELECT $1 WHERE NOT $2 UNION ALL SELECT role FROM asyncflow.tenants
+		WHERE role IS NOT NULL AND dropping_at IS NULL AND NOT $2 ORDER BY 1`, f.prefix, noRoles)
 	roles, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, postgres.Wrap(err, "look at the roles of tenants")
@@ -41,10 +42,10 @@ func (f *RoleFence) workerGaps(ctx context.Context, url string) ([]Gap, error) {
 	return all, err
 }
 
-// gapsAt returns what a worker lacks.
+// gapsAt returns what a worker lacks, of roles that it should have.
 func (f *RoleFence) gapsAt(ctx context.Context, server string, roles []string) ([]Gap, error) {
 	all, err := f.loginGaps(ctx, server, roles)
-	if err != nil {
+	if err != nil || len(roles) == 0 {
 		return all, err
 	}
 	rows, _ := f.db.Query(ctx, openRightsSQL) // ForEachRow returns its error
@@ -72,10 +73,13 @@ WHERE starts_with(nspname, 'tenant_') AND relname ~ '^audit(_[0-9]+)?$' AND relk
     WHERE a.grantee = relowner AND a.privilege_type IN ('UPDATE', 'DELETE', 'TRUNCATE'))
 ORDER BY 1, 2`
 
-// loginGaps returns roles that a server lacks or that can't log in there, and other servers that
-// don't let Citus log in from it.
+// loginGaps returns roles that a server lacks or that can't log in there, other servers that don't
+// let Citus log in from it, and the gap of openInternals. Without roles it returns only that.
 func (f *RoleFence) loginGaps(ctx context.Context, server string, roles []string) ([]Gap, error) {
-	var all []Gap
+	all, err := f.internalGaps(ctx, server)
+	if err != nil || len(roles) == 0 {
+		return all, err
+	}
 	missing, err := f.missing(ctx, append([]string{f.loginGroup()}, roles...))
 	if err != nil {
 		return nil, postgres.Wrap(err, "look at the roles on %s", server)
@@ -84,16 +88,6 @@ func (f *RoleFence) loginGaps(ctx context.Context, server string, roles []string
 		all = append(all, newGap("", "%s lacks %d database roles of tenants, or they can't log in "+
 			"there, such as %s", server, len(missing), missing[0].name))
 		return all, nil
-	}
-	open, err := f.openInternals(ctx)
-	if err != nil {
-		return all, err
-	}
-	if len(open) > 0 {
-		gap := newGap("", "on %s, every role may change Citus' lists of schemas and tables by %d "+
-			"functions", server, len(open))
-		gap.Do = "there, in this database, as a superuser: " + f.closeSQL(open)
-		all = append(all, gap)
 	}
 	refused, err := refusedLogins(ctx, f.conn, f.prefix)
 	for _, r := range refused {
@@ -104,4 +98,16 @@ func (f *RoleFence) loginGaps(ctx context.Context, server string, roles []string
 		all = append(all, gap)
 	}
 	return all, postgres.Wrap(err, "see whether roles can log in from %s", server)
+}
+
+// internalGaps returns the gap of functions of Citus that every role may call at a server.
+func (f *RoleFence) internalGaps(ctx context.Context, server string) ([]Gap, error) {
+	open, err := f.openInternals(ctx)
+	if err != nil || len(open) == 0 {
+		return nil, err
+	}
+	gap := newGap("", "on %s, every role may change Citus' lists of schemas and tables by %d "+
+		"functions", server, len(open))
+	gap.Do = "there, in this database, as a superuser: " + f.closeSQL(open)
+	return []Gap{gap}, nil
 }

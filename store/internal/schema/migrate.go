@@ -28,7 +28,11 @@ func Migrate(ctx context.Context, url string, noRoles bool) ([]Status, error) {
 		return nil, err
 	}
 	if noRoles {
-		return eachSchema(ctx, url, allSQL, migratePlain(ctx, url))
+		all, err := eachSchema(ctx, url, allSQL, migratePlain(ctx, url))
+		if err != nil {
+			return all, err
+		}
+		return all, closeDistributed(ctx, url)
 	}
 	return migrateWithRoles(ctx, url, func(_ *RoleFence, ctx context.Context) ([]string, error) {
 		return tenantsOf(ctx, url, allSQL)

@@ -273,11 +273,13 @@ func (f *RoleFence) need(ctx context.Context, names ...string) error {
 // makeTries is how often a role is made that a copy of the database makes at the same time.
 const makeTries = 10
 
-// make makes a role, in as many transactions as it takes until the connection knows it.
+// make makes a role, in as many transactions as it takes until the connection knows it, and no copy
+// of the database changes it at the same time ("tuple concurrently updated").
 func (f *RoleFence) make(ctx context.Context, role missingRole) (err error) {
 	for range makeTries {
 		_, err = f.db.Exec(ctx, f.makeSQL(role))
-		if postgres.State(err) != pgerrcode.UndefinedObject {
+		state := postgres.State(err)
+		if state != pgerrcode.UndefinedObject && state != pgerrcode.InternalError {
 			return err
 		}
 	}

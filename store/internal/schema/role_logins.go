@@ -34,13 +34,16 @@ func (f *RoleFence) loginSQL(role string) string {
 const keepNone = `SET ` + postgres.KeptSetting + ` = 0`
 
 // PrepareWorkers makes the roles of a new tenant on all servers of Citus, and refuses if a worker
-// doesn't let the roles log in.
-func PrepareWorkers(ctx context.Context, url, tenant string) error {
+// doesn't let the roles log in. With or without roles it runs closeInternals on each server.
+func PrepareWorkers(ctx context.Context, url, tenant string, noRoles bool) error {
 	f, err := OpenRoleFence(ctx, url)
 	if err != nil {
 		return postgres.ConnectErrorOr(err, url)
 	}
 	defer f.Close(ctx)
+	if noRoles {
+		return f.closeEverywhere(ctx, url)
+	}
 	f.logins = true
 	return f.needEverywhere(ctx, url, f.prefix, f.RoleOf(tenant))
 }
@@ -209,6 +212,37 @@ func (f *RoleFence) closeSQL(functions []string) string {
 	list := strings.Join(functions, ", ")
 	return `REVOKE ALL ON FUNCTION ` + list + ` FROM PUBLIC; GRANT EXECUTE ON FUNCTION ` + list +
 		` TO ` + postgres.Quote(f.user)
+}
+
+// closeDistributed is closeEverywhere where tenants are on workers of Citus.
+func closeDistributed(ctx context.Context, url string) error {
+	f, err := OpenRoleFence(ctx, url)
+	if err != nil {
+		return postgres.ConnectErrorOr(err, url)
+	}
+	defer f.Close(ctx)
+	if !f.logins {
+		return nil
+	}
+	return f.closeEverywhere(ctx, url)
+}
+
+// closeEverywhere is closeInternals on all servers of Citus, but for workers that can't be reached:
+// what stays open there is a gap.
+func (f *RoleFence) closeEverywhere(ctx context.Context, url string) error {
+	if err := f.closeInternals(ctx); err != nil {
+		return err
+	}
+	workers, err := workersOf(ctx, f.db)
+	for i := 0; i < len(workers) && err == nil; i++ {
+		there, unreached := f.fenceAt(ctx, url, workers[i])
+		if unreached != nil {
+			continue
+		}
+		err = there.closeInternals(ctx)
+		_ = there.conn.Close(context.WithoutCancel(ctx))
+	}
+	return err
 }
 
 // closeInternals runs closeSQL, if our user may: otherwise it is a gap, for a superuser to fill.

@@ -92,12 +92,9 @@ func (o options) distributes(ctx context.Context, q postgres.Querier) (bool, err
 	return schema.Distributes(ctx, q)
 }
 
-// prepare makes ready what a new tenant with a role needs on the workers of Citus, if it is to be
-// on one of them.
+// prepare makes ready what a new tenant needs on the workers of Citus, if it is to be on one of
+// them.
 func (o options) prepare(ctx context.Context, q postgres.Querier, url, slug string) error {
-	if o.noRoles {
-		return nil
-	}
 	distributed, err := o.distributes(ctx, q)
 	if err != nil || !distributed {
 		return err
@@ -105,7 +102,7 @@ func (o options) prepare(ctx context.Context, q postgres.Querier, url, slug stri
 	if there, err := isThere(ctx, q, slug); err != nil || there { // it stays where it is
 		return err
 	}
-	return schema.PrepareWorkers(ctx, url, slug)
+	return schema.PrepareWorkers(ctx, url, slug, o.noRoles)
 }
 
 // adopt is CreateTenant for a tenant with a schema that is there already.
