@@ -28,7 +28,8 @@ func newGap(tenant, format string, args ...any) Gap {
 
 // Gaps returns the roles and grants that the database at url lacks, and changes nothing. Without
 // roles, by noRoles or as nobody has made them, these are only the grants of roles that submit by
-// SQL, and functions of Citus that every role may call. As long as the schema asyncflow is behind, there are no gaps yet.
+// SQL, and functions of Citus that every role may call. As long as the schema asyncflow is behind,
+// there are no gaps yet.
 func Gaps(ctx context.Context, url string, noRoles bool) ([]Gap, error) {
 	conn, err := postgres.Connect(ctx, url)
 	if err != nil {
