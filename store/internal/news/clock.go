@@ -104,10 +104,12 @@ func (c *Clock) sample(ctx context.Context, conn *pgxpool.Conn) (clockSample, er
 // adopt uses a measurement; at is its time since start. The new offset is the measurement's least
 // or, if that is more, the last offset less the drift since then. Neither is ahead of the database,
 // however long the round trip took. If even the latter is more than the measurement allows, the
-// clock of the database was set back.
+// clock of the database was set back. After a time without measurements, as while the database is
+// silent, another server may answer: then what the clocks drifted apart in two measurements' time
+// is all that an offset may be ahead.
 func (c *Clock) adopt(at time.Duration, s clockSample) {
 	last := c.offset.Load()
-	known := last.nanos - drifted(at-last.taken)
+	known := last.nanos - drifted(min(at-last.taken, 2*ClockEvery))
 	next := &clockOffset{nanos: max(known, s.least), taken: at, from: last.after(at)}
 	if known > s.most {
 		next.nanos, next.from = s.least, s.least

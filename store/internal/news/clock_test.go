@@ -23,8 +23,9 @@ func TestClockIsNeverAheadAndNeverGoesBack(t *testing.T) {
 			pause := time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(t, "pause"))
 			earlier := now()
 			at += pause
-			longest = max(longest, pause)
-			truth += rapid.Int64Range(-int64(pause)/2001, int64(pause)/2001).Draw(t, "drift")
+			longest = max(longest, min(pause, 2*ClockEvery))
+			most := int64(min(pause, 2*ClockEvery)) / 2001
+			truth += rapid.Int64Range(-most, most).Draw(t, "drift")
 			setBack := rapid.IntRange(0, 20).Draw(t, "set back") == 0
 			if setBack {
 				truth -= int64(time.Hour)
@@ -43,4 +44,16 @@ func TestClockIsNeverAheadAndNeverGoesBack(t *testing.T) {
 			}
 		}
 	})
+}
+
+// After ten minutes without a measurement another server answers, whose clock is a quarter of a
+// second behind: the node's time is that server's at once.
+func TestClockAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	c := NewClock(nil)
+	c.adopt(0, clockSample{1e18, 1e18})
+	at := 10 * time.Minute
+	truth := int64(1e18 - 250*time.Millisecond)
+	c.adopt(at, clockSample{truth - int64(time.Millisecond), truth})
+	require.LessOrEqual(t, c.offset.Load().after(at), truth+drifted(2*ClockEvery))
 }
