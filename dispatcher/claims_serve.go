@@ -122,7 +122,7 @@ func (h *claims) answer(line *claimLine, calls []*claimCall, r claimResult, next
 	defer h.mu.Unlock()
 	close(line.underWay)
 	line.underWay = nil
-	held := store.IsMoving(r.err)
+	held := h.c.store.IsMoving(r.err)
 	if held {
 		next = now.Add(lockedPause)
 	}

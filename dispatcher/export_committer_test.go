@@ -87,6 +87,16 @@ func (c *Committer) TellFollowUp(tenant string) {
 	c.followUps.tells.Drain()
 }
 
+// EarlierTimerReplaces sets two timers of a tenant, and reports whether the first one is stopped.
+func EarlierTimerReplaces(one, two time.Duration) bool {
+	f := &followUps{timers: map[string]*followUpTimer{}}
+	f.tellAfter("a", one)
+	first := f.timers["a"]
+	f.tellAfter("a", two)
+	defer func() { f.timers["a"].Stop() }()
+	return !first.Stop()
+}
+
 // StopFollowUps makes the node follow up only when a test calls FollowUp.
 func (c *Committer) StopFollowUps() { c.followUps.close() }
 

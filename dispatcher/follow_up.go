@@ -19,8 +19,14 @@ type followUps struct {
 	slots sync.Map
 
 	mu     sync.RWMutex
-	closed bool                 // the store may be closed: nothing begins any more
-	timers map[string]time.Time // by tenant: when the first timer of tellAfter goes off
+	closed bool                      // the store may be closed: nothing begins any more
+	timers map[string]*followUpTimer // by tenant: that of tellAfter
+}
+
+// followUpTimer is a tell to come.
+type followUpTimer struct {
+	*time.Timer
+	at time.Time
 }
 
 const (
@@ -31,7 +37,7 @@ const (
 )
 
 func newFollowUps(c *Committer) *followUps {
-	f := &followUps{c: c, timers: map[string]time.Time{}}
+	f := &followUps{c: c, timers: map[string]*followUpTimer{}}
 	f.tells = batch.New(c.writing, f.run)
 	f.tells.Linger = func(linger time.Duration) time.Duration { return linger }
 	return f
@@ -55,7 +61,8 @@ func (f *followUps) run(ctx context.Context, tenant string, _ []time.Duration) {
 	more, err := f.c.FollowUp(ctx, tenant)
 	cancel()
 	<-slots
-	if err != nil && f.c.writing.Err() == nil {
+	_, known := f.c.store.Catalog.Tenant(tenant) // it may be deleted meanwhile
+	if err != nil && known && f.c.writing.Err() == nil {
 		f.c.log.Warn("can't follow up what has ended; a background job will", "tenant", tenant,
 			"error", err)
 	}
@@ -105,18 +112,22 @@ func (f *followUps) tellAfter(tenant string, again time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := time.Now().Add(again)
-	if first, ok := f.timers[tenant]; ok && first.Before(at) {
-		return
+	if first := f.timers[tenant]; first != nil {
+		if first.at.Before(at) {
+			return
+		}
+		first.Stop()
 	}
-	f.timers[tenant] = at
-	time.AfterFunc(again, func() {
+	timer := &followUpTimer{at: at}
+	timer.Timer = time.AfterFunc(again, func() {
 		f.mu.Lock()
-		if f.timers[tenant].Equal(at) {
+		if f.timers[tenant] == timer {
 			delete(f.timers, tenant)
 		}
 		f.mu.Unlock()
 		f.tell(tenant, 0)
 	})
+	f.timers[tenant] = timer
 }
 
 // try is one transaction of FollowUp over up to n rows. row is the first of them.
