@@ -205,8 +205,8 @@ const claimerNumbers = 1 << 16
 // ClaimerNumber returns the number of the lock of a claimer in a stage. A transaction needs it to
 // give the claimer tasks.
 func ClaimerNumber(t *config.Type, stage, claimer string) int32 {
-	place, _ := t.Mapped(stage, 1)
+	stage, _ = t.Mapped(stage, 1)
 	h := fnv.New32a()
-	h.Write([]byte(t.Name + "/" + place + "/" + claimer))
+	h.Write([]byte(t.Name + "/" + stage + "/" + claimer))
 	return int32(h.Sum32() % claimerNumbers)
 }

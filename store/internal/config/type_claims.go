@@ -7,8 +7,8 @@ import "github.com/asyncflow/asyncflow"
 func InLineForClaims(t *Type, stage string) bool {
 	for i := range t.Stages {
 		if t.Stages[i].Mode == asyncflow.ModeClaim {
-			place, _ := t.Mapped(stage, 1)
-			i = t.StageIndex(place)
+			stage, _ = t.Mapped(stage, 1)
+			i = t.StageIndex(stage)
 			return i >= 0 && t.Stages[i].Mode == asyncflow.ModeClaim && t.Stages[i].Spreads() == nil
 		}
 	}

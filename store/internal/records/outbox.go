@@ -159,10 +159,10 @@ type fanOutRow struct {
 
 func queueFanOut(b *pgx.Batch, t *config.TableNames, r fanOutRow) {
 	out := r.settled.Outcome.FannedOut
-	var places []int32
+	var indexes []int32
 	if joined := r.settled.Outcome.JoinedFanOut(); joined != nil {
 		out = joined
-		places = asyncflow.OrderByType(r.settled.Outcome.Spawn)
+		indexes = asyncflow.OrderByType(r.settled.Outcome.Spawn)
 	}
 	rule, err := json.Marshal(out.FanOut)
 	if err != nil {
@@ -170,7 +170,7 @@ func queueFanOut(b *pgx.Batch, t *config.TableNames, r fanOutRow) {
 	}
 	b.Queue(t.SQL(0, `INSERT INTO {fan_outs} (type, id, seq, waits, stage, rule, count, places)
 		VALUES ($1, $2, $3, $3, $4, $5::text::json, $6, $7)`), r.number, r.id, r.seq,
-		r.settled.Lease.Stage, string(rule), out.Count, places)
+		r.settled.Lease.Stage, string(rule), out.Count, indexes)
 }
 
 // insertOutboxSQL adds rows of outbox.

@@ -68,8 +68,8 @@ func byRank(tasks []asyncflow.SpawnedTask) []asyncflow.SpawnedTask {
 		return tasks
 	}
 	sorted := make([]asyncflow.SpawnedTask, len(tasks))
-	for rank, place := range order {
-		sorted[rank] = tasks[place]
+	for rank, i := range order {
+		sorted[rank] = tasks[i]
 	}
 	return sorted
 }

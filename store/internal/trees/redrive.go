@@ -290,10 +290,10 @@ func endsOf(
 
 // redriveStage returns the index of the stage that a redrive starts with.
 func redriveStage(t *config.Type, last, name string) (int, error) {
-	place, _ := t.Mapped(last, 1)
-	ended := t.StageIndex(place)
+	mapped, _ := t.Mapped(last, 1)
+	ended := t.StageIndex(mapped)
 	if name == "" {
-		name = place
+		name = mapped
 	}
 	stage := t.StageIndex(name)
 	switch {
