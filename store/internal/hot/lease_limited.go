@@ -220,8 +220,8 @@ func (s *Path) beginLimited(
 		t.Number()).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&stages)
 		stages = slices.DeleteFunc(stages, func(stage string) bool {
-			place, _ := t.Mapped(stage, 1)
-			return t.Claims(place)
+			stage, _ = t.Mapped(stage, 1)
+			return t.Claims(stage)
 		})
 		return err
 	})
