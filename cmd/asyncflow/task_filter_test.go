@@ -208,3 +208,18 @@ func keepsFilters(t *testing.T, sent *[]map[string]string) map[string]string {
 		}
 	})
 }
+
+// A filter that a call doesn't have is an error: without it, the call would change other tasks, too.
+func TestAFilterThatACallLacks(t *testing.T) {
+	t.Parallel()
+	f := manyFlags{Type: "t"}
+	_, err := selecting[struct {
+		Type string `json:"type"`
+	}](&f, "", endedFlags{})
+	require.NoError(t, err)
+	f.Key = "order-17"
+	_, err = selecting[struct {
+		Type string `json:"type"`
+	}](&f, "", endedFlags{})
+	require.ErrorContains(t, err, "key")
+}

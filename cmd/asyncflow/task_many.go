@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -60,7 +61,8 @@ func (f *manyFlags) check(id, status string, ended endedFlags) error {
 }
 
 // selecting returns the body of a call about many tasks: with the filter and the pace, which all of
-// these calls name alike. ended is for tasks that may be final.
+// these calls name alike. A call that lacks one of them is refused: without it, it would change more
+// tasks. ended is for tasks that may be final.
 func selecting[B any](f *manyFlags, status string, ended endedFlags) (b B, err error) {
 	doc, err := json.Marshal(struct {
 		client.BulkCount
@@ -74,7 +76,9 @@ func selecting[B any](f *manyFlags, status string, ended endedFlags) (b B, err e
 	if err != nil { // a time that JSON can't write
 		return b, usageError(err)
 	}
-	return b, json.Unmarshal(doc, &b)
+	into := json.NewDecoder(bytes.NewReader(doc))
+	into.DisallowUnknownFields()
+	return b, into.Decode(&b)
 }
 
 // many is a change that a command makes to many tasks.

@@ -54,6 +54,7 @@ func (c *tasksRerunCmd) Run(ctx context.Context, g *globals) error {
 		return usageError(asyncflow.InvalidField("--children",
 			"can't be used: children run again with their parent"))
 	}
+	c.Children = nil // the call leaves them out in any case
 	claim, err := c.otherClaimFlags.change()
 	if err != nil {
 		return usageError(err)
