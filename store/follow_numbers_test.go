@@ -17,7 +17,7 @@ import (
 func TestAFollowUpDoesNotWaitForItself(t *testing.T) {
 	first := setupFanOut(t)
 	s, err := store.Open(t.Context(), store.Config{URL: first.url, Node: "node-2", Notify: true,
-		Pool: 1, HotPool: 1, NoRoles: pgtest.OnCitus(), Log: slog.New(slog.DiscardHandler)})
+		Pool: 1, HotPool: 1, NoRoles: pgtest.NoRoles(), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	b := keepRunning(t, s, first.url)
 	b.byHand()

@@ -26,7 +26,7 @@ var prepareds = map[string]int{"unprepared": 0, "prepared": 100}
 // returns the URL through that.
 func openPooled(t *testing.T, servers, prepared int) (b *bundle, through string) {
 	t.Helper()
-	return openPooledOn(t, pgtest.Database(t, prepare), servers, prepared, pgtest.NoRoles())
+	return openPooledOn(t, pgtest.Database(t, prepareTwo), servers, prepared, pgtest.NoRoles())
 }
 
 func openPooledOn(

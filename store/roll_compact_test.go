@@ -73,7 +73,8 @@ func compactRolls(t *testing.T, b *bundle) {
 	second := b.submit(newTask(`"second"`))[0].ID
 	b.rollAndClear()
 	late := b.submit(waitsForKey("never", wanted))[0].ID
-	size := b.at(1, `SELECT {table_size}('{task}', true) + {table_size}('{journal}', true)`)
+	size := b.at(1, `SELECT tenant_acme.table_size('{task}', true) +
+		tenant_acme.table_size('{journal}', true)`)
 	require.Greater(t, b.count(size), 2<<20)
 
 	before := b.Clock.Now()

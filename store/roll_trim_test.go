@@ -74,7 +74,8 @@ func trimRolls(t *testing.T, b *bundle) {
 	b.rollAndClear()
 	late := b.submit(waitsForKey("never", wanted))[0].ID
 	b.leaveRows(over)
-	size := b.at(1, `SELECT {table_size}('{task}', true) + {table_size}('{journal}', true)`)
+	size := b.at(1, `SELECT tenant_acme.table_size('{task}', true) +
+		tenant_acme.table_size('{journal}', true)`)
 	full := b.count(size)
 
 	before := b.Clock.Now()

@@ -26,7 +26,6 @@ type line struct {
 
 	mu      sync.Mutex
 	conns   map[net.Conn]bool
-	brief   bool // see deaths
 	left    int  // statements until the cut; 0: none is planned
 	answers bool // the statement is run, but its answer is lost
 	node    bool // the whole node dies; otherwise only that connection
@@ -99,16 +98,11 @@ func (n *line) cutAll() {
 
 // deaths yields rounds of a test; in each a node dies at a statement that the round arms. First the
 // statement is run, and its answer is lost: at the first statement, the second and so on, until the
-// node outlives a round, which comes after least others. Then the statement isn't run.
-//
-// The short form leaves out rounds with the outcome of another one. Within a transaction it doesn't
-// matter whether a statement is run, as the death rolls it back: only the statements that ended a
-// transaction are tried again. Statements that are sent together count as one: they are one
-// transaction, or within one. A node that opens a connection has done nothing yet.
+// node outlives a round, which comes after least others. Then the statement isn't run. Within a
+// transaction that makes no difference, as the death rolls it back: in the short form only the
+// statements that ended a transaction are tried again.
 func (n *line) deaths(t *testing.T, least int) iter.Seq2[int, bool] {
 	return func(yield func(at int, lost bool) bool) {
-		n.setBrief(!longform.Asked())
-		defer n.setBrief(false)
 		var ends []int
 		for at := 1; ; at++ {
 			n.begin()
@@ -214,14 +208,13 @@ func (n *line) ask(node, server net.Conn, deaf chan struct{}) (runs bool) {
 	if copyMessage(server, from, true) != nil {
 		return false
 	}
-	var sent sender
 	lost := false
 	for {
-		statement, err := sent.statement(from, n.isBrief())
+		kind, err := from.Peek(1)
 		if err != nil {
 			return lost
 		}
-		if statement && !lost {
+		if (kind[0] == 'E' || kind[0] == 'Q') && !lost {
 			cut, run := n.counts()
 			if cut && !run {
 				return false
@@ -234,58 +227,6 @@ func (n *line) ask(node, server net.Conn, deaf chan struct{}) (runs bool) {
 			return lost
 		}
 	}
-}
-
-// setBrief changes how statements are counted; see deaths.
-func (n *line) setBrief(brief bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.brief = brief
-}
-
-func (n *line) isBrief() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.brief
-}
-
-// sender follows what a connection sends.
-type sender struct {
-	working bool // the connection was opened
-	pending bool // a statement was sent, but not yet what ends those that are sent together
-}
-
-// statement reports whether the next message counts as a statement. Briefly counted, that is what
-// ends the statements that are sent together, once the connection is open: then comes the first
-// statement that is prepared, or a transaction.
-func (s *sender) statement(from *bufio.Reader, brief bool) (bool, error) {
-	kind, err := from.Peek(1)
-	if err != nil {
-		return false, err
-	}
-	switch kind[0] {
-	case 'P':
-		s.working = true
-	case 'E':
-		s.pending = true
-		return !brief, nil
-	case 'S':
-		ends := s.pending
-		s.pending = false
-		return ends && brief, nil
-	case 'Q':
-		const begin = "begin"
-		text, err := from.Peek(5 + 1) // no message of this kind is shorter
-		if err == nil && text[5] == begin[0] {
-			text, err = from.Peek(5 + len(begin))
-		}
-		if err != nil {
-			return false, err
-		}
-		s.working = s.working || string(text[5:]) == begin
-		return s.working || !brief, nil
-	}
-	return false, nil
 }
 
 // answer carries messages of the server. Once it is deaf, it ends with the end of a transaction or

@@ -209,7 +209,7 @@ func keepsFilters(t *testing.T, sent *[]map[string]string) map[string]string {
 	})
 }
 
-// A filter that a call doesn't have is an error: without it, the call would change other tasks, too.
+// A filter that a call lacks is an error: without it, the call would change other tasks, too.
 func TestAFilterThatACallLacks(t *testing.T) {
 	t.Parallel()
 	f := manyFlags{Type: "t"}

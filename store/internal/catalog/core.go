@@ -121,12 +121,12 @@ func (c *Core) connect(ctx context.Context) (err error) {
 	if c.Roles, err = postgres.NewRoles(ctx, c.Base, c.Config.NoRoles); err != nil {
 		return err
 	}
-	return c.checkLogins(ctx)
+	return checkLogins(ctx, c)
 }
 
 // checkLogins logs that tenants on workers of Citus can't be served, as a worker doesn't let their
 // roles log in.
-func (c *Core) checkLogins(ctx context.Context) error {
+func checkLogins(ctx context.Context, c *Core) error {
 	if !c.distributed || c.Roles.Off() {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (c *Core) lookForCitus(ctx context.Context) error {
 	if err != nil || version == "" {
 		return err
 	}
-	c.distributed = c.distributes()
+	c.distributed = !c.Config.NotDistributed
 	if !c.distributed {
 		err = c.Base.QueryRow(ctx, `SELECT `+postgres.DistributedSQL).Scan(&c.distributed)
 	}
@@ -157,12 +157,9 @@ func (c *Core) lookForCitus(ctx context.Context) error {
 		c.Base.Reset() // connections that were opened before
 	}
 	c.Log.Info("the database has the extension Citus", "version", version,
-		"distributes_tenants", c.distributes())
+		"distributes_tenants", !c.Config.NotDistributed)
 	return postgres.Wrap(err, "look for distributed tenants")
 }
-
-// distributes reports whether this node gives new tenants to workers where there is Citus.
-func (c *Core) distributes() bool { return !c.Config.NotDistributed }
 
 // connectPooled makes the pools that go through the pooler, if there is one, and the prober of all.
 func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err error) {
@@ -217,7 +214,7 @@ func (c *Core) start(ctx context.Context) error {
 	}
 	c.Catalog = newCatalog(c)
 	c.Wakeups = newWakeups(c)
-	if !c.distributed || !c.distributes() || c.Config.PooledURL != "" {
+	if !c.distributed || !!c.Config.NotDistributed || c.Config.PooledURL != "" {
 		return nil
 	}
 	c.workers = newWorkers(c)

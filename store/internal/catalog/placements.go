@@ -12,8 +12,8 @@ import (
 type place struct {
 	server postgres.Server
 	table  int64 // the number of one of its tables, see postgres.PlacedTables
-	// owned says that the role of the tenant's work owns the tables. Otherwise statements name those
-	// that Citus shows.
+	// owned says that the role of the tenant's work owns the tables. Otherwise statements name the
+	// ones that Citus shows.
 	owned bool
 	// synced says that the server is told of moves. What another one says of places may be old.
 	synced bool

@@ -89,8 +89,8 @@ func (s *PlacedTables) note(err error) error {
 	case pgerrcode.InsufficientPrivilege: // the tables have another owner
 		s.moved.Store(true)
 		return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
-			Message: "the tenant's role or, without roles, the user of DATABASE_URL lacks a right " +
-				"on a table of " + s.schema}
+			Message: "the tenant's role or, without roles, the user of DATABASE_URL lacks a " +
+				"right on a table of " + s.schema}
 	}
 	return err
 }

@@ -1,6 +1,9 @@
 package trees
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/config"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
@@ -57,4 +60,51 @@ func (f *followUp) announce() {
 			f.s.core.Watchers.Tell(key, id)
 		}
 	}
+}
+
+// The transaction of a FollowUp never waits for numbers of tasks: it may itself lock the row of the
+// roll they come from, or keep the tenant at its place, and another connection would wait for it.
+// If too few are at hand, it is rolled back, the numbers are taken, and it is tried again with
+// them. Each try has the numbers of all before it, so each gets further.
+
+// run are consecutive numbers that were taken for a FollowUp.
+type run struct {
+	set      config.TypeKey // of the table set
+	position int            // of the roll
+	first    int64
+	n, used  int
+}
+
+// missingNumbers is the error of a transaction for which too few numbers are at hand.
+type missingNumbers struct {
+	t *config.Type
+	n int
+}
+
+func (m *missingNumbers) Error() string {
+	return fmt.Sprintf("%d numbers of %q are to be taken before the transaction", m.n, m.t.Name)
+}
+
+// takeNumbers returns the first of n consecutive fresh numbers of the open roll of a type, or
+// missingNumbers.
+func (f *followUp) takeNumbers(t *config.Type, n int) (int64, error) {
+	for _, r := range f.runs {
+		if r.set == t.Set().Key() && r.position == t.End && r.n-r.used >= n {
+			r.used += n
+			return r.first + int64(r.used-n), nil
+		}
+	}
+	if first, ok := f.s.hot.RunAtHand(t, n); ok {
+		return first, nil
+	}
+	return 0, &missingNumbers{t, n}
+}
+
+// takeRun takes numbers for the next try of a FollowUp, outside of any transaction of it.
+func (s *Trees) takeRun(ctx context.Context, missing *missingNumbers) (*run, error) {
+	t, first, err := s.hot.AllotRun(ctx, missing.t, missing.n)
+	if err != nil {
+		return nil, err
+	}
+	return &run{set: t.Set().Key(), position: t.End, first: first, n: missing.n}, nil
 }
