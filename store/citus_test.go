@@ -21,6 +21,7 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestSubmitsAreCounted", "TestFence", "TestTaskPassesItsStages", "TestPutTaskType",
 		"TestDeleteTaskType", "TestRollsLife", "TestOtherIncarnationOpensOneRoll", "TestSQLSubmit",
 		"TestSignalsBySQL", "TestASignalMovesATaskOn", "TestADependentWaitsForATask", "TestSpawn",
+		"TestSpawnWithHeldKeys",
 		"TestJoinNested", "TestClaimersOfOneTransactionWithRules", "TestOperationFilters",
 		"TestEraseOrRedrive", "TestPutSchedule", "TestStatsByTypeAndTenant",
 		"TestTenantsStayWhereTheyWere", "TestTenantsWithRolesStayOnTheCoordinator",

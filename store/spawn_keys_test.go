@@ -79,6 +79,9 @@ func testSpawnWithHeldKeys(t *testing.T, b *bundle) {
 	b.SetChunks(2, 2, 2)
 	b.put(base())
 	pipe := b.put(spawning())
+	if pgtest.OnCitus() {
+		b.onWorker()
+	}
 	for _, commits := range []bool{false, true} {
 		name := func(key string) string { return fmt.Sprintf("%s %t", key, commits) }
 		tx, theirs := b.holdKeys(name("a"), name("d"))

@@ -55,7 +55,7 @@ const placePatience = "300ms"
 // FollowDB returns the database for what follows from submits and settlements. It is DB, or it
 // leads straight to the tenant's worker, which runs no statement that locks tables, and none on the
 // tables of asyncflow. A transaction keeps the tenant there: it must not wait for another one of
-// the tenant, except for one that only tries to begin.
+// the tenant.
 func (s *Core) FollowDB(tenant string) postgres.TenantDB {
 	if way := s.wayTo(tenant); way != nil {
 		return way.db(s, tenant, way.at.shares.Acquire).WithPatience(placePatience)

@@ -17,10 +17,10 @@ import (
 )
 
 // workers are the servers of Citus that have tenants, and the connections to them for submits,
-// leases and settlements: a node goes straight to the worker of a tenant, and names the tables
-// there. If the tenant has just moved, the worker refuses that, and hands on the next statements by
-// itself until the node has looked where the tenant is. The tenants that this node doesn't know yet
-// go through the coordinator, and so does all other work.
+// leases and settlements, and for what follows from them: a node goes straight to the worker of a
+// tenant, and names the tables there. If the tenant has just moved, the worker refuses that, and
+// hands on the next statements by itself until the node has looked where the tenant is. The tenants
+// that this node doesn't know yet go through the coordinator, and so does all other work.
 type workers struct {
 	core  *Core
 	known atomic.Pointer[placements]
@@ -47,6 +47,10 @@ type placement struct {
 	at     *worker
 	placed *postgres.PlacedTables
 	owned  bool // see place
+	// refused says that the worker has refused the user a right since all places were read, which
+	// read says; only follow uses them.
+	refused bool
+	read    time.Time
 }
 
 // worker is a server.
@@ -119,14 +123,25 @@ func (w *workers) follow(ctx context.Context) error {
 		}
 	}
 	w.known.Store(now)
+	for tenant, was := range before.tenants {
+		if is := now.tenants[tenant]; is == nil || is.at != was.at {
+			was.at.shares.Forget(tenant)
+		}
+	}
 	return nil
 }
 
 // way returns the way to a tenant, which stays the same if nothing has changed.
 func (w *workers) way(tenant string, before *placement, at *worker, p place) *placement {
+	refused := false // until all places are read anew
 	if before != nil && before.at != at {
 		w.core.Log.Info("a tenant has moved to another worker of Citus", "tenant", tenant,
 			"from", before.at.address, "to", at.address)
+	}
+	if before != nil && before.at == at && before.read.Equal(w.read) &&
+		(before.refused || before.placed.Refused()) {
+		p.owned = false
+		refused = true
 	}
 	if !p.owned && (before == nil || before.owned) {
 		w.core.Log.Warn("can't name the tables of a tenant at its worker of Citus, which takes "+
@@ -134,9 +149,11 @@ func (w *workers) way(tenant string, before *placement, at *worker, p place) *pl
 			"tenant", tenant)
 	}
 	if before != nil && before.at == at && before.owned == p.owned && before.placed.Are(p.table) {
+		before.read = w.read
 		return before
 	}
-	return &placement{at, postgres.NewPlacedTables(schema.Of(tenant), p.table), p.owned}
+	return &placement{at, postgres.NewPlacedTables(schema.Of(tenant), p.table), p.owned, refused,
+		w.read}
 }
 
 // look reads the places of tenants that were asked for or have moved, or of all tenants: from time

@@ -221,9 +221,11 @@ func IsDataException(err error) bool {
 }
 
 // IsRefused reports whether Postgres refused a statement for want of a right: the role fence held,
-// and another try would be refused too.
+// and another try would be refused too. At the worker of a tenant it wouldn't: the next try names
+// the tables that Citus shows.
 func IsRefused(err error) bool {
-	return State(err) == pgerrcode.InsufficientPrivilege && !isRoleRefused(err)
+	return State(err) == pgerrcode.InsufficientPrivilege && !isRoleRefused(err) &&
+		!errors.As(err, new(*refusedPlace))
 }
 
 // ErrSame ends a transaction that would change nothing.

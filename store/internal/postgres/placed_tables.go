@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -34,6 +35,8 @@ type PlacedTables struct {
 	schema string
 	named  *regexp.Regexp
 	moved  atomic.Bool
+	// refused says that the worker refused a statement for want of a right.
+	refused atomic.Bool
 
 	mu    sync.Mutex
 	names map[string]placedName // by the name that Citus shows
@@ -81,16 +84,29 @@ func (s *PlacedTables) Are(one int64) bool { return s.one == one && !s.Moved() }
 // Then the tables that Citus shows are to be named, until the place was read anew.
 func (s *PlacedTables) Moved() bool { return s.moved.Load() }
 
+// Refused reports whether the worker refused a statement that named one of the tables for want of a
+// right. Citus may judge by other roles than the worker has, or owners have changed since.
+func (s *PlacedTables) Refused() bool { return s.refused.Load() }
+
+// refusedPlace is a refusal at the worker.
+type refusedPlace struct{ error }
+
+func (e *refusedPlace) Unwrap() error { return e.error }
+
 // note takes notice of an error.
 func (s *PlacedTables) note(err error) error {
 	switch State(err) {
 	case pgerrcode.UndefinedTable, pgerrcode.UndefinedObject, pgerrcode.InternalError:
 		s.moved.Store(true)
-	case pgerrcode.InsufficientPrivilege: // the tables have another owner
+	case pgerrcode.InsufficientPrivilege:
+		s.refused.Store(true)
 		s.moved.Store(true)
-		return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: err,
-			Message: "the tenant's role or, without roles, the user of DATABASE_URL lacks a " +
-				"right on a table of " + s.schema}
+		if errors.As(err, new(*refusedPlace)) {
+			return err
+		}
+		return &asyncflow.Error{Code: asyncflow.CodeUnavailable, Err: &refusedPlace{err},
+			Message: "the worker that has " + s.schema + " refused the tenant's role " +
+				"or, without roles, the user of DATABASE_URL, a right; try again"}
 	}
 	return err
 }

@@ -24,6 +24,9 @@ func NewShares(pool *pgxpool.Pool, size int) *Shares {
 // Each returns how many connections a tenant may use.
 func (s *Shares) Each() int { return int(s.each) }
 
+// Forget forgets a tenant that has left.
+func (s *Shares) Forget(tenant string) { s.tenants.Delete(tenant) }
+
 // Acquire takes a connection for a tenant. There is no share for work that belongs to no tenant
 // (""). Acquire waits at most acquireTime for the share. The caller calls released after it
 // released the connection.

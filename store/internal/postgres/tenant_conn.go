@@ -222,6 +222,33 @@ type tenantTx struct {
 	committed bool
 }
 
+// Begin begins a savepoint.
+func (tx *tenantTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	inner, err := tx.Tx.Begin(ctx)
+	if err != nil {
+		return nil, tx.conn.note(err)
+	}
+	return &savepoint{tenantTx{Tx: inner, conn: tx.conn}, tx.conn.anyTime}, nil
+}
+
+// savepoint is a part of a tenantTx that can be rolled back by itself.
+type savepoint struct {
+	tenantTx
+	anyTime bool // of the connection, before it
+}
+
+// Commit keeps what was done since the savepoint.
+func (s *savepoint) Commit(ctx context.Context) error { return s.conn.note(s.Tx.Commit(ctx)) }
+
+// Rollback takes back what was done since the savepoint, and with it the mode of plans.
+func (s *savepoint) Rollback(ctx context.Context) error {
+	err := s.Tx.Rollback(ctx)
+	if err == nil {
+		s.conn.anyTime = s.anyTime
+	}
+	return err
+}
+
 // CommitWith runs the last statements of a transaction of a TenantDB and commits it, in one round
 // trip. Then nothing is left to Commit but to be called.
 func CommitWith(ctx context.Context, tx pgx.Tx, last *pgx.Batch) error {

@@ -39,6 +39,9 @@ func (m *move) check(ctx context.Context) error {
 		return asyncflow.Errorf(asyncflow.CodeConflict,
 			"the tenant %s is on the coordinator: only tenants on a worker can move", m.Tenant)
 	}
+	if err := checkTold(ctx, m.side, m.from); err != nil {
+		return err
+	}
 	if m.To, err = findWorker(ctx, m.side, m.To); err != nil {
 		return err
 	}
@@ -47,6 +50,21 @@ func (m *move) check(ctx context.Context) error {
 			m.To)
 	}
 	return checkWAL(ctx, m.side)
+}
+
+// checkTold refuses a worker that isn't told of the move: nodes that don't know it yet would go on
+// writing there, as that worker says that the tenant is still there, and the rows would be lost.
+func checkTold(ctx context.Context, q postgres.Querier, from postgres.Server) error {
+	var told bool
+	err := q.QueryRow(ctx, `SELECT hasmetadata AND metadatasynced FROM pg_dist_node
+		WHERE nodename = $1 AND nodeport = $2`, from.Host, from.Port).Scan(&told)
+	if err != nil || told {
+		return err
+	}
+	return asyncflow.Errorf(asyncflow.CodeConflict, "the worker %s isn't told of moves: its "+
+		"metadata is not in sync (hasmetadata, metadatasynced in pg_dist_node); run SELECT "+
+		"start_metadata_sync_to_node('%s', %d) on the coordinator first", from, from.Host,
+		from.Port)
 }
 
 // needCitus refuses a database without Citus.

@@ -60,10 +60,7 @@ func ExpireSoon(ctx context.Context, s *Trees, t *config.Type, ids []int64) erro
 	}
 	var expired Expired
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
-		return pgx.BeginFunc(ctx, s.core.FollowDB(t.Tenant), func(tx pgx.Tx) (err error) {
-			if err := postgres.Pin(ctx, tx); err != nil {
-				return err
-			}
+		return s.inFollow(ctx, t.Tenant, func(tx pgx.Tx) (err error) {
 			expired, err = Expire(ctx, tx, t, ids, s.core.Clock.Now())
 			return err
 		})

@@ -37,11 +37,9 @@ func (s *Trees) ParkHalted(
 		err = CancelStopped(ctx, s, t, ids)
 	}
 	if err == nil && len(halted.Paused) > 0 {
-		err = pgx.BeginFunc(ctx, s.core.FollowDB(t.Tenant), func(tx pgx.Tx) error {
-			if err := postgres.Pin(ctx, tx); err != nil {
-				return err
-			}
-			others, err = s.parkPaused(ctx, tx, t, others, parents)
+		rest := others
+		err = s.inFollow(ctx, t.Tenant, func(tx pgx.Tx) (err error) {
+			others, err = s.parkPaused(ctx, tx, t, rest, parents)
 			return err
 		})
 	}
@@ -110,11 +108,8 @@ func CancelStopped(ctx context.Context, s *Trees, t *config.Type, ids []int64) e
 	slices.Sort(ids)
 	var all []asyncflow.Settlement
 	err := s.core.FollowRolls(ctx, t, func(t *config.Type) error {
-		all = nil
-		return pgx.BeginFunc(ctx, s.core.FollowDB(t.Tenant), func(tx pgx.Tx) error {
-			if err := postgres.Pin(ctx, tx); err != nil {
-				return err
-			}
+		return s.inFollow(ctx, t.Tenant, func(tx pgx.Tx) error {
+			all = nil
 			t, err := config.RollsNow(ctx, tx, t)
 			for rest := ids; err == nil && len(rest) > 0; {
 				roll := asyncflow.TaskID{Number: rest[0]}.Position()

@@ -26,10 +26,14 @@
 package trees
 
 import (
+	"context"
 	"sync"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 	"github.com/asyncflow/asyncflow/store/internal/records"
 )
 
@@ -45,6 +49,18 @@ type Trees struct {
 // New returns the trees of a database.
 func New(core *catalog.Core, hot *hot.Path) *Trees {
 	return &Trees{core: core, hot: hot, chunks: followUpChunks}
+}
+
+// inFollow runs do in a pinned transaction of FollowOr. do must be safe to repeat.
+func (s *Trees) inFollow(ctx context.Context, tenant string, do func(pgx.Tx) error) error {
+	return s.core.FollowOr(tenant, func(db postgres.TenantDB) error {
+		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+			if err := postgres.Pin(ctx, tx); err != nil {
+				return err
+			}
+			return do(tx)
+		})
+	})
 }
 
 // sweepCursors are the cursors of the tenants in which one sweep of a kind doesn't reach the end.
