@@ -130,7 +130,7 @@ func (ns *numbers) allot(
 	case b.refills <- struct{}{}:
 		defer func() { <-b.refills }()
 	case <-ctx.Done():
-		return t, ctx.Err()
+		return t, postgres.Wrap(ctx.Err(), "wait for numbers of %q, %q", t.Tenant, t.Name)
 	}
 	for tries := 0; ; tries++ {
 		err := take(b, t)
