@@ -520,14 +520,17 @@ func TestAlertRulesOfAThousandTypes(t *testing.T) {
 	// Postgres adds up its statistics up to a second after a transaction. Only this test's reads
 	// went through the indexes.
 	require.Eventually(t, func() bool {
-		var failed, blocks int64
+		var failed, blocks, minutes int64
 		require.NoError(t, conn.QueryRow(t.Context(), `
 			SELECT idx_tup_read, (SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))
-			  FROM pg_stat_user_tables WHERE relid = 'tenant_acme.flow_blocks'::regclass)
+			  FROM pg_stat_user_tables WHERE relid = 'tenant_acme.flow_blocks'::regclass),
+			  (SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)
+			  FROM pg_stat_user_tables WHERE relid = 'tenant_acme.type_minutes'::regclass)
 			FROM pg_stat_user_indexes WHERE indexrelid = 'tenant_acme.tallies_failed'::regclass`).
-			Scan(&failed, &blocks))
+			Scan(&failed, &blocks, &minutes))
 		require.LessOrEqual(t, failed, 1000*tries["failed"], "no history")
 		require.Zero(t, blocks, "nobody waits")
-		return failed >= 1000
+		require.LessOrEqual(t, minutes, 15_000*tries["waits"], "each minute of a type once")
+		return failed >= 1000 && minutes >= 15_000
 	}, patience, 100*time.Millisecond)
 }

@@ -15,7 +15,8 @@ import (
 // keys, the node remembers them, each with a mark: nothing of the key is left below it, as far as
 // the node knows. The next leases read the keys from their marks on, and find other keys among the
 // tasks that came since. Package lowwater says since when, and when the next lease must walk: a
-// mark of KeyMarks is where unknown tasks begin, not where any do.
+// mark of KeyMarks is where unknown tasks begin, not where any do. If walks have too much to read and
+// fail, leases take only tasks from that mark on, until a walk succeeds.
 
 const (
 	// mostKnown is for how many keys there are marks: with more, leases walk.
@@ -47,6 +48,9 @@ func (l *limitedLease) beginMarked(memory *fairType) *markedKeys {
 	}
 	m := &markedKeys{scan: l.s.core.KeyMarks.Begin(l.t.Key(), l.from, l.now), begun: time.Now()}
 	m.keyMarks = memory.known
+	if m.all == nil && m.scan.GaveUp() { // only the keys of tasks that came since
+		m.all = map[string]time.Time{}
+	}
 	return m
 }
 
@@ -137,6 +141,9 @@ func (f *fairTake) readMarked(ctx context.Context) (all bool, err error) {
 		return false, nil
 	}
 	from := m.scan.From()
+	if m.scan.GaveUp() {
+		f.least = from
+	}
 	var known []string
 	for key, mark := range m.all {
 		known = append(known, key)
