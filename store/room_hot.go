@@ -5,6 +5,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/store/internal/hot"
+	"github.com/asyncflow/asyncflow/store/internal/postgres"
 )
 
 // The words of package hot for callers of the store.

@@ -61,8 +61,8 @@ func (f *manyFlags) check(id, status string, ended endedFlags) error {
 }
 
 // selecting returns the body of a call about many tasks: with the filter and the pace, which all of
-// these calls name alike. A call that lacks one of them is refused: without it, it would change
-// more tasks. ended is for tasks that may be final.
+// these calls name alike. A call that lacks one of them is refused: it would change more tasks.
+// ended is for tasks that may be final.
 func selecting[B any](f *manyFlags, status string, ended endedFlags) (b B, err error) {
 	doc, err := json.Marshal(struct {
 		client.BulkCount

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/asyncflow/asyncflow/store/internal/postgres"
@@ -132,13 +131,6 @@ func orMoving(
 		err = do(s.DB(tenant))
 	}
 	return err
-}
-
-// IsMoving reports whether an error passes once a lock does or, where tenants are on workers, once
-// the tenant's move is over. Elsewhere a table that isn't there stays away.
-func (s *Core) IsMoving(err error) bool {
-	return postgres.State(err) == pgerrcode.LockNotAvailable ||
-		s.distributed && postgres.IsMoving(err)
 }
 
 // ConfirmHot is Confirm with a transaction of its own, as HotOr.

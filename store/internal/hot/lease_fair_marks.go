@@ -15,8 +15,8 @@ import (
 // keys, the node remembers them, each with a mark: nothing of the key is left below it, as far as
 // the node knows. The next leases read the keys from their marks on, and find other keys among the
 // tasks that came since. Package lowwater says since when, and when the next lease must walk: a
-// mark of KeyMarks is where unknown tasks begin, not where any do. If walks have too much to read and
-// fail, leases take only tasks from that mark on, until a walk succeeds.
+// mark of KeyMarks is where unknown tasks begin, not where any do. If walks fail because they have
+// too much to read, leases take only tasks from that mark on, until a walk succeeds.
 
 const (
 	// mostKnown is for how many keys there are marks: with more, leases walk.

@@ -213,10 +213,10 @@ func (r *ready) lock() {
 	}
 }
 
-// However rows come in and are announced: an announced row is never hidden from the node's
-// leases, unless two of them in a row failed for too much to read, and no due row is hidden for
-// longer than the bound. The bound is a second, or 20 times as long as the last lease that looked
-// at everything took, but at most 15 seconds.
+// However rows come in and are announced: an announced row is never hidden from the node's leases,
+// unless two of them in a row failed for too much to read, and no due row is hidden for longer than
+// the bound. The bound is a second, or 20 times as long as the last lease that looked at everything
+// took, but at most 15 seconds.
 func TestNothingStaysHidden(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
