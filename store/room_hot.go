@@ -59,9 +59,12 @@ func NewInsertion(t *Type, number int64, task *asyncflow.NewTask, now time.Time)
 // idempotency key.
 func IsHeld(err error) bool { return hot.IsHeld(err) }
 
-// IsMoving reports whether an error means that a table is locked or, where tenants are on workers
-// of Citus, that it isn't there, as while a tenant moves to another one: the same works soon.
-func (s *Store) IsMoving(err error) bool { return s.core.IsMoving(err) }
+// IsMoving reports whether an error passes once a lock does or, where tenants are on workers of
+// Citus, once the tenant's move to another one is over. Elsewhere a table that isn't there stays
+// away.
+func (s *Store) IsMoving(err error) bool {
+	return IsHeld(err) || s.core.Distributed() && postgres.IsMoving(err)
+}
 
 // OtherOutcome returns the error of a report o for an attempt that ended with another outcome,
 // written.

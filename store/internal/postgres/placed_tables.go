@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/asyncflow/asyncflow"
 )
@@ -326,30 +325,3 @@ func (s *PlacedTables) learn(ctx context.Context, conn *pgx.Conn, unknown map[st
 	maps.Copy(s.names, found)
 	return err
 }
-
-// placedRows are rows of a statement on placed tables.
-type placedRows struct {
-	pgx.Rows
-	placed *PlacedTables
-}
-
-// Err returns why there are no more rows; nil if all were read.
-func (r placedRows) Err() error { return r.placed.note(r.Rows.Err()) }
-
-// placedResults are the results of a batch on placed tables.
-type placedResults struct {
-	pgx.BatchResults
-	placed *PlacedTables
-}
-
-// Close ends the batch.
-func (r placedResults) Close() error { return r.placed.note(r.BatchResults.Close()) }
-
-// failedBatch is a batch that wasn't sent.
-type failedBatch struct{ err error }
-
-func (r failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, r.err }
-func (r failedBatch) Query() (pgx.Rows, error)         { return failedRows{err: r.err}, r.err }
-func (r failedBatch) QueryRow() pgx.Row                { return tenantRow{failedRows{err: r.err}} }
-func (r failedBatch) Close() error                     { return r.err }
-func (r failedBatch) Tx() pgx.Tx                       { return nil }
