@@ -12,6 +12,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/longform"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 

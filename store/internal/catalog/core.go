@@ -214,7 +214,7 @@ func (c *Core) start(ctx context.Context) error {
 	}
 	c.Catalog = newCatalog(c)
 	c.Wakeups = newWakeups(c)
-	if !c.distributed || !!c.Config.NotDistributed || c.Config.PooledURL != "" {
+	if !c.distributed || c.Config.NotDistributed || c.Config.PooledURL != "" {
 		return nil
 	}
 	c.workers = newWorkers(c)
