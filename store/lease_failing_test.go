@@ -15,10 +15,8 @@ func TestNewTasksBeginWhileLeasesFail(t *testing.T) {
 	t.Parallel()
 	limited := twoStages()
 	limited.MaxInFlight = 1000
-	raised := fairStages(nil)
-	raised.Flow.Fair = asyncflow.FairPriorityFirst
 	for name, spec := range map[string]asyncflow.TaskType{
-		"unlimited": twoStages(), "limited": limited, "fair": fairStages(nil), "raised": raised,
+		"unlimited": twoStages(), "limited": limited,
 	} {
 		t.Run(name, func(t *testing.T) {
 			testNewTasksWhileLeasesFail(t, spec)
@@ -39,7 +37,7 @@ func testNewTasksWhileLeasesFail(t *testing.T, spec asyncflow.TaskType) {
 	failed := 0
 	lease := func() (leases []asyncflow.Lease) {
 		var err error
-		if spec.MaxInFlight == 0 && spec.Flow == nil {
+		if spec.MaxInFlight == 0 {
 			leases, _, err = b.Lease(t.Context(), kind, 10)
 		} else {
 			var got store.LimitedLease
@@ -55,11 +53,7 @@ func testNewTasksWhileLeasesFail(t *testing.T, spec asyncflow.TaskType) {
 	}
 	var begun []asyncflow.Lease
 	eventually(t, "a new task begins", func() bool {
-		task := newTask(`1`)
-		if spec.Flow != nil {
-			task.Options.FlowKey = "new"
-		}
-		b.submit(task)
+		b.submit(newTask(`1`))
 		begun = lease()
 		return len(begun) > 0
 	})

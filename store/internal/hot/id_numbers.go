@@ -120,9 +120,9 @@ func (s *Path) AllotRun(
 func (ns *numbers) allot(
 	ctx context.Context, t *config.Type, take func(*block, *config.Type) error,
 ) (*config.Type, error) {
-	// it may be newer by now
+	// The catalog may be newer or older by now: positions grow, also when a type changes its set.
 	now, err := ns.store.core.Catalog.Type(t.Tenant, t.Name)
-	if err == nil && (now.End >= t.End || now.Set().Name != t.Set().Name) {
+	if err == nil && now.End >= t.End {
 		t = now
 	}
 	b := ns.block(t.Set().Key())

@@ -84,6 +84,7 @@ func (l *limitedLease) leaseFair(ctx context.Context) error {
 	memory := l.s.fair.ofType(l.t.Key())
 	memory.mu.Lock() // leases of the type are one at a time anyway
 	defer memory.mu.Unlock()
+	l.scan.Persist() // see markedKeys
 	marks := l.beginMarked(memory)
 	err := l.leaseMarked(ctx, memory, marks)
 	marks.end(memory, err)

@@ -15,8 +15,8 @@ import (
 // keys, the node remembers them, each with a mark: nothing of the key is left below it, as far as
 // the node knows. The next leases read the keys from their marks on, and find other keys among the
 // tasks that came since. Package lowwater says since when, and when the next lease must walk: a
-// mark of KeyMarks is where unknown tasks begin, not where any do. If walks fail because they have
-// too much to read, leases take only tasks from that mark on, until a walk succeeds.
+// mark of KeyMarks is where unknown tasks begin, not where any do. So a node doesn't give up walks
+// that fail because they have too much to read: known keys have tasks below the mark.
 
 const (
 	// mostKnown is for how many keys there are marks: with more, leases walk.
@@ -47,10 +47,8 @@ func (l *limitedLease) beginMarked(memory *fairType) *markedKeys {
 		return nil
 	}
 	m := &markedKeys{scan: l.s.core.KeyMarks.Begin(l.t.Key(), l.from, l.now), begun: time.Now()}
+	m.scan.Persist()
 	m.keyMarks = memory.known
-	if m.all == nil && m.scan.GaveUp() { // only the keys of tasks that came since
-		m.all = map[string]time.Time{}
-	}
 	return m
 }
 
@@ -141,9 +139,6 @@ func (f *fairTake) readMarked(ctx context.Context) (all bool, err error) {
 		return false, nil
 	}
 	from := m.scan.From()
-	if m.scan.GaveUp() {
-		f.least = from
-	}
 	var known []string
 	for key, mark := range m.all {
 		known = append(known, key)

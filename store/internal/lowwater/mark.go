@@ -67,6 +67,8 @@ type looked struct {
 	now  time.Time     // it has seen what was due then
 	at   time.Duration // when it began
 	took time.Duration
+	// persists: the next lease looks at the same if this one fails, however long that took.
+	persists bool
 	// last is the greatest order_time that it took, if there may be more, or that of the
 	// head that it saw; zero: nothing is left.
 	last time.Time
@@ -133,7 +135,7 @@ func (w *lowWater) hopeless(l looked) bool {
 	if l.from.IsZero() {
 		failed = &w.wholeFailed
 	}
-	if l.took < hopelessLease {
+	if l.took < hopelessLease || l.persists {
 		*failed = 0
 		return false
 	}

@@ -396,6 +396,18 @@ func TestFailuresThatAreNotInARow(t *testing.T) {
 	}
 }
 
+// Some leases look again where they failed, however often: they say so.
+func TestLeasesThatPersist(t *testing.T) {
+	t.Parallel()
+	var w lowWater
+	for at := time.Hour; at < time.Hour+time.Minute; at += 6 * time.Second {
+		l := looked{from: w.begin(day(at), at), now: day(at), at: at, took: 6 * time.Second,
+			persists: true}
+		assert.Zero(t, l.from)
+		w.undone(l)
+	}
+}
+
 // Whatever is announced, and whenever: of a type whose whole leases fail, some leases succeed, and
 // they see what is new.
 func TestNewTasksGoOnWhileLeasesFail(t *testing.T) {

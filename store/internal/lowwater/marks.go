@@ -24,7 +24,6 @@ type Scan struct {
 	mu    *sync.Mutex
 	start time.Time // monotonic zero
 	mark  *lowWater
-	gave  bool
 	looked
 }
 
@@ -46,18 +45,16 @@ func (m *Marks[K]) Begin(key K, position int, now time.Time) *Scan {
 		}
 	}
 	at := time.Since(m.start)
-	s := &Scan{mu: &m.mu, start: m.start, mark: w, looked: looked{
+	return &Scan{mu: &m.mu, start: m.start, mark: w, looked: looked{
 		mark: w.mark, from: w.begin(now, at), now: now, at: at,
 	}}
-	s.gave = !s.from.IsZero() && !w.floor.IsZero()
-	return s
 }
 
 // From returns the order_time at which the lease begins to look; zero: everywhere.
 func (s *Scan) From() time.Time { return s.from }
 
-// GaveUp reports whether the lease doesn't look at everything because such leases failed.
-func (s *Scan) GaveUp() bool { return s.gave }
+// Persist says that the next lease looks where this one does, however often it fails.
+func (s *Scan) Persist() { s.persists = true }
 
 // Taken is called when the statement that takes the rows is done.
 func (s *Scan) Taken() { s.took = time.Since(s.start) - s.at }

@@ -75,6 +75,9 @@ type run struct {
 	n, used  int
 }
 
+// is reports whether the numbers are of the open roll of a type.
+func (r *run) is(t *config.Type) bool { return r.set == t.Set().Key() && r.position == t.End }
+
 // missingNumbers is the error of a transaction for which too few numbers are at hand.
 type missingNumbers struct {
 	t *config.Type
@@ -89,7 +92,7 @@ func (m *missingNumbers) Error() string {
 // missingNumbers.
 func (f *followUp) takeNumbers(t *config.Type, n int) (int64, error) {
 	for _, r := range f.runs {
-		if r.set == t.Set().Key() && r.position == t.End && r.n-r.used >= n {
+		if r.is(t) && r.n-r.used >= n {
 			r.used += n
 			return r.first + int64(r.used-n), nil
 		}

@@ -61,6 +61,9 @@ func (s *Trees) BeginFollowUp(ctx context.Context, tenant string, n int) *Follow
 		}
 		u.Rollback()
 		more, err := s.takeRun(ctx, missing)
+		if err == nil && !more.is(missing.t) { // or else no try would find them
+			err = config.ErrElsewhere
+		}
 		if err != nil {
 			u.err = err
 			return u
