@@ -119,8 +119,9 @@ func TestMoveMeetsOtherChanges(t *testing.T) {
 	}
 	results := map[string]chan error{}
 	for name, change := range changes {
-		results[name] = make(chan error, 1)
-		go func() { results[name] <- change() }()
+		result := make(chan error, 1)
+		results[name] = result
+		go func() { result <- change() }()
 	}
 	n.suspend(t, true)
 	unlock()

@@ -42,9 +42,7 @@ var sharedCitus = sync.OnceValues(func() (*citus, error) {
 // They keep what they confirm, and end with the test.
 func Citus(t testing.TB) (servers []*devpg.Server, url string) {
 	t.Helper()
-	if citusPrograms() == "" {
-		t.Skip(citusMissing)
-	}
+	needCitus(t)
 	c, err := startCitus(true, func() (string, error) { return Dir(t), nil })
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
