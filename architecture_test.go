@@ -1,6 +1,7 @@
 package asyncflow_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -164,24 +166,33 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
+// listPackages returns the packages of the project. They are listed once for all tests.
 func listPackages(t *testing.T) []goPackage {
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-tags=bundle",
+	t.Helper()
+	packages, err := goPackages()
+	require.NoError(t, err)
+	return packages
+}
+
+var goPackages = sync.OnceValues(func() (packages []goPackage, err error) {
+	cmd := exec.Command("go", "list", "-tags=bundle",
 		"-json=ImportPath,Dir,GoFiles,IgnoredGoFiles,Imports", "./...")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	require.NoError(t, err, "go list: %s", stderr.String())
-	var packages []goPackage
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w: %s", err, stderr.String())
+	}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p goPackage
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return packages
+			return packages, nil
 		} else if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		packages = append(packages, p)
 	}
-}
+})
 
 // wrongImports returns the imports of a package that the tables above don't allow.
 func wrongImports(p goPackage) (wrong []string) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -157,20 +158,13 @@ func checksError(cond ast.Expr) (how token.Token, is bool) {
 func TestLongSignaturesHaveOneForm(t *testing.T) {
 	t.Parallel()
 	long := 0
-	files := token.NewFileSet()
-	walkFiles(t, func(path string, text []byte) {
-		if !strings.HasSuffix(path, ".go") || bytes.Contains(text, []byte("Code generated")) {
-			return
-		}
-		file, err := parser.ParseFile(files, path, text, parser.SkipObjectResolution)
-		require.NoError(t, err)
+	walkGo(t, func(path string, text []byte, file *ast.File) {
 		for _, decl := range file.Decls {
 			f, ok := decl.(*ast.FuncDecl)
 			if !ok || f.Body == nil {
 				continue
 			}
-			from := files.Position(f.Pos()).Offset
-			signature := string(text[from:files.Position(f.Body.Lbrace).Offset])
+			signature := string(text[f.Pos()-file.FileStart : f.Body.Lbrace-file.FileStart])
 			if !strings.Contains(signature, "\n") {
 				continue
 			}
@@ -252,17 +246,37 @@ func TestNoDotImports(t *testing.T) {
 	})
 }
 
-// walkGo calls do with every Go file of the project that people write.
+// walkGo calls do with every Go file of the project that people write. They are parsed once for all
+// tests, which don't change them.
 func walkGo(t *testing.T, do func(path string, text []byte, file *ast.File)) {
-	seen := 0
-	walkFiles(t, func(path string, text []byte) {
-		if !strings.HasSuffix(path, ".go") || bytes.Contains(text, []byte("// Code generated")) {
-			return
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		do(path, text, file)
-		seen++
-	})
-	require.Greater(t, seen, 500)
+	files, err := goFiles()
+	require.NoError(t, err)
+	require.Greater(t, len(files), 500)
+	for _, f := range files {
+		do(f.path, f.text, f.file)
+	}
 }
+
+type goFile struct {
+	textFile
+	file *ast.File
+}
+
+var goFiles = sync.OnceValues(func() (files []goFile, err error) {
+	texts, err := textFiles()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range texts {
+		if !strings.HasSuffix(f.path, ".go") || bytes.Contains(f.text, []byte("// Code generated")) {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), f.path, f.text,
+			parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, goFile{f, file})
+	}
+	return files, nil
+})

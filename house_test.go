@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"unicode"
 
@@ -597,18 +598,27 @@ func follow(page, target string) error {
 	} else {
 		path = filepath.Join(filepath.Dir(page), path)
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		if info, statErr := os.Stat(path); statErr == nil && info.IsDir() && !hasAnchor {
-			return nil
-		}
+	if !hasAnchor {
+		_, err := os.Stat(path)
 		return err
 	}
-	if hasAnchor && !slices.Contains(anchors(string(text)), anchor) {
+	known, ok := anchorsByPath.Load(path)
+	if !ok {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		known = anchors(string(text))
+		anchorsByPath.Store(path, known)
+	}
+	if !slices.Contains(known.([]string), anchor) {
 		return fmt.Errorf("there is no heading #%s", anchor)
 	}
 	return nil
 }
+
+// anchorsByPath holds the anchors of pages that links lead to.
+var anchorsByPath sync.Map // of []string
 
 // anchors returns the anchors of a page's headings, as GitHub makes them.
 func anchors(text string) []string {
@@ -635,10 +645,23 @@ func anchors(text string) []string {
 	return all
 }
 
-// walkFiles calls do with every text file of the project.
+// walkFiles calls do with every text file of the project. They are read once for all tests.
 func walkFiles(t *testing.T, do func(path string, text []byte)) {
+	files, err := textFiles()
+	require.NoError(t, err)
+	for _, f := range files {
+		do(f.path, f.text)
+	}
+}
+
+type textFile struct {
+	path string
+	text []byte
+}
+
+var textFiles = sync.OnceValues(func() (files []textFile, err error) {
 	skipped := []string{".git", "bin", "dist", ".asyncflow", "bench/out", "node_modules"}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // another process deleted it meanwhile
 			return nil
@@ -655,12 +678,12 @@ func walkFiles(t *testing.T, do func(path string, text []byte)) {
 			return nil
 		}
 		if err == nil && !bytes.ContainsRune(text, 0) {
-			do(path, text)
+			files = append(files, textFile{path, text})
 		}
 		return err
 	})
-	require.NoError(t, err)
-}
+	return files, err
+})
 
 func readText(t *testing.T, path string) string {
 	t.Helper()
