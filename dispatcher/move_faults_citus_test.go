@@ -22,6 +22,7 @@ import (
 
 // Moves of tenants whose servers fail.
 func TestMovesOnFailingCitus(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	pgtest.OnCitusToo(t, "TestMoveUndoesInOrder", "TestMoveAfterALostCommand",
 		"TestMoveOfASilentProcess", "TestMoveSurvivesKilledServers")

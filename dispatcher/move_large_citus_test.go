@@ -19,6 +19,7 @@ import (
 
 // A tenant with many tables and much data moves.
 func TestMoveOfALargeTenantOnCitus(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	pgtest.OnCitusToo(t, "TestMoveOfALargeTenant")
 }

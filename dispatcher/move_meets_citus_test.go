@@ -9,12 +9,14 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // Moves of tenants that meet other work.
 func TestMovesOnBusyCitus(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	pgtest.OnCitusToo(t, "TestMoveWaitsUntilCitusIsReady", "TestMoveMeetsOtherChanges",
 		"TestMoveOfADroppedTenant")

@@ -13,12 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // The API on a coordinator of Citus that moves a tenant.
 func TestCallsOnCitusMoves(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	pgtest.OnCitusToo(t, "TestCallsWaitForAMove")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // faultCalls are calls of a tenant: method, path, and a body where there is one. {n} is a number
@@ -143,6 +144,7 @@ func (f *faults) round() {
 // A call during a failover is never a fault of asyncflow: while connections end, statements are
 // cancelled, or the database takes no writes, no answer is 500.
 func TestFaultsOfTheDatabaseAreNotOurs(t *testing.T) {
+	longform.Costly(t)
 	f := setupFaults(t)
 	for _, fault := range []func(){
 		func() { f.cut("pg_terminate_backend") },

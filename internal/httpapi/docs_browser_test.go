@@ -12,10 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/internal/browsertest"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // A browser shows the page. It makes no request to anywhere else, and logs nothing.
 func TestDocsInABrowser(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	ctx := browsertest.Start(t)
 	var mu sync.Mutex
