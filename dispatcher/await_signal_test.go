@@ -84,6 +84,7 @@ func TestALimitedTypeWaits(t *testing.T) {
 // don't hear of it and send the signal again. None is lost, none counts twice, and each task gets
 // its two in order.
 func TestSignalsMeetWaits(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	send := func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return done }
 	n := b.start("a", dispatcher.Config{}, send)

@@ -158,6 +158,7 @@ func (b *bundle) lockTenant(tenant string) (unlock func()) {
 // While a tenant's tables are locked, the submits of others take hardly longer than before or
 // after. Nothing is lost, and the tenant goes on when the lock is gone.
 func TestLockedTenantHoldsUpNoOther(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{},
 		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })
@@ -196,6 +197,7 @@ func TestLockedTenantHoldsUpNoOther(t *testing.T) {
 
 // The same holds for tasks with idempotency keys: each of their types gets batches of its own.
 func TestLockedTableOfKeyedTasksHoldsUpNoOther(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	n := b.start("a", dispatcher.Config{},
 		func(context.Context, asyncflow.Delivery) asyncflow.Outcome { return last })

@@ -13,6 +13,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 const (
@@ -29,7 +30,12 @@ func sharedKey(i int) string { return fmt.Sprintf("key-%04d", i) }
 func TestFairSharesOfNodes(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{1, 3} {
-		t.Run(fmt.Sprint(nodes), func(t *testing.T) { fairSharesOfNodes(t, nodes) })
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			if nodes > 1 {
+				longform.Costly(t)
+			}
+			fairSharesOfNodes(t, nodes)
+		})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -104,6 +105,7 @@ func (n *node) setRate(t *testing.T, b *bundle, rate string) {
 // A new node takes its share of a rate after the others give it up. When it stops, the others take
 // its share over. The rate is never exceeded.
 func TestShareOfARate(t *testing.T) {
+	longform.Costly(t)
 	// slack allows for a tenth of a second's tasks for each share, and for deliveries under way.
 	const perSecond, slack = 40, 12
 	b := setup(t)

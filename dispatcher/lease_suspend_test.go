@@ -12,6 +12,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -66,6 +67,7 @@ func TestSuspend(t *testing.T) {
 // A tenant is suspended and resumed repeatedly while tasks come in: none is lost, and none begins
 // while both nodes know of the suspension.
 func TestSuspendUnderLoad(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	var mu sync.Mutex
 	halted, early := false, 0

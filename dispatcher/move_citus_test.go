@@ -24,10 +24,16 @@ import (
 
 // Moves of tenants between workers of Citus.
 func TestMovesOnCitus(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
-	pgtest.OnCitusToo(t, "TestTenantMovesUnderLoad", "TestStaleNodeIsRefusedDuringAMove",
-		"TestMoveIsGivenUp", "TestMoveIsRefused", "TestMoveKeepsOtherIdentities",
-		"TestMoveWithoutItsWatch")
+	pgtest.OnCitusToo(t, "TestTenantMovesUnderLoad", "TestMoveIsGivenUp", "TestMoveIsRefused",
+		"TestMoveKeepsOtherIdentities", "TestMoveWithoutItsWatch")
+}
+
+// One move, with a node that knows the old place, is the quick form of all tests of moves.
+func TestMoveOnCitus(t *testing.T) {
+	t.Parallel()
+	pgtest.OnCitusToo(t, "TestStaleNodeIsRefusedDuringAMove")
 }
 
 // moving lets one database move tenants at a time: all are on the same servers, where Citus' names

@@ -14,6 +14,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -23,6 +24,7 @@ const cutWaits = 60
 // Nothing is delivered that may be missing on a synchronous standby, however the waits for it end:
 // not what begins with its submit, nor what a lease finds, nor a task of a schedule.
 func TestNothingIsDeliveredWithoutTheStandby(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	primary := pgtest.PreparedServer(t, prepare)
 	url := primary.URL("postgres")

@@ -208,6 +208,7 @@ func tasksWithKeys(n int) []asyncflow.NewTask {
 // one task. No item is refused but those with keys in a stranger's open transaction, also on a
 // machine that is so busy that the time to wait is over at once.
 func TestBatchesOfTheSameKeys(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		held int // keys of the stranger

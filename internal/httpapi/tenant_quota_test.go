@@ -431,6 +431,7 @@ func TestQuotasOfDeliveries(t *testing.T) {
 
 // Two nodes together accept as many submits as the quota allows.
 func TestSubmitsOnTwoNodes(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.pipe()
 	nodes := []string{b.node("one"), b.node("two")}
