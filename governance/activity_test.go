@@ -13,6 +13,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -44,7 +45,7 @@ func TestIdleTenantsCostNothing(t *testing.T) {
 	pgtest.NotOnCitus(t, notCounted)
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
-	const tenants = 20
+	tenants := longform.Size(10, 20)
 	for i := range tenants {
 		_, err := store.CreateTenant(t.Context(), url, fmt.Sprint("idle", i), noRoles())
 		require.NoError(t, err)

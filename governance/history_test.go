@@ -202,7 +202,7 @@ func TestHistoryRests(t *testing.T) {
 	leases := b.submitAndLease(t, pipe, 1)
 	require.Eventually(t, func() bool { // Postgres counts the rows of other connections late
 		return len(b.toRecord(t)) > 0
-	}, patience, 10*time.Millisecond)
+	}, patience, 100*time.Millisecond)
 	for range 2 {
 		b.run(t, "history")
 		assert.Equal(t, []string{tenant}, b.toRecord(t), "a task is under way")
@@ -213,7 +213,7 @@ func TestHistoryRests(t *testing.T) {
 	require.Eventually(t, func() bool {
 		b.run(t, "history")
 		return len(b.toRecord(t)) == 0
-	}, patience, 10*time.Millisecond)
+	}, patience, 100*time.Millisecond)
 	assert.Equal(t, int64(1), counted(b.hours(t, "pipe", time.Minute), submitted))
 }
 

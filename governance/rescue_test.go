@@ -145,7 +145,7 @@ func rescueOfANodeThatIsGone(t *testing.T, atOnce bool) {
 	a.Wakeups.Announce(marker.Key(), a.Clock.Now())
 	<-marked // so what was announced before is there, too
 	stop()
-	require.Eventually(t, rescued, patience, 10*time.Millisecond)
+	require.Eventually(t, rescued, patience, 100*time.Millisecond)
 	require.Eventually(t, func() bool {
 		leases, _, err := b.Lease(t.Context(), pipe, 1)
 		require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -63,6 +64,7 @@ func TestEmptyClusterIsKept(t *testing.T) {
 // A kept cluster that lacks a file, or a part of one, is made anew: a cleaner of caches may have
 // removed it, or a power cut.
 func TestKeptClusterLacksAFile(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	cache, kept := keptCluster(t)
 	version := filepath.Join(kept, "pgdata", "base", "1", "PG_VERSION")
@@ -78,6 +80,7 @@ func TestKeptClusterLacksAFile(t *testing.T) {
 
 // A kept cluster that no server starts from is made anew, once.
 func TestKeptClusterIsBroken(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	cache, kept := keptCluster(t)
 	control := filepath.Join(kept, "pgdata", "global", "pg_control")
