@@ -18,7 +18,6 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
-	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // act is a button, what is filled in after it is pressed, and what the page then says.
@@ -79,7 +78,6 @@ func gone[T any](p *page, call func() (T, error)) func() {
 
 // All that can be done with a type, and with its tasks.
 func TestActionsOnTypes(t *testing.T) {
-	longform.Costly(t)
 	p := openPage(t, all...)
 	ctx := t.Context()
 	p.makeType("actions")
@@ -224,7 +222,7 @@ func TestReleaseAFlowKey(t *testing.T) {
 // All that can be done with an endpoint. After a rotation the page says until when the old secret
 // signs.
 func TestActionsOnEndpoints(t *testing.T) {
-	p := openPage(t, all...)
+	p := openAlways(t, all...)
 	ctx := t.Context()
 	p.makeType("reached")
 	endpoints, err := p.api.Endpoints(ctx, "reached")
@@ -295,7 +293,7 @@ func TestEnableAnEndpoint(t *testing.T) {
 
 // All that can be done with a schedule.
 func TestActionsOnSchedules(t *testing.T) {
-	p := openPage(t, all...)
+	p := openAlways(t, all...)
 	ctx := t.Context()
 	p.makeType("scheduled")
 	_, err := p.api.PutSchedule(ctx, "hourly", client.ScheduleSpec{Type: "scheduled",
@@ -350,7 +348,7 @@ func TestActionsOnAlerts(t *testing.T) {
 
 // All that an operator can do with a tenant.
 func TestActionsOnTenants(t *testing.T) {
-	p := openPage(t)
+	p := openAlways(t)
 	operator := p.operator()
 	token, err := p.node.OperatorToken()
 	require.NoError(t, err)
@@ -394,7 +392,7 @@ func TestActionsOnTenants(t *testing.T) {
 // The command that the page of a task copies submits it again, also with a context that is too long
 // for an argument.
 func TestCopiedCommands(t *testing.T) {
-	p := openPage(t, all...)
+	p := openAlways(t, all...)
 	_, err := p.api.PutTaskType(t.Context(), "copied", client.TaskTypeSpec{
 		Stages: []client.Stage{{Name: "only"}}})
 	require.NoError(t, err)

@@ -72,7 +72,7 @@ func (p *page) submit(taskType, doc string, end client.Status) string {
 }
 
 func TestLogin(t *testing.T) {
-	p := openPage(t)
+	p := openAlways(t)
 	p.open("/console/tasks?type=x")
 	p.Fill("Token", "no.good.token")
 	p.Click("Log in")
@@ -96,7 +96,7 @@ func TestLogin(t *testing.T) {
 // A failed task is found by its error, read, and redriven with an edited context. Large numbers
 // and hostile texts are shown as they are.
 func TestRedriveAFailedTask(t *testing.T) {
-	p := openPage(t, all...)
+	p := openAlways(t, all...)
 	p.makeType("redrive")
 	doc := `{"n":12345678901234567890.10,"fail":true,"html":` + browsertest.Quote(hostile) + `}`
 	id := p.submit("redrive", doc, client.StatusFailed)
@@ -283,7 +283,7 @@ func TestTypeWithoutTasks(t *testing.T) {
 
 // Who may only read sees no button that would fail.
 func TestReadOnly(t *testing.T) {
-	p := openPage(t, auth.ScopeRead)
+	p := openAlways(t, auth.ScopeRead)
 	p.makeType("readonly")
 	id := p.submit("readonly", `{"fail":true}`, client.StatusFailed)
 	p.open("/console/tasks?type=readonly")
@@ -304,7 +304,7 @@ func TestReadOnly(t *testing.T) {
 
 // A session ends with its token. The page stays with what was typed, and goes on after a login.
 func TestSessionEnds(t *testing.T) {
-	p := openPage(t, all...)
+	p := openAlways(t, all...)
 	p.makeType("session")
 	task, err := p.api.Submit(t.Context(),
 		client.NewTask{Type: "session", Context: client.JSON(`1`),
@@ -401,7 +401,7 @@ func TestKeysWithoutTasks(t *testing.T) {
 // The overview follows what happens, but not while it is paused or its tab can't be seen. Another
 // page shows that the server sent the numbers.
 func TestOverviewIsLive(t *testing.T) {
-	p := openPage(t, all...)
+	p := openAlways(t, all...)
 	p.makeType("live")
 	other := &page{Page: browsertest.Open(t), t: t, node: p.node}
 	other.ctx = other.Context

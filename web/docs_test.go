@@ -20,13 +20,14 @@ const docsURL = "https://github.com/asyncflow/asyncflow/blob/main/docs/"
 // Each page of the program has a link to its documentation: also when what its address names is
 // missing, and when it shows something.
 func TestEachPageLeadsToItsDocs(t *testing.T) {
-	p := openPageOf(t, "lookers")
+	p := openAlwaysOf(t, "lookers")
 	shown := p.samples()
 	for _, path := range routes(t, "tenantPages") {
 		p.leadsToDocs(path)
 	}
 	for _, one := range shown {
 		p.leadsToDocs(one.path)
+		p.See(one.text)
 	}
 	p.leadsToDocs("/console/none")
 	p.leadsToDocs("/console/logged-in")

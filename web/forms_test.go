@@ -284,7 +284,7 @@ func TestOvertakenForms(t *testing.T) {
 
 // A type is made from a sample, after what it will be was shown. One of that name stays as it is.
 func TestNewType(t *testing.T) {
-	p := openPage(t, all...)
+	p := openAlways(t, all...)
 	p.makeType("present")
 	p.open("/console/types")
 	p.Click("New type")
@@ -316,7 +316,7 @@ func TestNewType(t *testing.T) {
 
 // Who may not manage sees none of the forms.
 func TestFormsNeedTheScope(t *testing.T) {
-	p := openPage(t, auth.ScopeRead, auth.ScopeOperate, auth.ScopeSubmit)
+	p := openAlways(t, auth.ScopeRead, auth.ScopeOperate, auth.ScopeSubmit)
 	p.makeType("looked-at")
 	endpoints, err := p.api.Endpoints(t.Context(), "looked-at")
 	require.NoError(t, err)

@@ -120,7 +120,7 @@ func (p *page) guard() *intruders {
 // Whatever a tenant, a submitter, a worker or a link says is text: it is shown as it is, and
 // nothing of it runs, on no page. No page gets wider than the screen by it.
 func TestHostileTexts(t *testing.T) {
-	p := openPageOf(t, "hostile")
+	p := openAlwaysOf(t, "hostile")
 	i := p.guard()
 	check := func(path string, texts ...string) {
 		t.Helper()

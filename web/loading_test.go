@@ -8,7 +8,6 @@ import (
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
-	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // What loads for longer than a moment gets a place on the page; what loads fast doesn't flicker.
@@ -36,7 +35,6 @@ func TestSkeleton(t *testing.T) {
 // Each page shows grey bars while it loads. They break no rule of axe, light or dark, and fit a
 // phone.
 func TestSkeletons(t *testing.T) {
-	longform.Costly(t)
 	p := openPage(t, all...)
 	p.makeType("skeletal")
 	endpoints, err := p.api.Endpoints(t.Context(), "skeletal")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
-	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // holdChanges is a script that lists the calls of a page that may change something, and holds them
@@ -83,7 +82,6 @@ func TestDoubleClicks(t *testing.T) {
 
 // A double click submits one task, and does to a task, or to all that match, once what was asked.
 func TestDoubleClicksOfTasks(t *testing.T) {
-	longform.Costly(t)
 	p := openPageOf(t, "doubletasks")
 	p.makeType("twins")
 	failed := p.submit("twins", `{"fail":1}`, client.StatusFailed)

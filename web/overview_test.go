@@ -15,12 +15,10 @@ import (
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
 	"github.com/asyncflow/asyncflow/internal/document"
-	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // The overview says how many nodes serve, without their names, and which alerts are firing.
 func TestOverviewNow(t *testing.T) {
-	longform.Costly(t)
 	p := openPage(t, auth.ScopeRead)
 	db := p.database()
 	_, err := db.Exec(t.Context(), `INSERT INTO asyncflow.nodes VALUES
@@ -70,7 +68,6 @@ func TestOverviewNow(t *testing.T) {
 // Alerts are lines, the oldest five, with the URL of an endpoint in place of its id and a link to
 // what to do. Tiles lead to what they count.
 func TestOverviewAlerts(t *testing.T) {
-	longform.Costly(t)
 	p := openPageOf(t, "watched")
 	e := p.failing("mail")
 	a, err := p.api.PutAlerts(t.Context(), client.NewAlerts{URL: p.node.URL + "/alerts",
@@ -105,7 +102,6 @@ func TestOverviewAlerts(t *testing.T) {
 // Where deliveries stand still, the overview says why, and who may can let them go on. A type in
 // trouble is above one that is well.
 func TestOverviewStandsStill(t *testing.T) {
-	longform.Costly(t)
 	p := openPageOf(t, "stuck")
 	ctx := t.Context()
 	p.delayedTasks("a-fine-one", 1)

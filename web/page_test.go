@@ -18,6 +18,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/internal/testnode"
 )
@@ -40,8 +41,24 @@ type page struct {
 	token string         // that it uses
 }
 
-// openPage opens a browser, logged in by a token with some scopes; none: logged out.
+// openPage opens a browser, logged in by a token with some scopes; none: logged out. Tests that use
+// it are costly: most tests of the console are. openAlways is for the few that go test ./... runs,
+// too: each page is shown once, a change is made, a refusal is read, and what strangers wrote or
+// may not do.
 func openPage(t *testing.T, scopes ...auth.Scope) *page {
+	t.Helper()
+	longform.Costly(t)
+	return openAlways(t, scopes...)
+}
+
+// openPageOf is openPage as somebody of a new tenant, who may do everything.
+func openPageOf(t *testing.T, tenant string) *page {
+	t.Helper()
+	longform.Costly(t)
+	return openAlwaysOf(t, tenant)
+}
+
+func openAlways(t *testing.T, scopes ...auth.Scope) *page {
 	t.Helper()
 	t.Parallel()
 	one := browsertest.Open(t)
@@ -56,10 +73,9 @@ func openPage(t *testing.T, scopes ...auth.Scope) *page {
 	return p
 }
 
-// openPageOf is openPage as somebody of a new tenant, who may do everything.
-func openPageOf(t *testing.T, tenant string) *page {
+func openAlwaysOf(t *testing.T, tenant string) *page {
 	t.Helper()
-	p := openPage(t)
+	p := openAlways(t)
 	_, err := p.operator().CreateTenant(t.Context(), tenant, client.Quotas{})
 	require.NoError(t, err)
 	token, err := p.node.TokenOf(tenant, time.Hour, append(all, auth.ScopeWork)...)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
-	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 const phone = 390 // the width of the screen, in px
@@ -19,7 +18,6 @@ const phone = 390 // the width of the screen, in px
 // On a phone no page is wider than the screen, whatever its texts are, and filters are folded at
 // first. TestPages has more pages, with short texts.
 func TestPhone(t *testing.T) {
-	longform.Costly(t)
 	p := openPageOf(t, "phones")
 	pages := p.longValues()
 	p.resize(phone, 844)

@@ -19,7 +19,6 @@ import (
 
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
-	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -43,7 +42,6 @@ const (
 // shown, and with -watch what an open one takes; docs/console.md has the figures. With -quick the
 // times have limits.
 func TestManyTasks(t *testing.T) {
-	longform.Costly(t)
 	p := openPageOf(t, "many")
 	_, err := p.api.PutTaskType(t.Context(), "huge", client.TaskTypeSpec{
 		Stages: []client.Stage{{Name: "only"}}})

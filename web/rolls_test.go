@@ -8,12 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client"
-	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // The page of a type shows its rolls: how large and old they are, and when they go.
 func TestRollsOfAType(t *testing.T) {
-	longform.Costly(t)
 	p := openPage(t, all...)
 	ctx := t.Context()
 	const name = "rolled"

@@ -15,7 +15,6 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/browsertest"
-	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/worker"
 )
 
@@ -83,7 +82,6 @@ func (p *page) list(selector string) []string {
 // The page of a type that branches draws its ways, and that of a task the ways that it took, and
 // its path.
 func TestSteps(t *testing.T) {
-	longform.Costly(t)
 	p := openPage(t, all...)
 	p.makeLoop("loop")
 	p.checkPage(shown{"steps-type", "/console/types/loop", "A task visits at most 500 stages"})

@@ -17,7 +17,7 @@ import (
 // A task is submitted by the form of its type, which begins with the context of the last task. The
 // digits of its numbers stay. What is refused is said at its field, and what was typed stays.
 func TestSubmitATask(t *testing.T) {
-	p := openPage(t, all...)
+	p := openAlways(t, all...)
 	p.makeType("handed-in")
 	p.open("/console/types/handed-in")
 	p.Click("Submit a task")
@@ -96,7 +96,7 @@ func TestSubmitATaskOfAType(t *testing.T) {
 // A submitter who may read nothing still gets the form, and says the type. Who may not submit gets
 // no form.
 func TestSubmitNeedsTheScope(t *testing.T) {
-	p := openPage(t, auth.ScopeSubmit)
+	p := openAlways(t, auth.ScopeSubmit)
 	p.makeType("unseen")
 	p.open("/console/tasks")
 	p.Click("Submit a task")
@@ -148,7 +148,7 @@ func TestCommandsOfTheForm(t *testing.T) {
 // A link may name any type. Its name, and what a worker or a client chose, runs nothing in the
 // shell or the terminal into which a command is pasted.
 func TestCommandsOfStrangers(t *testing.T) {
-	p := openPage(t, all...)
+	p := openAlways(t, all...)
 	for _, name := range []string{"x%3Btouch%20y", "--url%3Dhttps%3A%2F%2Fevil.example"} {
 		p.open("/console/tasks?type=" + name)
 		p.Click("Submit a task")
