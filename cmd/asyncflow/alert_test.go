@@ -15,6 +15,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/openapi"
 )
 
@@ -140,6 +141,7 @@ func alertsAreSent(t *testing.T, url string) {
 // A task that fails for good and blocks its flow key is announced by a signed notice, which names
 // the key and the task. When the task was redriven and succeeds, that is announced, too.
 func TestABlockedKeyIsAnnounced(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := database(t)
 	node := startNode(t, url, "--job=alerts=@every 1s")

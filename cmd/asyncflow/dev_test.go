@@ -59,6 +59,7 @@ func isAlive(pid string) bool { return exec.Command("kill", "-0", pid).Run() == 
 // asyncflow dev, the first command of the README: samples pass through both stages, Ctrl-C ends
 // everything, the next run uses the same data, and a kill -9 leaves no process behind.
 func TestDev(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	dir := pgtest.Dir(t)
 	p := startDev(t, dir)

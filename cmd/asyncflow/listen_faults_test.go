@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
@@ -57,12 +58,14 @@ func TestListenIsKilled(t *testing.T) {
 
 // A connection that passes nothing on any more, but isn't closed, is noticed and made anew.
 func TestListenNoticesADeadConnection(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	noticesADeadConnection(t, false, "nothing came in time")
 }
 
 // The same holds for HTTP/2, with pings of its own.
 func TestListenNoticesADeadHTTP2Connection(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	noticesADeadConnection(t, true, "client connection lost")
 }

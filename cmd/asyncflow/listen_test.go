@@ -29,6 +29,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
@@ -426,6 +427,7 @@ func TestListenReconnects(t *testing.T) {
 // While the machine sleeps tasks wait, and come when it wakes: also when the claims that were made
 // for it ran out.
 func TestListenSleeps(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	node, _, env := listened(t)
 	env["ASYNCFLOW_ENDPOINT_SECRET"] = testWebhook

@@ -22,6 +22,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
 	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -50,6 +51,7 @@ func TestDispatcherNodeNeedsNoKey(t *testing.T) {
 // A frozen Postgres must block neither callers nor the end of a node for ever; when it goes on,
 // so does the node.
 func TestHungPostgres(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	pg := pgtest.Server(t, devpg.Config{})
 	require.NoError(t, pg.EnsureDatabase(t.Context(), "asyncflow"))

@@ -72,6 +72,7 @@ func awaitAll(t *testing.T, c *client.Client, ids []string) {
 
 // Two processes on one database share the work, and nothing is delivered twice.
 func TestTwoNodesShareTheWork(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	const most = 20 // in flight on a node: one endpoint gets four fifths of its slots
 	url := database(t)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/otlptest"
 )
 
@@ -211,6 +212,7 @@ func TestSpansEnd(t *testing.T) {
 // same, late: the report is linked to the attempt, although there is no span of that, and the
 // worker's own spans are in its trace.
 func TestTraceOfALateReport(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	r := otlptest.Start(t, nil)
 	url := database(t)

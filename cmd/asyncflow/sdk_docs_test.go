@@ -176,6 +176,7 @@ func answersInOneWrite(t *testing.T, address string) {
 
 // The worker in docs/go.md takes a task through its two stages, and fails one for good.
 func TestDocumentedGoWorker(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	workers := documentedWorkers(t, "go.md")
 	require.Len(t, workers, 1)

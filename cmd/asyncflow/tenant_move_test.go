@@ -11,12 +11,14 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // Commands that move tenants between workers of Citus.
 func TestMoveCommandsOnCitus(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	pgtest.OnCitusToo(t, "TestMoveCommands")
 }
