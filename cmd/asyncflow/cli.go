@@ -135,9 +135,9 @@ func (g *globals) getenv(name string) string {
 // readEnv makes flags with an env tag take their values from env. Kong itself would read the
 // environment of the process, and would accept an empty variable as a value. Flags with a dev tag
 // then take that setting of a running dev server.
-func readEnv(parser *kong.Kong, env lookup, stderr io.Writer) {
+func (l *commandLine) readEnv() {
 	names := map[*kong.Value][]string{}
-	_ = kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
+	_ = kong.Visit(l.parser.Model, func(node kong.Visitable, next kong.Next) error {
 		if f, ok := node.(*kong.Flag); ok && len(f.Tag.Envs) > 0 {
 			names[f.Value] = f.Tag.Envs
 			f.Help = helpWithEnv(f.Help, f.Tag.Envs)
@@ -147,13 +147,13 @@ func readEnv(parser *kong.Kong, env lookup, stderr io.Writer) {
 	})
 	resolve := kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
 		for _, name := range names[f.Value] {
-			if value, ok := env(name); ok && value != "" {
+			if value, ok := l.env(name); ok && value != "" {
 				return value, nil
 			}
 		}
-		return devSetting(f.Tag.Get("dev"), env, stderr)
+		return devSetting(f.Tag.Get("dev"), l.env, l.stderr)
 	})
-	if err := kong.Resolvers(resolve).Apply(parser); err != nil {
+	if err := kong.Resolvers(resolve).Apply(l.parser); err != nil {
 		panic(err) // our resolver never refuses
 	}
 }

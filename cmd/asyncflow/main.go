@@ -33,36 +33,63 @@ type lookup func(name string) (string, bool)
 // realMain runs the command in args and returns the exit code. It uses nothing of the process
 // but standard input, so tests can run it in parallel.
 func realMain(ctx context.Context, args []string, stdout, stderr io.Writer, env lookup) int {
-	var c cli
-	helped := false
-	parser, err := kong.New(&c,
-		kong.Name("asyncflow"),
-		kong.Description(description),
-		kong.Writers(stdout, stderr),
-		kong.Exit(func(int) { helped = true }), // called after --help only
-		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
-		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(readDuration)),
-	)
+	line, err := newCommandLine()
 	if err != nil {
 		return report(stderr, err)
 	}
+	return line.run(ctx, args, stdout, stderr, env)
+}
+
+// commandLine is what the program can be asked for. It is built once and runs one command at a
+// time.
+type commandLine struct {
+	flags  cli
+	parser *kong.Kong
+	helped bool // --help was all that was asked for
+
+	// Of the command that runs:
+	env    lookup
+	stderr io.Writer
+}
+
+func newCommandLine() (*commandLine, error) {
+	l := &commandLine{}
+	parser, err := kong.New(&l.flags,
+		kong.Name("asyncflow"),
+		kong.Description(description),
+		kong.Exit(func(int) { l.helped = true }), // called after --help only
+		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(readDuration)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	l.parser = parser
 	addHelp(parser.Model.Node)
-	readEnv(parser, env, stderr)
-	parsed, err := parser.Parse(args)
-	if helped {
+	l.readEnv()
+	return l, nil
+}
+
+// run runs the command in args and returns the exit code.
+func (l *commandLine) run(ctx context.Context, args []string, stdout, stderr io.Writer,
+	env lookup) int {
+	l.env, l.stderr = env, stderr
+	l.parser.Stdout, l.parser.Stderr = stdout, stderr
+	parsed, err := l.parser.Parse(args)
+	if l.helped {
 		return exitOK
 	}
 	if err != nil {
 		return report(stderr, err)
 	}
-	if c.Output == outputQuiet && parsed.Command() != "listen" {
+	if l.flags.Output == outputQuiet && parsed.Command() != "listen" {
 		return report(stderr, usageError(errNotQuiet))
 	}
-	g, err := newGlobals(&c.globalFlags, stdout, stderr, env)
+	g, err := newGlobals(&l.flags.globalFlags, stdout, stderr, env)
 	if err != nil {
 		return report(stderr, err)
 	}
+	parsed.BindTo(ctx, (*context.Context)(nil))
 	return report(stderr, parsed.Run(g))
 }
 
