@@ -16,6 +16,7 @@ import (
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -97,10 +98,14 @@ var cancelled = []string{"pg_terminate_backend", "pg_cancel_backend"}
 // A submit is answered when the task is on the standby, regardless of how the wait for it ends.
 func TestSubmitWaitsForTheStandby(t *testing.T) {
 	t.Parallel()
-	for _, how := range cancelled {
-		for _, key := range []string{"", "order-7"} {
-			t.Run(strings.TrimSpace(how+" "+key),
-				func(t *testing.T) { testSubmitWaitsForTheStandby(t, how, key) })
+	for i, how := range cancelled {
+		for k, key := range []string{"", "order-7"} {
+			t.Run(strings.TrimSpace(how+" "+key), func(t *testing.T) {
+				if i+k > 0 {
+					longform.Costly(t)
+				}
+				testSubmitWaitsForTheStandby(t, how, key)
+			})
 		}
 	}
 }
@@ -178,8 +183,13 @@ func TestRepeatedKeyWaitsForTheStandby(t *testing.T) {
 // A settlement, and a report that finds it already written, are answered when it is on the standby.
 func TestSettlementWaitsForTheStandby(t *testing.T) {
 	t.Parallel()
-	for _, how := range cancelled {
-		t.Run(how, func(t *testing.T) { testSettlementWaitsForTheStandby(t, how) })
+	for i, how := range cancelled {
+		t.Run(how, func(t *testing.T) {
+			if i > 0 {
+				longform.Costly(t)
+			}
+			testSettlementWaitsForTheStandby(t, how)
+		})
 	}
 }
 

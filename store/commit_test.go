@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -259,6 +260,9 @@ func TestCommitIsAllOrNothing(t *testing.T) {
 				})
 			})
 			t.Run("of the first tenant", func(t *testing.T) {
+				if !strings.Contains(name, "role") {
+					longform.Costly(t)
+				}
 				allOrNothing(t, setupTwo(t), name, offend, 1)
 			})
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -113,6 +114,7 @@ func (b *bundle) lockFanOut(of asyncflow.TaskID) pgx.Tx {
 // Failed children are redriven by calls and operations at once, over two nodes: each once, and
 // their parent goes on when all are over.
 func TestChildrenAreRedrivenAtOnce(t *testing.T) {
+	longform.Costly(t)
 	b := setupFanOut(t)
 	far := open(t, b.url, "far")
 	const children = 21

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -63,6 +64,9 @@ func TestFlowOfTasksWithChildren(t *testing.T) {
 		for kind, rule := range map[string]asyncflow.FanOut{"items": twoItems,
 			"shards": twoShards} {
 			t.Run(name+" "+kind, func(t *testing.T) {
+				if kind == "shards" && name != "ordered" {
+					longform.Costly(t)
+				}
 				b, first, next := setupFlowTree(t, flow, rule)
 				b.keyBlocked(next)
 				b.followUp()

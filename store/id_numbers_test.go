@@ -10,6 +10,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -54,6 +55,7 @@ func TestIDsNeverComeBack(t *testing.T) {
 
 // A delete must see a task that is moving from ready to lease.
 func TestDeleteWhileLeasing(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	far := open(t, b.url, "node-2")
 	for range 60 {

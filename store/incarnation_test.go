@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/internal/devpg"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -47,6 +49,9 @@ func TestIdsNeverComeAgain(t *testing.T) {
 	t.Parallel()
 	for name, back := range goingBack {
 		t.Run(name, func(t *testing.T) {
+			if strings.Contains(name, "standby") {
+				longform.Costly(t)
+			}
 			t.Parallel()
 			primary := pgtest.PreparedServer(t, prepare)
 			ids := ids{t, map[string]string{}}

@@ -38,7 +38,10 @@ func (b *bundle) inLine() map[string]int {
 
 // However leases, submits to two nodes and rolls cross, the context of the last submit that was
 // acknowledged is leased, or in line.
-func TestReplaceRaces(t *testing.T) { eachSet(t, replaceRaces) }
+func TestReplaceRaces(t *testing.T) {
+	longform.Costly(t)
+	eachSet(t, replaceRaces)
+}
 
 func replaceRaces(t *testing.T, one *bundle) {
 	pipe := one.put(twoStages())

@@ -152,6 +152,7 @@ func sharesAreEven(t *testing.T, found map[string]int, keys int) {
 
 // A lease reads about as much with 100,000 keys as with few, and no task is left behind.
 func TestFairManyKeys(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.put(fairStages(nil))
 	b.fillKeys(1, 100_000, 1)

@@ -457,7 +457,10 @@ func rescueReleasesTheNextOfItsKey(t *testing.T, b *bundle) {
 
 // Two nodes lease and settle at random. Two tasks of an ordered key are never in flight, they begin
 // in order, and all end.
-func TestOrderedFlowOnTwoNodes(t *testing.T) { eachSet(t, orderedFlowOnTwoNodes) }
+func TestOrderedFlowOnTwoNodes(t *testing.T) {
+	longform.Costly(t)
+	eachSet(t, orderedFlowOnTwoNodes)
+}
 
 func orderedFlowOnTwoNodes(t *testing.T, b *bundle) {
 	far := open(t, b.url, "far")

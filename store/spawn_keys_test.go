@@ -224,6 +224,7 @@ func TestSpawnWithHeldKeysSurvivesCrashes(t *testing.T) {
 // One held key in a list of 10,000 keeps one task from being made. While it is held, a transaction
 // writes nothing but when it tries again.
 func TestSpawnManyWithAHeldKey(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.byHand()
 	pipe := b.put(spawning())

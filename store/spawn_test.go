@@ -138,6 +138,7 @@ func testSpawnWithKeys(t *testing.T, b *bundle) {
 // Tasks are made in several transactions, two in each. If a node dies at any statement, or the
 // answer to its COMMIT is lost, another one goes on: each task is made once.
 func TestSpawnSurvivesCrashes(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.byHand()
 	b.SetChunks(2, 2, 2)
@@ -259,6 +260,7 @@ func TestSpawnOfADeletedType(t *testing.T) {
 // Two reports with different tasks race, on two nodes that also follow up at once: the tasks of the
 // one that counts are made, each once.
 func TestSpawnRaces(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.byHand()
 	pipe := b.put(spawning())

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -129,7 +130,10 @@ func sqlSubmitToADeletedType(t *testing.T, b *bundle) {
 
 // While a type rolls again and again, transactions of all kinds and a node submit to it:
 // committed tasks are leased once, and no others.
-func TestSQLSubmitsAndRollsAtOnce(t *testing.T) { eachSet(t, sqlSubmitsAndRollsAtOnce) }
+func TestSQLSubmitsAndRollsAtOnce(t *testing.T) {
+	longform.Costly(t)
+	eachSet(t, sqlSubmitsAndRollsAtOnce)
+}
 
 func sqlSubmitsAndRollsAtOnce(t *testing.T, b *bundle) {
 	b.put(twoStages())

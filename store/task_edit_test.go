@@ -147,6 +147,7 @@ func TestEditFencesLateReports(t *testing.T) {
 // While nodes lease and give back tasks, callers change their contexts. A lease carries the old
 // context or a new one, whole, and the one of the last change that was answered before it began.
 func TestEditRacesWithLeases(t *testing.T) {
+	longform.Costly(t)
 	eachSet(t, func(t *testing.T, b *bundle) {
 		tasks, changes := longform.Size(6, 20), longform.Size(40, 400)
 		pipe := b.put(twoStages())

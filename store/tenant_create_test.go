@@ -102,7 +102,7 @@ func TestCreateTenantAtOnce(t *testing.T) {
 	_, err = tx.Exec(t.Context(), `LOCK TABLE asyncflow.fence IN SHARE UPDATE EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	var all errgroup.Group
-	for i := range 8 { // there are four connections in the pool
+	for i := range 5 { // there are four connections in the pool
 		all.Go(func() error {
 			_, err := b.CreateTenant(t.Context(), fmt.Sprintf("at-once-%d", i), asyncflow.Quotas{})
 			return err

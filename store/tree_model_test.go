@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -103,6 +104,7 @@ var treeTypes = []string{"base", "pipe"}
 // Random steps and crashes lead tasks that depend on each other, and tasks with children, where a
 // simple model says: no end is lost, no parent goes on twice, and none waits for ever.
 func TestTreeModel(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for lane := range modelLanes {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) { eachSet(t, holdTreesAgainstModel) })

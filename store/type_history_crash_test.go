@@ -74,6 +74,7 @@ func TestHistoryRecordingSurvivesCrashes(t *testing.T) {
 
 // A node dies at any statement of a fold. Each minute is then either a minute or in its hour.
 func TestHistoryFoldSurvivesCrashes(t *testing.T) {
+	longform.Costly(t)
 	b := setupHistory(t)
 	second, line := mortal(t, b)
 	for at, lost := range line.deaths(t, 4) {
