@@ -71,6 +71,7 @@ func (f *PoolGroup) start(present server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.present = present
+	f.met = present
 }
 
 func (f *PoolGroup) knowsTimeline() bool {
@@ -87,6 +88,10 @@ func (f *PoolGroup) admit(s server, c *watched) error {
 	if s.replacedBy(f.present) {
 		f.failed = time.Now()
 		return errReplaced
+	}
+	if s.cluster != "" && (s.cluster != f.met.cluster || s.timeline != f.met.timeline) {
+		f.met = s
+		f.changes.Add(1)
 	}
 	if c != nil {
 		c.server = s
