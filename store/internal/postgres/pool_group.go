@@ -101,8 +101,8 @@ func (f *PoolGroup) follow(present server, found time.Time) {
 }
 
 // ServerChanges counts how often connections led to another server than before, which may know
-// less. It has counted a server with a known timeline before a statement is sent to it, and each other
-// one once the prober has found it.
+// less. It has counted a server with a known timeline before a statement is sent to it, and any
+// other one once the prober has found it.
 func (f *PoolGroup) ServerChanges() uint64 { return f.changes.Load() }
 
 // suspicious reports whether the server may be lost: connections or attempts to connect are silent,
