@@ -160,8 +160,7 @@ func (w *workers) way(tenant string, before *placement, at *worker, p place) *pl
 // to time, and while a worker is lost, as another server may take its place. It reports whether it
 // read any.
 func (w *workers) look(ctx context.Context) (looked bool, err error) {
-	all := time.Since(w.read) >= placesEvery || slices.ContainsFunc(w.known.Load().servers,
-		func(s *worker) bool { return s.reached.Load() && s.pool.Suspicious() })
+	all := time.Since(w.read) >= placesEvery || w.lost()
 	var some []string
 	began := time.Now()
 	for tenant, way := range w.known.Load().tenants {
@@ -189,6 +188,18 @@ func (w *workers) look(ctx context.Context) (looked bool, err error) {
 	}
 	maps.Copy(w.found, found)
 	return true, nil
+}
+
+// lost reports whether a worker that has tenants may be lost. A worker without tenants doesn't
+// count: one that was replaced (citus_update_node) may never answer again.
+func (w *workers) lost() bool {
+	named := map[postgres.Server]bool{}
+	for _, p := range w.found {
+		named[p.server] = true
+	}
+	return slices.ContainsFunc(w.known.Load().servers, func(s *worker) bool {
+		return named[s.Server] && s.reached.Load() && s.pool.Suspicious()
+	})
 }
 
 // takeWanted returns the tenants to look for. With all, none of them needs a look of its own.
