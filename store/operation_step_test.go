@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -41,6 +42,7 @@ func TestStepIsAtomic(t *testing.T) {
 
 // Nodes that take steps of the same operation at once change each task once.
 func TestNodesShareAnOperation(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	pipe := b.put(twoStages())
 	other := open(t, b.url, "node-2")

@@ -257,6 +257,7 @@ func TestOperationSkipsWhatMovedOn(t *testing.T) {
 
 // Every task is cancelled, however fast the tasks move between tables meanwhile.
 func TestCancelAmongMovingTasks(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	spec := twoStages()
 	spec.Stages[0].Retry.MaxAttempts = 100
@@ -380,6 +381,7 @@ func TestOperationsListed(t *testing.T) {
 
 // Many failed tasks are redriven and done.
 func TestManyAreRedriven(t *testing.T) {
+	longform.Costly(t)
 	n := longform.Size(1200, 10_000) // several steps of the operation
 	b := setup(t)
 	spec := twoStages()

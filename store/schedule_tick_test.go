@@ -167,6 +167,7 @@ func TestTickWhileTasksCannotBeWritten(t *testing.T) {
 // Nodes that tick the same schedules, die in the middle and come back make one task for each
 // tick.
 func TestTicksOfSeveralNodes(t *testing.T) {
+	longform.Costly(t)
 	schedules, seconds := longform.Size(3, 6), longform.Size(150, 400)
 	brief := longform.Size(4, 8) // the number of short lives of each node
 	b := setup(t)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -105,6 +106,7 @@ func (b *bundle) checkFolded() {
 
 // Nodes that fold at once, while rows are added, lose and double nothing.
 func TestFoldWhileRowsAreAdded(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	far := open(t, b.url, "node-2")
 	b.scatter(5000)

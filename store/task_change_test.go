@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 func (b *bundle) change(id asyncflow.TaskID, p asyncflow.Patch) {
@@ -178,6 +179,7 @@ func TestChangeKeepsTheError(t *testing.T) {
 // Changes race with leases and with each other: each task is leased once, and there is always one
 // token row of it.
 func TestChangesAtOnce(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	pipe := b.put(twoStages())
 	const tasks = 40
