@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,8 +81,9 @@ func setup(t *testing.T, configure ...func(*console.Config)) *bundle {
 // serve starts a server over the bundle's database. The bundle's calls go to it.
 func (b *bundle) serve(configure ...func(*console.Config)) {
 	b.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b.t, err)
+	l := &listener{Listener: tcp}
 	b.host = l.Addr().String()
 	b.url = "http://" + b.host
 	verifier, err := auth.NewVerifier(authConfig())
@@ -101,11 +104,59 @@ func (b *bundle) serve(configure ...func(*console.Config)) {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	b.t.Cleanup(func() {
-		plain.CloseIdleConnections() // the server waits for one that was never used
+		l.closeUnused()
 		require.NoError(b.t, server.Shutdown(30*time.Second))
 		require.NoError(b.t, <-served)
 		committer.Close()
 	})
+}
+
+// listener knows the connections over which nothing came yet. A browser opens more than it uses, and
+// a server that shuts down waits for all of them.
+type listener struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []*conn
+	ended bool
+}
+
+type conn struct {
+	net.Conn
+	used atomic.Bool
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: accepted}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns = append(l.conns, c)
+	if l.ended {
+		_ = c.Close()
+	}
+	return c, nil
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.used.Store(true)
+	}
+	return n, err
+}
+
+func (l *listener) closeUnused() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	for _, c := range l.conns {
+		if !c.used.Load() {
+			_ = c.Close()
+		}
+	}
 }
 
 func (b *bundle) newToken(life time.Duration) string {
