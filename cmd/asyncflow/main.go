@@ -71,8 +71,9 @@ func newCommandLine() (*commandLine, error) {
 }
 
 // run runs the command in args and returns the exit code.
-func (l *commandLine) run(ctx context.Context, args []string, stdout, stderr io.Writer,
-	env lookup) int {
+func (l *commandLine) run(
+	ctx context.Context, args []string, stdout, stderr io.Writer, env lookup,
+) int {
 	l.env, l.stderr = env, stderr
 	l.parser.Stdout, l.parser.Stderr = stdout, stderr
 	parsed, err := l.parser.Parse(args)

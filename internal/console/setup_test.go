@@ -111,8 +111,8 @@ func (b *bundle) serve(configure ...func(*console.Config)) {
 	})
 }
 
-// listener knows the connections over which nothing came yet. A browser opens more than it uses, and
-// a server that shuts down waits for all of them.
+// listener knows the connections over which nothing came yet. A browser opens more than it uses,
+// and a server that shuts down waits for all of them.
 type listener struct {
 	net.Listener
 	mu    sync.Mutex
