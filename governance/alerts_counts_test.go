@@ -362,8 +362,8 @@ func TestAlertOfManyKeys(t *testing.T) {
 		sum += of.Count
 		require.Len(t, of.Longest, asyncflow.MaxAlertKeys, name)
 	}
-	assert.Equal(t, keys+1000, sum, "nobody waits for the other half, and of first tasks that wait, "+
-		"1,000 are looked at")
+	assert.Equal(t, keys+1000, sum,
+		"nobody waits for the other half, and of first tasks that wait, 1,000 are looked at")
 	require.Equal(t, types+2, b.turn(t, url, tenant), "and the two stages without an endpoint")
 	for i, name := range names {
 		e := b.firing(t, asyncflow.AlertBlockedKey, name)
