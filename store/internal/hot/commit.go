@@ -37,7 +37,7 @@ type Refused struct{ From, To int }
 // Commit writes all of it in one transaction and one round trip, or nothing. It fails when a lease
 // that is to end stands no more, or a task was inserted before.
 //
-// After an error, refused are the writes that Postgres refused, so that nothing was written; or
+// After an error, refused are the writes that were refused, so that nothing was written; or
 // none: all of it may be committed, or the fault may be with any of them.
 //
 // The writes must be sorted by tenant and type, which is the order in which they are locked.
@@ -58,6 +58,11 @@ func (s *Path) Commit(ctx context.Context, all []*Writes) (refused Refused, err 
 		to := from + 1
 		for to < len(all) && all[to].Type.Tenant == tenant {
 			to++
+		}
+		if slices.ContainsFunc(all[from:to], func(w *Writes) bool {
+			return isLater(w.Type, w.Settled)
+		}) {
+			return Refused{from, to}, config.ErrElsewhere // SettleAgain reads the catalog anew
 		}
 		first := len(b.QueuedQueries)
 		if from > 0 {

@@ -111,6 +111,13 @@ func (s *Path) SettleAgain(ctx context.Context, t *config.Type, items []*Ending)
 	var ended map[int64]bool
 	var w *Writes
 	items = slices.DeleteFunc(slices.Clone(items), func(item *Ending) bool { return item.ended })
+	if isLater(t, items) {
+		now, err := s.core.Refreshed(ctx, t)
+		if err != nil {
+			return postgres.Wrap(err, "SettleAgain(%q, %q)", t.Tenant, t.Name)
+		}
+		t = now
+	}
 	err := s.core.FollowRolls(ctx, t, func(now *config.Type) (err error) {
 		t = now
 		w = &Writes{Type: now}
@@ -127,6 +134,14 @@ func (s *Path) SettleAgain(ctx context.Context, t *config.Type, items []*Ending)
 	err = s.explainStale(ctx, t, slices.DeleteFunc(items,
 		func(item *Ending) bool { return item.ended }))
 	return postgres.Wrap(err, "SettleAgain(%q, %q)", t.Tenant, t.Name)
+}
+
+// isLater reports whether a task is in a later roll than this node knows. The type may have another
+// table set there: its journal isn't the one of that position in the known set.
+func isLater(t *config.Type, items []*Ending) bool {
+	return slices.ContainsFunc(items, func(item *Ending) bool {
+		return item.Lease.ID.Position() > t.End
+	})
 }
 
 // trySettle is one transaction of two round trips. It returns the tasks of the leases that it
