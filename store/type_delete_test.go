@@ -6,10 +6,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -121,6 +123,49 @@ func TestDeleteStopsTheTenantOnlyAtTheEnd(t *testing.T) {
 // A type that shares its tables can't be deleted while one of its tasks is live, wherever it
 // stands. Then nobody can write to it, its rows vanish in small steps, and a type of the same name
 // sees none of its tasks.
+// A deletion that Postgres ends to resolve a deadlock is made again.
+func TestDeleteTaskTypeAfterADeadlock(t *testing.T) {
+	pgtest.NotOnCitus(t, "the coordinator finds the deadlocks, in its own time")
+	b := setup(t)
+	b.put(twoStages())
+	ctx := t.Context()
+	waiting := func(n int) {
+		eventually(t, "sessions wait", func() (done bool) {
+			require.NoError(t, b.db.QueryRow(ctx, `SELECT count(*) = $1 FROM pg_stat_activity
+				WHERE wait_event_type = 'Lock' AND datname = current_database()`, n).Scan(&done))
+			return done
+		})
+	}
+	begin := func(statements ...string) *pgx.Conn {
+		conn, err := pgx.Connect(ctx, b.url)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+		for _, statement := range append([]string{`BEGIN`}, statements...) {
+			_, err = conn.Exec(ctx, b.at(0, statement))
+			require.NoError(t, err)
+		}
+		return conn
+	}
+	gate := begin(`SELECT FROM {types} FOR UPDATE`)
+	deleted := make(chan error, 1)
+	go func() { deleted <- b.DeleteTaskType(ctx, tenant, "pipe", false) }()
+	waiting(1) // it has locked the rows of sets
+	other := begin(`SET LOCAL deadlock_timeout = '1h'`, `LOCK TABLE {keys} IN EXCLUSIVE MODE`)
+	locked := make(chan error, 1)
+	sets := b.at(0, `SELECT FROM {sets} FOR UPDATE`)
+	go func() {
+		_, err := other.Exec(ctx, sets)
+		locked <- err
+	}()
+	waiting(2)
+	_, err := gate.Exec(ctx, `ROLLBACK`)
+	require.NoError(t, err)
+	require.NoError(t, receive(t, locked), "the deletion is what Postgres ends")
+	_, err = other.Exec(ctx, `ROLLBACK`)
+	require.NoError(t, err)
+	require.NoError(t, receive(t, deleted))
+}
+
 func TestDeleteTypeInSharedTables(t *testing.T) {
 	b := setup(t)
 	pipe, beside := b.put(twoStages()), b.put(named("beside"))

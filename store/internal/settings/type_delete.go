@@ -6,9 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/sleep"
 	"github.com/asyncflow/asyncflow/store/internal/audit"
 	"github.com/asyncflow/asyncflow/store/internal/catalog"
 	"github.com/asyncflow/asyncflow/store/internal/config"
@@ -22,7 +24,16 @@ import (
 // it is CodeConflict while there are any; in any case while there are live tasks. Tables of its own
 // are dropped; its rows in shared tables are deleted later, in small steps: see DeleteRows.
 func (s *types) DeleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
-	err := audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
+	err := untilNoDeadlock(ctx, func() error { return s.deleteTaskType(ctx, tenant, name, cascade) })
+	if err != nil {
+		return postgres.Wrap(err, "DeleteTaskType(%q, %q)", tenant, name)
+	}
+	s.core.TellFollowUp(tenant)
+	return nil
+}
+
+func (s *types) deleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
+	return audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
 		if err := lockSets(ctx, tx, tenant, name); err != nil { // first, as moves of the type do
 			return err
 		}
@@ -47,11 +58,26 @@ func (s *types) DeleteTaskType(ctx context.Context, tenant, name string, cascade
 		}
 		return retire(ctx, tx, t, s.core.Clock.Now())
 	})
-	if err != nil {
-		return postgres.Wrap(err, "DeleteTaskType(%q, %q)", tenant, name)
+}
+
+const (
+	// deadlockTries is how often a change is tried that deadlocks.
+	deadlockTries = 3
+	deadlockPause = 100 * time.Millisecond
+)
+
+// untilNoDeadlock makes a change in a transaction of its own, which fails as a whole, and makes it
+// again if it was ended to resolve a deadlock. A move of the tenant to another worker of Citus
+// locks all of the tenant's tables in an order of its own.
+func untilNoDeadlock(ctx context.Context, change func() error) (err error) {
+	for try := range deadlockTries {
+		err = change()
+		if postgres.State(err) != pgerrcode.DeadlockDetected || try == deadlockTries-1 ||
+			!sleep.For(ctx, deadlockPause) {
+			break
+		}
 	}
-	s.core.TellFollowUp(tenant)
-	return nil
+	return err
 }
 
 // prepareDeletion refuses the deletion of a type with live tasks or, without cascade, one that

@@ -43,13 +43,15 @@ func (s *types) putTaskType(
 	if err := s.checkKnown(ctx, tenant, t); err != nil {
 		return stored, false, err
 	}
-	err = audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
-		stored, created, err = s.writeCheckedType(ctx, tx, tenant, t)
-		if err == nil && dry {
-			return postgres.ErrDry
-		}
-		audit.CallOf(ctx).NoteVersion(stored.Version, created)
-		return err
+	err = untilNoDeadlock(ctx, func() error {
+		return audit.Change(ctx, s.core, tenant, func(tx pgx.Tx) error {
+			stored, created, err = s.writeCheckedType(ctx, tx, tenant, t)
+			if err == nil && dry {
+				return postgres.ErrDry
+			}
+			audit.CallOf(ctx).NoteVersion(stored.Version, created)
+			return err
+		})
 	})
 	// Another call has just created it: change that one.
 	if postgres.State(err) == pgerrcode.DuplicateTable ||
