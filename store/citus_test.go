@@ -33,7 +33,8 @@ func TestStoreOnCitus(t *testing.T) {
 		"TestHotStatementsWithoutTheLock", "TestRowsAreNumberedAtTheWorker",
 		"TestFollowUpsGoStraightToTheWorker", "TestSubmitsGetNumbersBesideAFollowUp",
 		"TestTenantsWithAnotherOwner", "TestWorkersThatAreNotTold", "TestCitusTakesStatementsByIDs",
-		"TestFunctionsOfCitusAreClosed")
+		"TestFunctionsOfCitusAreClosed", "TestExamineWorkers", "TestExamineWaitsBrieflyForWorkers",
+		"TestDeadRowsAreCountedOnWorkers")
 }
 
 // Where there is Citus, each tenant is on a worker, and the rest is on the coordinator. Numbers of
@@ -318,4 +319,21 @@ func (b *bundle) connectionsToWorkers() (n int) {
 		n += here
 	}
 	return n
+}
+
+// The doctor waits for a table that is locked on a worker for a second, and says so.
+func TestExamineWaitsBrieflyForWorkers(t *testing.T) {
+	if !pgtest.OnCitus() {
+		t.Skip("TestStoreOnCitus runs it")
+	}
+	b := setup(t)
+	b.put(twoStages())
+	pgtest.Hold(t, b.url, b.at(0, `LOCK TABLE {types} IN ACCESS EXCLUSIVE MODE`))
+	all, err := store.Examine(t.Context(), b.url, "", true, unread)
+	require.NoError(t, err)
+	var lines string
+	for _, f := range all {
+		lines += f.Check + ": " + f.Text + "\n"
+	}
+	assert.Contains(t, lines, "canceling statement due to lock timeout")
 }

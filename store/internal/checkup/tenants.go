@@ -36,9 +36,13 @@ func (c *checkup) eachTenant(
 	for _, t := range all {
 		err = pgx.BeginTxFunc(ctx, c.conn, pgx.TxOptions{AccessMode: pgx.ReadOnly},
 			func(tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', '1s', true),
-					set_config('role', CASE $1 WHEN '' THEN 'none' ELSE $1 END, true)`, t.Role)
-				if err != nil {
+				b := &pgx.Batch{}
+				// Citus passes the limit on to the worker that has the tenant.
+				b.Queue(`SET LOCAL citus.propagate_set_commands = 'local'`)
+				b.Queue(`SET LOCAL lock_timeout = '1s'`)
+				b.Queue(`SELECT set_config('role', CASE $1 WHEN '' THEN 'none' ELSE $1 END, true)`,
+					t.Role)
+				if err := tx.SendBatch(ctx, b).Close(); err != nil {
 					return err
 				}
 				sql := fmt.Sprintf(sql, postgres.Quote(schema.Of(t.Slug)))
