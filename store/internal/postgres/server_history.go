@@ -89,7 +89,8 @@ func (f *PoolGroup) admit(s server, c *watched) error {
 		f.failed = time.Now()
 		return errReplaced
 	}
-	if s.cluster != "" && (s.cluster != f.met.cluster || s.timeline != f.met.timeline) {
+	// A server that recovers doesn't tell its timeline. The connection stays when that is over.
+	if s.cluster == "" || s.cluster != f.met.cluster || s.timeline != f.met.timeline {
 		f.met = s
 		f.changes.Add(1)
 	}
