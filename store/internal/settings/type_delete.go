@@ -24,7 +24,9 @@ import (
 // it is CodeConflict while there are any; in any case while there are live tasks. Tables of its own
 // are dropped; its rows in shared tables are deleted later, in small steps: see DeleteRows.
 func (s *types) DeleteTaskType(ctx context.Context, tenant, name string, cascade bool) error {
-	err := untilNoDeadlock(ctx, func() error { return s.deleteTaskType(ctx, tenant, name, cascade) })
+	err := untilNoDeadlock(ctx, func() error {
+		return s.deleteTaskType(ctx, tenant, name, cascade)
+	})
 	if err != nil {
 		return postgres.Wrap(err, "DeleteTaskType(%q, %q)", tenant, name)
 	}
