@@ -14,10 +14,6 @@ import (
 // given back when they are settled, or answered with 202.
 func (d *Dispatcher) start(t *store.Type, leases []asyncflow.Lease) {
 	now := currentType(d.store, t)
-	if len(leases) > 0 && !d.store.Catalog.Current() {
-		d.workers.Do(func() { d.beginWithPast(d.refreshed(t), leases) })
-		return
-	}
 	for _, l := range leases {
 		// Another node may have registered an endpoint this second.
 		if now.FansOut(l) == nil && !now.Serves(l.Stage) && !now.Claims(l.Stage) {

@@ -2,8 +2,6 @@ package store_test
 
 import (
 	"context"
-	"log/slog"
-	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
-	"github.com/asyncflow/asyncflow/dispatcher"
 	"github.com/asyncflow/asyncflow/internal/devpg"
 	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
@@ -82,118 +79,6 @@ func TestIdsNeverComeAgain(t *testing.T) {
 			b.lead(ids)
 			assert.Greater(t, len(ids.seen), 40)
 		})
-	}
-}
-
-// openAsleep opens a node's store that does nothing by itself.
-func openAsleep(t *testing.T, url, node string) *bundle {
-	t.Helper()
-	s := pgtest.Insist(t, func() (*store.Store, error) {
-		return store.Open(t.Context(), store.Config{URL: url, Node: node, Pool: 2, HotPool: 2,
-			NoRoles: pgtest.NoRoles(), Log: slog.New(slog.DiscardHandler)})
-	})
-	c := dispatcher.NewCommitter(s, nil)
-	t.Cleanup(func() {
-		c.Close()
-		s.Close()
-	})
-	return &bundle{Store: s, Committer: c, t: t, url: url}
-}
-
-// leaseBy leases two tasks of a type in a way.
-var leaseBy = map[string]func(b *bundle, t *store.Type) (n int, err error){
-	"lease": func(b *bundle, t *store.Type) (int, error) {
-		leases, next, err := b.Lease(b.t.Context(), t, 2)
-		assert.True(b.t, err != nil || !next.IsZero(), "it looks again")
-		return len(leases), err
-	},
-	"limited": func(b *bundle, t *store.Type) (int, error) {
-		g, err := b.LeaseLimited(b.t.Context(), t, 2,
-			func(store.InFlight) store.Admission { return &doorman{} })
-		return len(g.Leases), err
-	},
-	"claim": func(b *bundle, t *store.Type) (int, error) {
-		ask := &store.ClaimAsk{Claimer: "anna", N: 2}
-		_, err := b.LeaseForClaims(b.t.Context(), t, "first", []*store.ClaimAsk{ask}, 2, 1<<20)
-		return len(ask.Leases), err
-	},
-}
-
-// putPaused puts a type for each way to lease, with two tasks, and pauses all of them by a node.
-func (b *bundle) putPaused(by *bundle) {
-	b.t.Helper()
-	for way := range leaseBy {
-		kind := named(way)
-		if way == "claim" {
-			kind.Stages[0].Mode = asyncflow.ModeClaim
-		}
-		b.put(kind.WithDefaults())
-		task := newTask(`1`)
-		task.Type = way
-		b.submit(task, task)
-	}
-	for way := range leaseBy {
-		_, err := by.Pause(b.t.Context(), tenant, way, "")
-		require.NoError(b.t, err)
-	}
-}
-
-func (b *bundle) resumeAll() {
-	b.t.Helper()
-	for way := range leaseBy {
-		_, err := b.Resume(b.t.Context(), tenant, way, 0)
-		require.NoError(b.t, err)
-	}
-}
-
-// A node that knows a type as it is no longer in the database, as that has gone back or was out of
-// reach, leases none of its tasks if it is paused.
-func TestNoLeaseByALostConfiguration(t *testing.T) {
-	t.Parallel()
-	for name, back := range goingBack {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			primary := pgtest.PreparedServer(t, prepare)
-			b := openAsleep(t, primary.URL("postgres"), "node-1")
-			b.putPaused(b)
-			again := back(t, primary)
-			b.resumeAll()
-			require.NoError(t, primary.Kill())
-			again()
-			b.checkLeasesNothing()
-		})
-	}
-	t.Run("out of reach", func(t *testing.T) {
-		b := openAsleep(t, pgtest.Database(t, prepare), "node-1")
-		b.putPaused(openAsleep(t, b.url, "node-2"))
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.Error(t, b.Catalog.Refresh(gone))
-		b.checkLeasesNothing()
-	})
-}
-
-// checkLeasesNothing checks that the node learns of a pause by a lease, and leases again once it
-// has learned of the end.
-func (b *bundle) checkLeasesNothing() {
-	b.t.Helper()
-	types := maps.Clone(b.Catalog.TypesOf(tenant))
-	for way, lease := range leaseBy {
-		require.False(b.t, types[way].Paused())
-		eventually(b.t, "it reaches the database", func() bool {
-			n, err := lease(b, types[way])
-			assert.Zero(b.t, n, way)
-			return err == nil
-		})
-		assert.False(b.t, b.Catalog.Current())
-	}
-	require.NoError(b.t, b.Catalog.Refresh(b.t.Context()))
-	assert.True(b.t, b.Catalog.Current())
-	b.resumeAll()
-	for way, lease := range leaseBy {
-		n, err := lease(b, b.Catalog.TypesOf(tenant)[way])
-		require.NoError(b.t, err)
-		assert.Equal(b.t, 2, n, way)
 	}
 }
 

@@ -1,13 +1,32 @@
 package store_test
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/pgtest"
+	"github.com/asyncflow/asyncflow/store"
 )
+
+// openAsleep opens a node's store that does nothing by itself.
+func openAsleep(t *testing.T, url, node string) *bundle {
+	t.Helper()
+	s := pgtest.Insist(t, func() (*store.Store, error) {
+		return store.Open(t.Context(), store.Config{URL: url, Node: node, Pool: 2, HotPool: 2,
+			NoRoles: pgtest.NoRoles(), Log: slog.New(slog.DiscardHandler)})
+	})
+	c := dispatcher.NewCommitter(s, nil)
+	t.Cleanup(func() {
+		c.Close()
+		s.Close()
+	})
+	return &bundle{Store: s, Committer: c, t: t, url: url}
+}
 
 // moveUnseen moves the type pipe to a set of its own, and opens the roll of the same number in the
 // set that it left. It returns a node that knows of neither.

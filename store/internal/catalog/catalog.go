@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 
@@ -24,8 +23,6 @@ type Catalog struct {
 	slots   *semaphore.Weighted // for concurrent reads
 
 	migrating *semaphore.Weighted // for one migration at a time, see bringUp
-
-	compared atomic.Uint64 // see Current
 
 	mu       sync.RWMutex // guards the fields below; no query runs under it
 	tenants  map[string]*tenantConfig

@@ -16,21 +16,18 @@ const RefreshEvery = time.Second
 // Refresh reads the types of all changed tenants. Tenants that can't be read stay as they were,
 // without an error.
 func (c *Catalog) Refresh(ctx context.Context) error {
-	changes := c.serverChanges()
 	reads, err := c.look(ctx, "", true)
 	for _, r := range reads {
 		if c.await(ctx, r) != nil {
 			err = ctx.Err()
 		}
 	}
-	c.noteCompared(changes, err)
 	return postgres.Wrap(err, "Catalog.Refresh")
 }
 
 // open is Refresh for the start of a node: it doesn't wait for long. A node with roles that may not
 // read a tenant doesn't start.
 func (c *Catalog) open(ctx context.Context) error {
-	changes := c.serverChanges()
 	reads, err := c.look(ctx, "", true)
 	if err != nil {
 		return postgres.Wrap(err, "Catalog.open")
@@ -49,7 +46,6 @@ func (c *Catalog) open(ctx context.Context) error {
 	if len(reads) >= catalogMany {
 		c.store.Base.Reset()
 	}
-	c.noteCompared(changes, nil)
 	return postgres.Wrap(ctx.Err(), "Catalog.open")
 }
 
@@ -64,18 +60,9 @@ func awaitReads(ctx context.Context, reads []*catalogRead) error {
 	return nil
 }
 
-// follow is Refresh without a wait for the reads, as long as the catalog is current.
+// follow is Refresh without a wait for the reads.
 func (c *Catalog) follow(ctx context.Context) error {
-	changes := c.serverChanges()
-	reads, err := c.look(ctx, "", false)
-	if err == nil && !c.Current() {
-		waiting, cancel := context.WithTimeout(ctx, catalogOpen)
-		defer cancel()
-		for _, r := range reads { // what can't be read stays as it was
-			_ = c.await(waiting, r)
-		}
-	}
-	c.noteCompared(changes, err)
+	_, err := c.look(ctx, "", false)
 	return postgres.Wrap(err, "Catalog.follow")
 }
 

@@ -60,13 +60,12 @@ type Core struct {
 	// Base serves cross-tenant work; use HotPool only through HotDB. The work of a tenant goes
 	// through DB and HotDB, under the tenant's role.
 	Base    *pgxpool.Pool
-	group   *postgres.PoolGroup   // of base
-	groups  []*postgres.PoolGroup // of all pools, but those that lead to workers of Citus
-	prober  *postgres.Prober      // of all pools
-	shares  *postgres.Shares      // of base
-	pooled  *pgxpool.Pool         // through the pooler; nil: there is none
-	pooler  *postgres.Pooler      // of pooled
-	through *postgres.Shares      // of pooled
+	group   *postgres.PoolGroup // of base
+	prober  *postgres.Prober    // of all pools
+	shares  *postgres.Shares    // of base
+	pooled  *pgxpool.Pool       // through the pooler; nil: there is none
+	pooler  *postgres.Pooler    // of pooled
+	through *postgres.Shares    // of pooled
 	HotPool *postgres.HotPool
 	workers *workers // nil: there is no Citus
 	Roles   *postgres.Roles
@@ -165,7 +164,7 @@ func (c *Core) lookForCitus(ctx context.Context) error {
 // connectPooled makes the pools that go through the pooler, if there is one, and the prober of all.
 func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err error) {
 	hot := c.hotConfig(postgres.Server{})
-	c.groups = []*postgres.PoolGroup{c.group, hot.Group}
+	groups := []*postgres.PoolGroup{c.group, hot.Group}
 	if through := c.Config.PooledURL; through != "" {
 		c.pooler, err = postgres.OpenPooler(ctx, through, c.Base, c.group, c.Config.NoRoles)
 		if err != nil {
@@ -173,7 +172,7 @@ func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err
 		}
 		hot.Pooler, base.Pooler = c.pooler, c.pooler
 		base.Group = c.newGroup()
-		c.groups = append(c.groups, base.Group)
+		groups = append(groups, base.Group)
 		if c.pooled, err = postgres.NewPool(ctx, base); err != nil {
 			return postgres.ConnectError(through, err)
 		}
@@ -182,7 +181,7 @@ func (c *Core) connectPooled(ctx context.Context, base postgres.PoolConfig) (err
 	if c.HotPool, err = postgres.NewHotPool(ctx, hot); err != nil {
 		return postgres.ConnectError(c.Config.URL, err)
 	}
-	if c.prober, err = postgres.NewProber(ctx, c.Config.URL, c.Base, c.groups...); err != nil {
+	if c.prober, err = postgres.NewProber(ctx, c.Config.URL, c.Base, groups...); err != nil {
 		return postgres.ConnectError(c.Config.URL, err)
 	}
 	return nil

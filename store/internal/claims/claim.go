@@ -151,15 +151,15 @@ type claiming struct {
 func (s *Claims) tryClaim(
 	ctx context.Context, t *config.Type, stage string, asks []*ClaimAsk, most, bytes int,
 ) (next time.Time, err error) {
-	conn, t, err := s.core.AcquireToLease(ctx, t)
-	if err != nil || conn == nil {
-		return next, err
-	}
-	defer conn.Release() // ends the connection if the transaction is still open
 	at := t.StageIndex(stage)
 	if at < 0 { // it was removed meanwhile
 		return next, nil
 	}
+	conn, err := s.core.HotDB(t.Tenant).Acquire(ctx)
+	if err != nil {
+		return next, err
+	}
+	defer conn.Release() // ends the connection if the transaction is still open
 	now := s.core.Clock.Now()
 	c := &claiming{path: s.hot, t: t, stage: stage, asks: asks, most: most, now: now,
 		until: now.Add(t.FirstClaimOf(stage)), open: map[string][]asyncflow.Lease{},

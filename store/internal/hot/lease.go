@@ -71,12 +71,12 @@ const (
 func (s *Path) tryLease(
 	ctx context.Context, t *config.Type, n, shortest int,
 ) (leases []asyncflow.Lease, next time.Time, more bool, err error) {
-	conn, t, err := s.core.AcquireToLease(ctx, t)
-	now := s.core.Clock.Now()
-	if err != nil || conn == nil {
-		return nil, now, false, err
+	conn, err := s.core.HotDB(t.Tenant).Acquire(ctx)
+	if err != nil {
+		return nil, next, false, err
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
+	now := s.core.Clock.Now()
 	from, until, next, err := s.olderHead(ctx, conn, t, now, shortest)
 	if err != nil {
 		return nil, next, false, err

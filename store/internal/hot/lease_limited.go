@@ -82,9 +82,9 @@ type limitedLease struct {
 func (s *Path) tryLeaseLimited(
 	ctx context.Context, t *config.Type, n int, admit func(InFlight) Admission,
 ) (g LimitedLease, err error) {
-	conn, t, err := s.core.AcquireToLease(ctx, t)
-	if err != nil || conn == nil {
-		return LimitedLease{Next: s.core.Clock.Now().Add(limitPause), Busy: true}, err
+	conn, err := s.core.HotDB(t.Tenant).Acquire(ctx)
+	if err != nil {
+		return g, err
 	}
 	defer conn.Release() // ends the connection if the transaction is still open
 	l := &limitedLease{s: s, conn: conn, t: t, n: n}

@@ -32,8 +32,6 @@ type PoolGroup struct {
 	foundAt   time.Time // when the server was last found
 	first     string    // the host to be tried first, with its port; "": as configured
 	present   server    // that the prober found last; without a cluster, nobody knows its timeline
-	met       server    // that a connection reached last, with a known timeline
-	changes   atomic.Uint64
 
 	compression compression
 }
@@ -87,7 +85,6 @@ func (f *PoolGroup) follow(present server, found time.Time) {
 	if !another {
 		return
 	}
-	f.changes.Add(1)
 	f.broken = time.Now()
 	for d := range f.dials {
 		d.cancel()
@@ -99,11 +96,6 @@ func (f *PoolGroup) follow(present server, found time.Time) {
 	}
 	f.reset()
 }
-
-// ServerChanges counts how often connections led to another server than before, which may know
-// less. It has counted a server with a known timeline before a statement is sent to it, and any
-// other one once the prober has found it.
-func (f *PoolGroup) ServerChanges() uint64 { return f.changes.Load() }
 
 // suspicious reports whether the server may be lost: connections or attempts to connect are silent,
 // or attempts failed.

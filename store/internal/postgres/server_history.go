@@ -71,7 +71,6 @@ func (f *PoolGroup) start(present server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.present = present
-	f.met = present
 }
 
 func (f *PoolGroup) knowsTimeline() bool {
@@ -88,11 +87,6 @@ func (f *PoolGroup) admit(s server, c *watched) error {
 	if s.replacedBy(f.present) {
 		f.failed = time.Now()
 		return errReplaced
-	}
-	// A server that recovers doesn't tell its timeline. The connection stays when that is over.
-	if s.cluster == "" || s.cluster != f.met.cluster || s.timeline != f.met.timeline {
-		f.met = s
-		f.changes.Add(1)
 	}
 	if c != nil {
 		c.server = s
