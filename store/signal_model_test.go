@@ -423,6 +423,6 @@ func (m *signalMachine) finish() {
 		}
 	}
 	m.b.checkTallies(m.pipe.Name)
-	require.Equal(m.t, len(m.order), m.b.count(m.b.at(1,
+	require.Equal(m.t, len(m.order), m.b.count(m.b.at(m.pipe.End,
 		`SELECT count(*) FROM {task} WHERE type = {number}`)))
 }
