@@ -28,8 +28,8 @@ test-long: ## Run all tests in their long form, with the race detector but for m
 
 LONG = ASYNCFLOW_TEST_LONG=1 $(GO) test -count=1 -v
 
-model: ## Compare the store with its models in 1,000 random sequences each
-	$(LONG) -run 'Model$$' ./store -parallel 16
+model: ## Compare the store with its models in 200 or 1,000 random sequences each
+	$(LONG) -timeout 1h -run 'Model$$' ./store -parallel 16
 
 fairness: ## Lease beside a flow key with a million due tasks
 	$(LONG) -run '^TestFairFewBesideMany$$' ./store
