@@ -120,9 +120,6 @@ func TestDeleteStopsTheTenantOnlyAtTheEnd(t *testing.T) {
 	require.NoError(t, b.DeleteTaskType(t.Context(), tenant, "pipe", false))
 }
 
-// A type that shares its tables can't be deleted while one of its tasks is live, wherever it
-// stands. Then nobody can write to it, its rows vanish in small steps, and a type of the same name
-// sees none of its tasks.
 // A deletion that Postgres ends to resolve a deadlock is made again.
 func TestDeleteTaskTypeAfterADeadlock(t *testing.T) {
 	pgtest.NotOnCitus(t, "the coordinator finds the deadlocks, in its own time")
@@ -166,6 +163,9 @@ func TestDeleteTaskTypeAfterADeadlock(t *testing.T) {
 	require.NoError(t, receive(t, deleted))
 }
 
+// A type that shares its tables can't be deleted while one of its tasks is live, wherever it
+// stands. Then nobody can write to it, its rows vanish in small steps, and a type of the same name
+// sees none of its tasks.
 func TestDeleteTypeInSharedTables(t *testing.T) {
 	b := setup(t)
 	pipe, beside := b.put(twoStages()), b.put(named("beside"))

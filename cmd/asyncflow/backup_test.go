@@ -162,8 +162,8 @@ func (b *backedUp) check(c *client.Client) {
 }
 
 // The commands of docs/backup.md restore an installation to a moment from a base backup and the
-// archive: nodes go on with what there was, also one that was there all the time. It sleeps until the
-// checks are over, as it may deliver by the configuration that it knows for a second.
+// archive: nodes go on with what there was, also one that was there all the time. It sleeps until
+// the checks are over, as it may deliver by the configuration that it knows for a second.
 func TestRestoreToAMoment(t *testing.T) {
 	longform.Costly(t)
 	t.Parallel()
