@@ -31,7 +31,10 @@ import (
 )
 
 // For tests that look at the plans of the hot statements.
-var HotSettings = postgres.HotSettings
+var (
+	HotSettings = postgres.HotSettings
+	MarkedSQL   = hot.MarkedSQL
+)
 
 const (
 	TakeReadySQL = records.TakeReadySQL

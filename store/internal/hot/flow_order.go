@@ -146,7 +146,8 @@ SELECT k, ` + keyInFlightSQL + `, false, w.order_time, w.id,
 FROM unnest($1::text[]) k` + firstBlockedSQL
 
 const keyInFlightSQL = `(SELECT count(*) FROM {lease} l WHERE l.type = $2 AND l.key = k)
-  + (SELECT count(*) FROM {wait} c WHERE c.type = $2 AND c.key = k AND c.reason = 'children')`
+  + (SELECT count(*) FROM (SELECT FROM {wait} c WHERE c.type = $2 AND c.key BETWEEN k AND k
+    AND c.reason = 'children' ORDER BY c.key) c)`
 
 const firstBlockedSQL = `
 LEFT JOIN LATERAL (
@@ -156,26 +157,29 @@ LEFT JOIN LATERAL (
 
 // OrderedKeyStatesSQL also reads the first task in ready, and whether a task is begun: see begun. A
 // task that was postponed before its first attempt is not begun, regardless of its stage. OFFSET 0
-// keeps the planner from reading all tasks of the type into a hash.
+// keeps the planner from reading all tasks of the type into a hash. Only the index with the keys
+// has the order of its tasks: see dueOfKeySQL.
 const OrderedKeyStatesSQL = `
 SELECT k, ` + keyInFlightSQL + `,
-  EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND CASE WHEN $6
+  EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key BETWEEN k AND k AND CASE WHEN $6
       THEN r.attempt = 1 AND r.stage <> ALL ($3) ELSE r.attempt > 1 OR r.stage <> ALL ($3) END
-      OFFSET 0)
-    OR EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.key = k AND w.reason <> 'flow_key'
+      ORDER BY r.key, r.order_time, r.id OFFSET 0)
+    OR EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.key BETWEEN k AND k
+      AND w.reason <> 'flow_key'
       AND CASE WHEN $6 THEN w.attempt = 1 AND w.stage <> ALL ($3) AND w.reason <> 'delay'
-      ELSE w.attempt > 1 OR w.stage <> ALL ($3) AND w.reason <> 'delay' END OFFSET 0),
+      ELSE w.attempt > 1 OR w.stage <> ALL ($3) AND w.reason <> 'delay' END
+      ORDER BY w.key OFFSET 0),
   w.order_time, w.id, r.order_time, r.id,
   ARRAY(SELECT abs(b.id) FROM {blocks} b WHERE b.type = $4 AND b.key = k
     AND CASE WHEN b.id > 0 THEN $5 ELSE NOT $6
       AND (EXISTS (SELECT FROM {wait} w WHERE w.type = $2 AND w.id = -b.id OFFSET 0)
-        OR EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key = k AND r.id = -b.id
-          OFFSET 0)) END),
+        OR EXISTS (SELECT FROM {readies} r WHERE r.type = $2 AND r.key BETWEEN k AND k
+          AND r.id = -b.id ORDER BY r.key, r.order_time, r.id OFFSET 0)) END),
   ARRAY(SELECT -b.id FROM {blocks} b WHERE b.type = $4 AND b.key = k AND b.id < 0 AND NOT $6)
 FROM unnest($1::text[]) k` + firstBlockedSQL + `
 LEFT JOIN LATERAL (
-  SELECT r.order_time, r.id FROM {readies} r WHERE r.type = $2 AND r.key = k
-  ORDER BY r.order_time, r.id LIMIT 1) r ON true`
+  SELECT r.order_time, r.id FROM {readies} r WHERE r.type = $2 AND r.key BETWEEN k AND k
+  ORDER BY r.key, r.order_time, r.id LIMIT 1) r ON true`
 
 // blocking reports whether a candidate blocks later tasks of the key.
 func (s keyState) blocking(c *Candidate) bool {

@@ -173,7 +173,7 @@ func skipSQL(t *config.Type, sources []fairSource) string {
 	return `
 WITH RECURSIVE ahead (key, is_due, idle, due) AS (
   SELECT $2::text, coalesce((SELECT order_time <= $3 FROM ` +
-		nextKey(t, sources, `key = $2::text`) + ` h), false), 0, 0
+		nextKey(t, sources, `key BETWEEN $2::text AND $2::text`) + ` h), false), 0, 0
   UNION ALL
   SELECT n.key, ` + fmt.Sprintf(step, "a") + `
   FROM ahead a, LATERAL ` + nextKey(t, sources, `key > a.key`) + ` n
@@ -193,13 +193,21 @@ SELECT 2, * FROM behind
 ORDER BY part, idle, due`
 }
 
+// dueOfKeySQL ends a statement that takes or counts the due tasks of the key u.key, in order, from
+// one order_time until another. Only the index with the keys has its order. With `key = u.key` and
+// ORDER BY order_time, the index (type, order_time, id) has it, too. To the planner, which knows
+// nothing of these tables, that costs the same, and less while it is one level lower: with keys of
+// 36 bytes from 8,000 tasks to 50,000. By it, a lease would read all due tasks for each key.
+const dueOfKeySQL = `key IS NOT NULL
+	AND (key, order_time) >= (u.key, %s) AND (key, order_time) <= (u.key, %s)
+	ORDER BY key, order_time, id`
+
 // splitSQL counts in which sources the first due tasks of keys are.
 func splitSQL(t *config.Type, sources []fairSource) string {
 	selects := make([]string, len(sources))
 	for i, s := range sources {
-		selects[i] = fmt.Sprintf(`(SELECT %d AS source, order_time, id FROM %s AND key = u.key
-			AND order_time <= $4 AND order_time >= $5 ORDER BY order_time, id LIMIT u.most)`, i,
-			s.from(t, i, "$6"))
+		selects[i] = fmt.Sprintf(`(SELECT %d AS source, order_time, id FROM %s AND `+dueOfKeySQL+`
+			LIMIT u.most)`, i, s.from(t, i, "$6"), "$5", "$4")
 	}
 	return `
 SELECT u.i, x.source, count(*)
@@ -223,9 +231,8 @@ func (s fairSource) queueTake(b *pgx.Batch, f *fairTake, keys []string, most []i
 DELETE FROM `+table+` r WHERE ctid = ANY (ARRAY(
   SELECT k.t FROM unnest($2::text[], $3::int[], $5::timestamptz[]) AS u (key, most, least),
     LATERAL (
-    SELECT ctid AS t FROM `+s.from(t, 0, "$6")+` AND key = u.key
-      AND order_time <= $4 AND order_time >= u.least
-    ORDER BY order_time, id
+    SELECT ctid AS t FROM `+s.from(t, 0, "$6")+` AND `+
+		fmt.Sprintf(dueOfKeySQL, "u.least", "$4")+`
     LIMIT u.most
     FOR UPDATE SKIP LOCKED) k))
 RETURNING r.id, r.seq, r.stage, r.attempt, r.order_time, coalesce(r.since, r.order_time),

@@ -2,6 +2,7 @@ package hot
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -145,7 +146,7 @@ func (f *fairTake) readMarked(ctx context.Context) (all bool, err error) {
 		m.all[key] = minTime(mark, from)
 	}
 	t := f.l.t
-	rows, err := f.l.conn.Query(ctx, t.SQL(f.sources[0].position, markedSQL), t.Number(), known,
+	rows, err := f.l.conn.Query(ctx, t.SQL(f.sources[0].position, MarkedSQL), t.Number(), known,
 		m.bounds(known, from), f.l.now, from, mostCame, f.start.key)
 	if err != nil {
 		return false, err
@@ -168,14 +169,13 @@ func (f *fairTake) readMarked(ctx context.Context) (all bool, err error) {
 	return came < mostCame && len(keys) < mostKnown, err
 }
 
-// markedSQL finds the keys with due tasks among the known ones $2, from their marks on, and among
+// MarkedSQL finds the keys with due tasks among the known ones $2, from their marks on, and among
 // the tasks that came since $5. It counts these tasks.
-const markedSQL = `
+var MarkedSQL = `
 SELECT key, sum(n)::int FROM (
   SELECT u.key, 0 AS n FROM unnest($2::text[], $3::timestamptz[]) AS u (key, mark), LATERAL (
-    SELECT FROM {ready} WHERE type = $1 AND key = u.key
-      AND order_time <= $4 AND order_time >= u.mark
-    ORDER BY order_time, id LIMIT 1) h
+    SELECT FROM {ready} WHERE type = $1 AND ` + fmt.Sprintf(dueOfKeySQL, "u.mark", "$4") + `
+    LIMIT 1) h
   UNION ALL
   SELECT key, count(*) FROM (
     SELECT key FROM {ready} WHERE type = $1 AND order_time <= $4 AND order_time >= $5
