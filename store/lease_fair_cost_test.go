@@ -57,8 +57,8 @@ func (b *bundle) flushed() {
 	})
 }
 
-// A lease reads as much with 20,000 keys as with 500 of as many tasks together. With 40,000 tasks the
-// index with the keys is a level higher than the one without.
+// A lease reads as much with 20,000 keys as with 500 of as many tasks together. With 40,000 tasks
+// the index with the keys is a level higher than the one without.
 func TestFairCostOfManyKeys(t *testing.T) {
 	b := setup(t)
 	b.put(fairStages(nil))
