@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	pgtest.MoreAtOnce(8)
+	pgtest.MoreAtOnce(14)
 	os.Exit(m.Run())
 }
