@@ -13,6 +13,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -307,6 +308,7 @@ func (n *node) running(t *testing.T, tasks []store.Submitted) {
 // Tasks that wait for others are given back when the type is paused, or when its endpoint gets no
 // more tasks.
 func TestPauseWhileTasksWaitForOthers(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for name, end := range map[string]func(*bundle, *node) error{
 		"paused": func(b *bundle, n *node) error {

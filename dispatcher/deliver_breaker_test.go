@@ -16,6 +16,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 )
 
@@ -265,6 +266,7 @@ func (n *node) rest(t *testing.T) {
 // A worker gets tasks that it can do beside many that it can't, whether it fails them or hangs.
 // They wait for no more than two pauses of the circuit breaker, which are less than 5 s together.
 func TestPoisonTasksStopNoOthers(t *testing.T) {
+	longform.Costly(t)
 	require.Less(t, 2*asyncflow.ShortOpen, 5*time.Second)
 	timeout := asyncflow.Outcome{Kind: asyncflow.OutcomeFailed, Failure: asyncflow.FailureTimeout}
 	for name, tc := range map[string]struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -146,6 +147,7 @@ func TestNoChildBeginsWhilePaused(t *testing.T) {
 // A pause doesn't keep a tree from ending, by a cancel or by a failure. The next run of the tree
 // isn't paused.
 func TestEndsOfAPausedTree(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for name, cancel := range map[string]bool{"cancel": true, "failure": false} {
 		t.Run(name, func(t *testing.T) {

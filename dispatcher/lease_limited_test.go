@@ -16,6 +16,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -295,6 +296,7 @@ func TestFullNodeGoesOn(t *testing.T) {
 // The tasks of an ordered flow key go one by one through the dispatchers of two nodes, also if the
 // first stage is done by children.
 func TestOrderedOnTwoNodes(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for name, rule := range map[string]*asyncflow.FanOut{"alone": nil, "children": {Shards: 3}} {
 		t.Run(name, func(t *testing.T) { orderedOnTwoNodes(t, rule) })

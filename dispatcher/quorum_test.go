@@ -184,6 +184,7 @@ const overshootSQL = `(SELECT f.id FROM tenant_acme.fan_outs f
 // Many claimers at once decide many tasks: no vote is wasted, none is one too many at any time, and
 // nobody votes twice on a task.
 func TestManyVoters(t *testing.T) {
+	longform.Costly(t)
 	tasks, claimers := longform.Size(100, 1000), longform.Size(50, 200)
 	f := startQuorum(t, asyncflow.Quorum{Votes: 3, MaxVotes: 30})
 	nodes := []*node{f.node, f.b.start("b", dispatcher.Config{}, f.join)}

@@ -305,6 +305,7 @@ func TestHeldKeysAreTriedInAnyCase(t *testing.T) {
 
 // Many batches with keys that one transaction locks for a moment wait for it.
 func TestBatchesWaitForAMoment(t *testing.T) {
+	longform.Costly(t)
 	w := setupWriter(t)
 	w.SetHeldPatience(patience)
 	w.put(writerType())

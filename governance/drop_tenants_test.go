@@ -12,6 +12,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -19,6 +20,7 @@ import (
 // A tenant is dropped in steps. If one is interrupted, another node goes on. The name is free when
 // everything is gone, and ids don't repeat.
 func TestDropInSteps(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	a := setup(t, url, "a", governance.Config{})

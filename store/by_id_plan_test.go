@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -121,6 +122,7 @@ func pagesOf(t *testing.T, tx pgx.Tx, sql string, runs int) (n int, plan string)
 // However many tasks there are of a type, a statement that is given ids reads the rows of these
 // tasks only: whatever the planner believes of the tables.
 func TestRowsAreFoundByIDs(t *testing.T) {
+	longform.Costly(t)
 	pgtest.NotOnCitus(t, otherPlan)
 	b := setup(t)
 	spec := twoStages()

@@ -6,12 +6,14 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // While each lease that takes old tasks fails after seconds, new tasks of the type begin. Once such
 // leases can succeed, the old ones do.
 func TestNewTasksBeginWhileLeasesFail(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	limited := twoStages()
 	limited.MaxInFlight = 1000

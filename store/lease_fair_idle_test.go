@@ -41,6 +41,7 @@ func (b *bundle) fillKey(key string, tasks int) {
 // in the long form, and whether its name comes before that one's in the ring or behind it: also if
 // the walk meets thousands of keys with tasks that are due later.
 func TestFairFewBesideMany(t *testing.T) {
+	longform.Costly(t)
 	for name, later := range map[string]int{"alone": 0, "beside idle keys": 20_000} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)

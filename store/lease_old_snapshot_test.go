@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -53,6 +54,7 @@ func (b *bundle) hide(sequence int) (id, order int64) {
 // While an old snapshot makes leases slow, they begin at a mark. A row below it is leased at
 // once if it is announced, by this node or another one, and a little later if not.
 func TestLeasesDuringAnOldSnapshot(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	woken := make(chan int64, 100)
 	far := openWith(t, b.url, "node-2", func(s *store.Store) {

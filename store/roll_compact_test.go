@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -200,6 +201,7 @@ func TestCompactKeepsChildren(t *testing.T) {
 // A backup delays the step: pg_dump locks all tables before it reads them. What belongs to the
 // tasks in other tables stays meanwhile.
 func TestCompactBesideABackup(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.put(twoStages())
 	ended := b.submit(newTask(`1`))[0].ID

@@ -252,6 +252,7 @@ func TestSpawnManyWithAHeldKey(t *testing.T) {
 
 // More keys are held than one transaction looks at. What comes behind them in the list is made.
 func TestSpawnWithManyHeldKeys(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.byHand()
 	pipe := b.put(spawning())

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -16,6 +17,7 @@ import (
 // once, although others with later order_times were leased meanwhile and leases begin at a mark
 // far above.
 func TestSQLSubmitCommittedLate(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	woken := make(chan time.Time, 10000)
 	far := openWith(t, b.url, "node-2", func(s *store.Store) {

@@ -148,6 +148,7 @@ func TestATenantOfAnOlderNodeIsMigratedWithoutRoles(t *testing.T) {
 
 // A tenant that can't be migrated now delays no other, nor the start of a node.
 func TestATenantThatCannotBeMigratedDelaysNoOther(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	require.NoError(t, pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
 		b.createAt("older", 1)

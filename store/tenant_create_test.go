@@ -95,6 +95,7 @@ func TestCreateTenantAsAUserThatMakesRoles(t *testing.T) {
 
 // Calls that come at once wait in turn, and leave the pool's connections to others.
 func TestCreateTenantAtOnce(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	tx, err := b.db.Begin(t.Context())
 	require.NoError(t, err)

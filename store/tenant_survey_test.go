@@ -17,6 +17,7 @@ import (
 
 // A survey covers all tenants, in as many statements as it takes.
 func TestManyTenants(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	n := longform.Size(6, 50) // together with acme more than a statement asks about
 	if !longform.Asked() {

@@ -20,6 +20,7 @@ import (
 // A cancel of a tree of two levels, while 10,000 of its children are being made and begun: no child
 // begins after the answer, on any node, and no more are made than one transaction does.
 func TestCancelWhileChildrenAreMade(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.byHand()
 	far := open(t, b.url, "far")

@@ -295,7 +295,7 @@ func (p *page) claimedTasks() (voted, slow string) {
 	_, err = p.api.PutTaskType(t.Context(), "slow", client.TaskTypeSpec{Stages: []client.Stage{{
 		Name: "work", Mode: asyncflow.ModeClaim}}})
 	require.NoError(t, err)
-	w, err := worker.New(worker.Config{OnlyClaims: true, Log: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(worker.Config{Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	worker.Handle(w, "rules", "judge", func(
 		context.Context, worker.Task[json.RawMessage],

@@ -23,7 +23,7 @@ func TestLinks(t *testing.T) {
 		{Name: "review", Mode: asyncflow.ModeWait, Wait: &asyncflow.Wait{Signal: "reviewed",
 			Timeout: asyncflow.NewDuration(time.Hour), Links: &asyncflow.Links{}}}}})
 	require.NoError(t, err)
-	w, err := worker.New(worker.Config{OnlyClaims: true, Log: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(worker.Config{Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	links := make(chan map[string]string, 1)
 	worker.Handle(w, "orders", "ask", func(_ context.Context, task worker.Task[int]) (any, error) {

@@ -89,7 +89,7 @@ func TestWorkerAndTraceOfATask(t *testing.T) {
 		Metadata: map[string]string{"order": "placed-4711"},
 		Trace:    "00-" + id + "-00f067aa0ba902b7-01"})
 	require.NoError(t, err)
-	w, err := worker.New(worker.Config{OnlyClaims: true, Name: "placed-worker",
+	w, err := worker.New(worker.Config{Name: "placed-worker",
 		Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	end := make(chan struct{})

@@ -35,7 +35,7 @@ func claimType(t *testing.T, name string) *client.Client {
 
 func claimWorker(t *testing.T) *worker.Worker {
 	t.Helper()
-	w, err := worker.New(worker.Config{OnlyClaims: true, Log: quiet})
+	w, err := worker.New(worker.Config{Log: quiet})
 	require.NoError(t, err)
 	return w
 }
@@ -239,8 +239,7 @@ func TestManyClaimsThatGoOnElsewhere(t *testing.T) {
 	const most = 3
 	c := claimType(t, "claim-many")
 	var said lines
-	w, err := worker.New(worker.Config{OnlyClaims: true,
-		Log: slog.New(slog.NewTextHandler(&said, nil))})
+	w, err := worker.New(worker.Config{Log: slog.New(slog.NewTextHandler(&said, nil))})
 	require.NoError(t, err)
 	w.SetMostClaims(most)
 	begun := make(chan worker.Callback, 20)

@@ -20,11 +20,8 @@ import (
 type Config struct {
 	// Keys verify deliveries: the secrets of the endpoints (whsec_…) or their public keys
 	// (whpk_…). A delivery needs to verify with one of them, so give the old and the new key while
-	// a secret is rotated.
+	// a secret is rotated. A worker that only claims tasks, see Claim, needs none.
 	Keys []string
-	// OnlyClaims says that the worker only claims tasks, see Claim, so that it needs no keys. It
-	// refuses deliveries.
-	OnlyClaims bool
 	// Name is the name of this worker, which is shown with the tasks that it works on: 1 to 64
 	// printable ASCII characters without spaces. "": the name of the host; NoName: none is sent.
 	Name string

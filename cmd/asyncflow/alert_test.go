@@ -47,6 +47,7 @@ func receiver(t *testing.T) *worker {
 // A backlog and its end are each reported once by all nodes together, signed, even if a node is
 // killed.
 func TestAlertsAreSent(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	alertsAreSent(t, amongStrangers(t))
 }

@@ -11,10 +11,12 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // The client and the commands return whole lists, however many pages there are.
 func TestClientsFollowPages(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := database(t)
 	p := startNode(t, url)

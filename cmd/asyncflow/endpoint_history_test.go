@@ -11,10 +11,12 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // The last hour of an endpoint that fails is shown by its minutes and the states of its breaker.
 func TestCLIEndpointHistory(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	node := sharedNode(t)
 	w := startWorker(t, func(rw http.ResponseWriter, _ *http.Request, _ delivery) {

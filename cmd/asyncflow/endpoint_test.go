@@ -26,6 +26,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/openapi"
 )
 
@@ -413,6 +414,7 @@ func TestEndpointCommands(t *testing.T) {
 // A node reports an endpoint that is down, and the tasks that wait for it. An endpoint that
 // answers with 410 is disabled until it is enabled.
 func TestHealthOfEndpoints(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	p := sharedNode(t)
 	c := p.client()

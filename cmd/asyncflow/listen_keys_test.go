@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // startJob starts asyncflow listen as a job of a shell, which then runs a script.
@@ -24,6 +26,7 @@ const cooked = `(?s)\sicanon\s.*\secho\s.*`
 
 // The terminal is as before after each way to end, and the signals of its keys work as usual.
 func TestListenGivesTheTerminalBack(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for name, c := range map[string]struct{ key, code string }{
 		"q":                  {"q", "0"},

@@ -152,6 +152,7 @@ func TestTraces(t *testing.T) {
 // Whatever ends an attempt early, its span ends: a worker that breaks off or is silent, and a node
 // that stops. Of a node that is killed there is no span, and the next attempt gets its own.
 func TestSpansEnd(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	r := otlptest.Start(t, nil)
 	url := database(t)

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/otlptest"
 )
 
@@ -35,6 +36,7 @@ func (e exported) values(metric, label string) []string { return e[metric][label
 // A node's metrics follow Prometheus' conventions, all are in the manual, and the dashboard and the
 // alert rules use no other ones, nor labels or values that are not theirs.
 func TestDashboardAndRulesUseMetricsOfANode(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	text := metricsOfABusyNode(t)
 	problems, err := promlint.New(strings.NewReader(text)).Lint()

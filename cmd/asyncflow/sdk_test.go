@@ -20,6 +20,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	sdk "github.com/asyncflow/asyncflow/worker"
 )
 
@@ -207,6 +208,7 @@ func freeAddress(t *testing.T) string {
 // asyncflow is killed while a handler runs, before or after its delivery was accepted, and is
 // restarted: the work isn't done twice.
 func TestSDKSurvivesARestart(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for name, within := range map[string]time.Duration{"before the answer": 20 * time.Second,
 		"after 202": -1} {

@@ -443,6 +443,7 @@ func (s *exportSite) backdate(db executor, by string, ids ...string) {
 // The scripts of docs/export.md store all tasks, in Elasticsearch and in a Postgres, and again what
 // was not stored before.
 func TestDocumentedExports(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	psql := postgresProgram(t, "psql")
 	for _, program := range []string{"sh", "jq", "curl", "split"} {

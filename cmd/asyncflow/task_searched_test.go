@@ -10,10 +10,12 @@ import (
 
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // A list and a count say among which tasks they searched, also over several pages.
 func TestCLISaysWhatWasSearched(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := database(t)
 	node := startNode(t, url)

@@ -13,6 +13,7 @@ import (
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/client/api"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // followStats opens the stream of a tenant's stats.
@@ -63,6 +64,7 @@ func TestStatsEvents(t *testing.T) {
 
 // A tenant with many types gets them in several events.
 func TestStatsEventsOfManyTypes(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	const types = 210
 	for i := range types {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/client/api"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // filtered is a node with some tasks. Each filter in filters finds exactly one of them.
@@ -182,6 +183,7 @@ func TestEachFilterOfLiveTasks(t *testing.T) {
 
 // The same is so for tasks that failed for good.
 func TestEachFilterOfFinalTasks(t *testing.T) {
+	longform.Costly(t)
 	b := setupFiltered(t, true)
 	tried := []string{"ids", "all_types", "children"} // there are tests of their own for them
 	for _, filter := range b.filters {
