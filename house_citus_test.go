@@ -42,11 +42,12 @@ func (r citusRule) find(sql string) string {
 	if r.bare {
 		sql = bareSQL(sql)
 	}
-	found := r.form.FindString(sql)
-	if r.fit != nil && r.fit.MatchString(found) {
-		return ""
+	for _, found := range r.form.FindAllString(sql, -1) {
+		if r.fit == nil || !r.fit.MatchString(found) {
+			return found
+		}
 	}
-	return found
+	return ""
 }
 
 // check returns what breaks the rule, and the uses that aren't there.

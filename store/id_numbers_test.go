@@ -55,10 +55,9 @@ func TestIDsNeverComeBack(t *testing.T) {
 
 // A delete must see a task that is moving from ready to lease.
 func TestDeleteWhileLeasing(t *testing.T) {
-	longform.Costly(t)
 	b := setup(t)
 	far := open(t, b.url, "node-2")
-	for range 60 {
+	for range longform.Size(5, 60) {
 		b.put(twoStages())
 		require.NoError(t, far.Catalog.Refresh(t.Context()))
 		pipe, err := far.Catalog.Type(tenant, "pipe")

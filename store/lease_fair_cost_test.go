@@ -70,7 +70,7 @@ func TestFairCostOfManyKeys(t *testing.T) {
 	}
 	t.Log("blocks of 5 leases:", cost)
 	assert.Less(t, cost[0], int64(50_000)) // by the other index 9,968,000
-	assert.Less(t, 2*cost[1], 3*cost[0], "it has a hundred times as many keys")
+	assert.Less(t, 2*cost[1], 3*cost[0], "it has forty times as many keys")
 }
 
 // While an old snapshot keeps the entries of tasks that were leased, leases don't read these again

@@ -43,7 +43,7 @@ func (p *page) accessible(what string) {
 
 // A test delivery shows what was sent and what came back, with all digits, and counts for nothing.
 func TestTestDelivery(t *testing.T) {
-	p := openPage(t, all...)
+	p := openAlways(t, all...)
 	p.makeType("tried")
 	endpoints, err := p.api.Endpoints(t.Context(), "tried")
 	require.NoError(t, err)

@@ -74,7 +74,7 @@ func newCommandLine() (*commandLine, error) {
 func (l *commandLine) run(
 	ctx context.Context, args []string, stdout, stderr io.Writer, env lookup,
 ) int {
-	l.env, l.stderr = env, stderr
+	l.env, l.stderr, l.helped = env, stderr, false
 	l.parser.Stdout, l.parser.Stderr = stdout, stderr
 	parsed, err := l.parser.Parse(args)
 	if l.helped {

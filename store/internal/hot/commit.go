@@ -30,8 +30,8 @@ type Writes struct {
 	left   pendingFollowUp // after the settlements
 }
 
-// Refused are the writes that Postgres refused, from one index to before another one: the writes of
-// a tenant.
+// Refused are the writes that Postgres, or this node, refused, from one index to before another
+// one: the writes of a tenant.
 type Refused struct{ From, To int }
 
 // Commit writes all of it in one transaction and one round trip, or nothing. It fails when a lease

@@ -146,8 +146,9 @@ SELECT k, ` + keyInFlightSQL + `, false, w.order_time, w.id,
 FROM unnest($1::text[]) k` + firstBlockedSQL
 
 const keyInFlightSQL = `(SELECT count(*) FROM {lease} l WHERE l.type = $2 AND l.key = k)
-  + (SELECT count(*) FROM (SELECT FROM {wait} c WHERE c.type = $2 AND c.key BETWEEN k AND k
-    AND c.reason = 'children' ORDER BY c.key) c)`
+  + (SELECT count(*) FROM (SELECT FROM {wait} c WHERE c.type = $2 AND c.key IS NOT NULL
+    AND c.reason <> 'flow_key' AND (c.key, c.reason) >= (k, 'children')
+    AND (c.key, c.reason) <= (k, 'children') ORDER BY c.key, c.reason) c)`
 
 const firstBlockedSQL = `
 LEFT JOIN LATERAL (
