@@ -75,6 +75,7 @@ func (n *node) allowAttempts(t *testing.T, b *bundle, most int) {
 // An endpoint that is down gets nothing for a while: its tasks wait, and lose no attempts. Then one
 // task at a time tries it. When a try succeeds, all tasks are sent again.
 func TestEndpointDown(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	var well atomic.Bool
 	var sent, tries, mostTries atomic.Int32

@@ -17,6 +17,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/dispatcher"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -352,6 +353,7 @@ func TestNewTasksWaitForALook(t *testing.T) {
 
 // Tasks that aren't due, and tasks of a type that needs more than slots, wait in line.
 func TestNoHandoff(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for name, hinder := range map[string]func(*testing.T, *bundle, *node, []asyncflow.NewTask){
 		"a delay": func(_ *testing.T, _ *bundle, _ *node, tasks []asyncflow.NewTask) {

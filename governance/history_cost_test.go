@@ -13,6 +13,7 @@ import (
 
 	"github.com/asyncflow/asyncflow"
 	"github.com/asyncflow/asyncflow/governance"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
@@ -26,6 +27,7 @@ var (
 // says what a recording takes of the processor, node and Postgres together; docs/history.md has the
 // figures.
 func TestHistoryOfLiveTypes(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := pgtest.Database(t, prepare)
 	b := setup(t, url, "a", governance.Config{})

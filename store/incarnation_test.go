@@ -149,6 +149,7 @@ func (b *bundle) lead(ids ids) {
 // In another incarnation of the database a type gets one new roll, however many callers submit at
 // once. Before that, submits by SQL are refused.
 func TestOtherIncarnationOpensOneRoll(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.put(twoStages())
 	far := open(t, b.url, "node-2")

@@ -60,6 +60,7 @@ func (b *bundle) flushed() {
 // A lease reads as much with 20,000 keys as with 500 of as many tasks together. With 40,000 tasks
 // the index with the keys is a level higher than the one without.
 func TestFairCostOfManyKeys(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.put(fairStages(nil))
 	var cost []int64

@@ -6,12 +6,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/internal/pgtest"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // A start migrates only the tenants that need it.
 func TestMigrateStale(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := pgtest.Database(t, nil)
 	_, err := store.Migrate(t.Context(), url)

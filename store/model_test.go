@@ -531,6 +531,7 @@ var modelLanes = longform.Size(1, 5)
 
 // Random steps, races among them aside, lead a task where the simple model says.
 func TestModel(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for lane := range modelLanes {
 		t.Run(fmt.Sprint(lane), func(t *testing.T) { eachSet(t, holdAgainstModel) })

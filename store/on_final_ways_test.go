@@ -7,12 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // A task tells its end in each way in which it may end, and once. Its type tells none, so each way
 // knows the options of the task.
 func TestEachWayToEndIsTold(t *testing.T) {
+	longform.Costly(t)
 	done := asyncflow.Outcome{Kind: asyncflow.OutcomeDone, Output: json.RawMessage(`1`)}
 	told := func(task asyncflow.NewTask) asyncflow.NewTask {
 		task.Options.OnFinal = shop()

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // A snoozed task of an ordered flow key keeps the key to itself, unless the key parks tasks that
@@ -53,6 +54,7 @@ func TestSnoozeKeepsFlowKey(t *testing.T) {
 // A cancelled task that was snoozed frees its flow key. A key of on_failure block is still blocked
 // by one that failed, and the release of the key frees only that.
 func TestSnoozedTasksEndTheirHold(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	spec := twoStages()
 	spec.Flow = &blocks

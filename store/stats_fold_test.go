@@ -64,6 +64,7 @@ func (b *bundle) foldAll() (taken int) {
 // No fold changes a sum: neither the first one, in several batches, nor the next one, after more
 // rows came for times that were folded already.
 func TestFoldKeepsTheSums(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	for range 2 {
 		b.scatter(2*store.FoldBatch + 100)

@@ -12,12 +12,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
 // The examples of docs/sql-submit.md work for a role with the rights that the page grants. An
 // example is skipped where its client isn't installed.
 func TestSQLSubmitExamples(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	receipts := twoStages()
 	receipts.Name = "receipts"

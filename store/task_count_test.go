@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow"
+	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -120,6 +121,7 @@ func TestTaskCountOfFailures(t *testing.T) {
 
 // A count of a window that takes too long ends with what it counted.
 func TestTaskCountEndsInTime(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	b.put(twoStages())
 	b.submitMany(10)

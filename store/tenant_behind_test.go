@@ -130,6 +130,7 @@ func nextVersion(version, step, latest int64) int64 {
 
 // Without roles, too.
 func TestATenantOfAnOlderNodeIsMigratedWithoutRoles(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := pgtest.Database(t, nil)
 	_, err := store.Migrate(t.Context(), url, store.WithoutRoles(true))

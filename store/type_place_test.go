@@ -173,6 +173,7 @@ func typeMovesBetweenSets(t *testing.T, b *bundle) {
 // A transaction that began before a move submits to the present set of the type or, if its snapshot
 // can't show that, is refused, to be tried again. It meets no seal.
 func TestSQLSubmitAcrossAMove(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	for _, isolation := range []string{"READ COMMITTED", "REPEATABLE READ"} {
 		for steps, name := range []string{"open", "sealed", "drained", "cleared"} {

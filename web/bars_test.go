@@ -57,7 +57,7 @@ func TestBarsOfATypeAreItsNumbers(t *testing.T) {
 // on the canvas is measured.
 func TestBarsOfAChartAreItsNumbers(t *testing.T) {
 	tenant := again("drawn")
-	p := openAlwaysOf(t, tenant)
+	p := openPageOf(t, tenant)
 	p.recordFailures(tenant, "broken")
 	p.open("/console/types/broken")
 	p.drawn(4)

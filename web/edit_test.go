@@ -106,7 +106,7 @@ func TestEditAParent(t *testing.T) {
 // A form stays when its task begins meanwhile, with what was typed: its change is refused, and what
 // was typed can still be copied.
 func TestEditTooLate(t *testing.T) {
-	p := openAlways(t, all...)
+	p := openPage(t, all...)
 	p.makeType("edited-late")
 	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "edited-late",
 		Context: client.JSON(`{"n":1}`), Delay: client.NewDuration(time.Hour)})

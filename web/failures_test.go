@@ -14,7 +14,7 @@ import (
 // Failures are shown by their errors; from a group one gets to its tasks, and redrives them. On a
 // phone nothing is wider than the page.
 func TestFailures(t *testing.T) {
-	p := openAlways(t, all...)
+	p := openPage(t, all...)
 	p.open("/console/failures?last=15m&type=nothing-here")
 	p.See("nothing-here")
 	p.makeType("bills")

@@ -104,7 +104,7 @@ func TestLongValues(t *testing.T) {
 
 // One field finds a task by its id, its idempotency key, its user, or a text in it.
 func TestFindATask(t *testing.T) {
-	p := openAlwaysOf(t, "seekers")
+	p := openPageOf(t, "seekers")
 	p.makeType("sought")
 	task, err := p.api.Submit(t.Context(), client.NewTask{Type: "sought", Key: "order-4711",
 		User: "sought-ada", Context: client.JSON(`{"picture":"sought-harbour"}`)})

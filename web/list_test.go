@@ -26,7 +26,7 @@ func (p *page) later(task client.NewTask) string {
 // Ticked tasks are changed, and no others: run now, also of several types. A change of the filter
 // unticks them.
 func TestTickedTasks(t *testing.T) {
-	p := openAlwaysOf(t, "ticks")
+	p := openPageOf(t, "ticks")
 	p.makeType("ticked")
 	p.makeType("ticked-too")
 	first := p.later(client.NewTask{Type: "ticked"})

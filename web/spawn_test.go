@@ -39,7 +39,7 @@ func (p *page) makeSplit(name string) {
 
 // The page of a task counts the tasks that it started, and leads to them; their pages lead back.
 func TestStartedTasks(t *testing.T) {
-	p := openAlways(t, all...)
+	p := openPage(t, all...)
 	p.makeSplit("split")
 	id := p.submit("split", `1`, client.StatusSucceeded)
 	require.Eventually(t, func() bool {

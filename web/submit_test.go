@@ -148,7 +148,7 @@ func TestCommandsOfTheForm(t *testing.T) {
 // A link may name any type. Its name, and what a worker or a client chose, runs nothing in the
 // shell or the terminal into which a command is pasted.
 func TestCommandsOfStrangers(t *testing.T) {
-	p := openAlways(t, all...)
+	p := openPage(t, all...)
 	for _, name := range []string{"x%3Btouch%20y", "--url%3Dhttps%3A%2F%2Fevil.example"} {
 		p.open("/console/tasks?type=" + name)
 		p.Click("Submit a task")

@@ -33,7 +33,7 @@ func (p *page) toggle(name string) {
 // A task's children and what it depends on are a tree. Each branch is asked for when it is opened,
 // and not again once it is closed.
 func TestTree(t *testing.T) {
-	p := openAlways(t, auth.ScopeRead)
+	p := openPage(t, auth.ScopeRead)
 	ctx := t.Context()
 	put := func(name string, stage client.Stage) {
 		stage.Name = "only"

@@ -34,7 +34,7 @@ func TestWorkersAreInTheMenu(t *testing.T) {
 // Workers are listed with what they do; a row leads to the tasks of its worker. On a phone they are
 // cards, and nothing is wider than the page.
 func TestWorkers(t *testing.T) {
-	p := openAlways(t, all...)
+	p := openPage(t, all...)
 	p.makeType("letters")
 	p.open("/console/workers?type=letters")
 	p.See("No attempt ended in the last 15 minutes")

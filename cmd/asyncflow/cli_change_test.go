@@ -9,6 +9,7 @@ import (
 	"github.com/asyncflow/asyncflow/internal/document"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // clientOf returns a function that runs a command against a node, checks its exit code, and
@@ -108,6 +109,7 @@ func TestCLIDiff(t *testing.T) {
 }
 
 func TestCLIPauseAndChange(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	run := clientOf(t, sharedNode(t))
 	run(0, "types", "apply", "-f", writeFile(t,

@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/client"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // The commands of the client run against a real node: from a token to the end of a task, and
 // the deletion of everything. What they leave is work for the background jobs.
 func TestCLIFlow(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := amongStrangers(t)
 	node := startNode(t, url)

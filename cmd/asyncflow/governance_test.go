@@ -76,6 +76,7 @@ func execSQL(t *testing.T, database, sql string) {
 }
 
 func TestGovernanceFromTheCommandLine(t *testing.T) {
+	longform.Costly(t)
 	t.Parallel()
 	url := database(t)
 	p := startNode(t, url, "--roles=api,governance", "--job=rescue=off,fold=30 3 * * *")

@@ -14,7 +14,6 @@ import (
 
 	"github.com/asyncflow/asyncflow/auth"
 	"github.com/asyncflow/asyncflow/internal/httpapi"
-	"github.com/asyncflow/asyncflow/internal/longform"
 	"github.com/asyncflow/asyncflow/store"
 )
 
@@ -89,7 +88,6 @@ func post(token, path, body string) []byte {
 
 // A claimer that waits costs a node at most 20 kB beside its connection, and the database nothing.
 func TestWaitingClaimsAreCheap(t *testing.T) {
-	longform.Costly(t)
 	const claimers = 100
 	// Not beside other tests: the memory of the whole process is measured.
 	b := setupOn(t, func(*store.Config) {}, func(c *httpapi.Config) {

@@ -10,11 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/asyncflow/asyncflow/internal/browsertest"
+	"github.com/asyncflow/asyncflow/internal/longform"
 )
 
 // Somebody decides in a browser, on a phone and in the dark too. A hostile summary is text: it runs
 // nothing, loads nothing and changes nothing of the page.
 func TestPageInABrowser(t *testing.T) {
+	longform.Costly(t)
 	b := setup(t)
 	const hostile = `</pre><script>document.title = "run"</script>` +
 		`<img src="http://127.0.0.1:1/x" onerror="document.title = 'run'">` +
