@@ -20,8 +20,8 @@ type goText struct{ file, sql string }
 // tenantTable finds the name of a tenant's table: {keys}, or schema + ".keys", also by fmt.
 var tenantTable = regexp.MustCompile(`\{\w+\}|(\{\}|%s|%\[\d\]s)\.\w`)
 
-// textsOfTenants returns the texts of files but those that are only about the schema asyncflow or
-// Citus' own tables, none of which is distributed.
+// textsOfTenants returns the texts of files that may be about tables of tenants. It leaves out
+// those about the schema asyncflow and Citus' own tables only: these aren't distributed.
 func textsOfTenants(t *testing.T, files map[string]*ast.File) (texts []goText) {
 	t.Helper()
 	constants := constantsOf(files)
